@@ -1,4 +1,4 @@
-"""Settings of the runs of the generation: recipe, then ablation, then what the user says."""
+"""Settings of generation runs: the recipe's, then the ablation's, then what the user says."""
 
 import dataclasses
 import re

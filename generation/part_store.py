@@ -59,7 +59,7 @@ def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:
 def part_paths(
     folder: Path, pattern: str = "*", *, wanted: Callable[[str], bool] = lambda name: True
 ) -> list[Path]:
-    """List the parts of a folder by file name, sound or not; of wanted names alone."""
+    """List the parts of a folder that have wanted names, sorted by file name, intact or not."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:

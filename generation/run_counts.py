@@ -1,4 +1,4 @@
-"""`merge-nli count`: counts over a run's problems and suggestions that a build does without."""
+"""`merge-nli count`: counts over a run's problems and suggestions; no build is needed."""
 
 from __future__ import annotations
 

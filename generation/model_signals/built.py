@@ -50,7 +50,7 @@ class Built:
 
     @cached_property
     def config(self) -> Config:
-        """The settings of the run, overlaid by those of the build, and by the command's."""
+        """The settings of the run, overlaid by those of the build, then by those of the command."""
         made = {**read_record(self.build.manifest)["config"], **self.settings}
         return Config.read(self.run.config).overlaid(None, made)
 
@@ -65,7 +65,7 @@ class Built:
         return block_sizes(self.run.problems)
 
     def store(self, own: Path) -> Path:
-        """Return where a store of the run lies: in its folder, unless the settings say where."""
+        """Return the path of a store of the run: in its folder, unless the settings say where."""
         return Path(self.config.store) / own.name if self.config.store else own
 
     def problems(self, block: int) -> TaggedProblems:
@@ -88,7 +88,7 @@ class Built:
     def in_tasks(
         self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
     ) -> Any:
-        """Have tasks do a share each of the work; return the model as all of them describe it."""
+        """Do the work in tasks, a share each; return the model's description, the same in all."""
         known = {
             **plan,
             "base": str(self.run.path.absolute()),

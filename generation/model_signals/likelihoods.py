@@ -1,12 +1,12 @@
-"""Likelihoods of sentences, or of words beside replacements, by language models; kept on disk.
+"""Log-likelihoods of sentences, and of the words around replacements, by LMs; kept on disk.
 
-Of a causal LM: the sum over tokens of log P(token | those before it), in nats. Of a masked LM:
+For a causal LM: the sum over tokens of log P(token | those before it), in nats. For a masked LM:
 PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is scored with itself
 and the later tokens of its word masked, so that a word's last pieces do not give away its first.
 
-Beside a replacement each of three words on each side is masked, one at a time, in the text with it
-and in the seed's. The word whose log-probability falls most decides for a text; of texts and of
-masked LMs the mean is taken (signals.md says what it is worth).
+Around a replacement, three words on each side are masked, one at a time, in the new text and in the
+seed's. The word whose log-probability falls most counts for a text; the mean is taken over texts
+and over masked LMs (signals.md says what it is worth).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Likelihoods:
 
 
 def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoods:
-    """Score sentences, each by itself; tokens of one that is too long in windows around them."""
+    """Score each sentence by itself, in nats; of a long one each token in a window around it."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
     windowed = np.array([len(each.ids) > mlm.max_tokens for each in encodings], np.bool_)
@@ -176,7 +176,7 @@ class CausalLM:
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
 
     def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
-        """Score sentences, each by itself; one that is too long in windows that overlap by half."""
+        """Score each sentence by itself, in nats; a long one in windows that overlap by half."""
         # As the tokens of "<s>" in a text are that text, not the start of another one.
         encoded = self._tokenizer(
             list(sentences), add_special_tokens=False, split_special_tokens=True
@@ -227,8 +227,9 @@ class CausalLM:
 def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
     """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
-    Items are as `item_of` writes them; nan where a text of one has no other word. A word of several
-    tokens has the sum of theirs, as in PLL-word-l2r; each distinct masked text is asked once.
+    Items are as `item_of` writes them; NaN where one of their texts has no other word. The
+    log-probabilities of a word's tokens are summed, as in PLL-word-l2r. Each distinct masked text
+    is scored once.
     """
     parsed = [json.loads(item) for item in items]
     texts = list(dict.fromkeys(side[0] for item in parsed for side in item))

@@ -173,7 +173,7 @@ def in_form(stem: str, tag: str) -> str:
 def nonce_stems(
     word: str, tags: Collection[str], *, key: str, not_in: Collection[str] = ()
 ) -> list[str]:
-    """Make `NONCE_WORDS` stems, always the same, no form of which is a word or `not_in`."""
+    """Make `NONCE_WORDS` stems, the same for the same key; no form is a word or in `not_in`."""
     rng = random.Random(f"{key}\n{word}")
 
     def choose(parts: Sequence[str]) -> str:
@@ -226,7 +226,7 @@ def nonce_variants(
 
 
 def _write(built: Built, answers: _Answers) -> dict[tuple[str, str], Counter[str]]:
-    """Write the answers block by block; count words, `seed_right`, `hangs` by label and class."""
+    """Write answers by block; return counts of words, `seed_right`, `hangs` by label and class."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     with (
         tqdm(total=sum(built.sizes), desc=answers.model["name"], unit="problem") as bar,

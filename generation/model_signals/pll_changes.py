@@ -1,4 +1,4 @@
-"""`merge-nli signals`: how far replacements change the likelihood of texts, or of words beside."""
+"""`merge-nli signals`: how replacements change the likelihood of texts or neighbouring words."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -177,7 +177,7 @@ def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
 
 
 def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[str]]]:
-    """Read a block's replacements, and for each the texts to score, or what `item_of` writes."""
+    """Read a block's replacements and, for each, the texts to score or the items of `item_of`."""
     problems = built.problems(number)
     rows = built.replacements(problems, REPLACEMENT_KEY)
     if kind == NEIGHBOURS:

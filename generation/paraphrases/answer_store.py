@@ -61,7 +61,7 @@ class LazyModel(Generic[ModelT]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """Description that tells the model from others; it is opened where no record says it."""
+        """Description that identifies the model, which is opened only if no record has it."""
         if not self._known:
             try:
                 there = read_record(self._record)
@@ -78,7 +78,7 @@ class LazyModel(Generic[ModelT]):
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The description with the digest of the weights, by which no answers are looked up."""
+        """The description with the digest of the weights, which is not used to find answers."""
         description = self.description
         if "weights" not in self._known:
             log.warning(
@@ -90,7 +90,7 @@ class LazyModel(Generic[ModelT]):
         return {**description, **({"weights": weights} if weights else {})}
 
     def __call__(self) -> ModelT:
-        """Open the model, once; ModelChangedError says that it had another description so far."""
+        """Open the model once; ModelChangedError if its description is not the recorded one."""
         if self._model is None:
             self._model, before = self._open(), self._known
             made = {

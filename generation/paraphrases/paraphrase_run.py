@@ -191,7 +191,7 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
 
 
 def do_unit(folder: Path, unit: str) -> None:
-    """Ask the models for a unit of work, "problems" or "search" and a share; keep the answers."""
+    """Ask the models for a unit of work ("problems" or "search", and a share); keep the answers."""
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
     work = _Work.of(run, ParaphraseConfig.read(run.config))

@@ -1,4 +1,4 @@
-"""Rounds of rewriting: requests, paraphrases in answers, each candidate's fate; the outcome."""
+"""Rounds of rewriting: requests, finding the paraphrase in an answer, the fate of candidates."""
 
 import hashlib
 import shlex
@@ -138,7 +138,8 @@ class _History:
 def clean(text: str, hypothesis: str) -> str:
     r"""Find the paraphrase in a generator's answer; "" if there is none.
 
-    The first line that says something and announces nothing, without quotation marks around it.
+    It is the first line that is not empty and does not announce the answer, without the quotation
+    marks around it.
 
     >>> clean('Here is another way to say it:\n\n"A girl leaps."\nOr not.', "A girl jumps.")
     'A girl leaps.'
@@ -195,7 +196,7 @@ def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> fl
 
 
 def echoes(text: str, hypothesis: str, prompt: str) -> bool:
-    """Tell whether four words in a row of the instruction, not of the hypothesis, are in a text.
+    """Tell whether a text repeats four words in a row of the instruction (not the hypothesis's).
 
     >>> prompt = "Rephrase the following sentence: {hypothesis}"
     >>> echoes("Rephrase the following sentence: A girl.", "A girl.", prompt)
@@ -321,7 +322,7 @@ def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
 
 
 def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
-    """Collect the kept paraphrases of each hypothesis, whose rows may be in two tables."""
+    """Collect each hypothesis's kept paraphrases from tables sorted by hypothesis."""
     found: dict[str, pa.Array] = {}
     for table in paraphrases:
         kept = table.filter(pc.equal(table["reason"], KEPT))

@@ -1,7 +1,7 @@
 """Text generators: encoder-decoders and causal LMs of transformers that rewrite hypotheses.
 
-Of a model's own settings for generation only the tokens that begin and end a text are used. Prompts
-are read once per request, and beams share what came of it.
+Of a model's own generation settings, only the tokens that begin and end a text are used. A prompt
+is encoded once per request, and its beams share the outcome.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Generator:
     batch_size: int
 
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
-        """Wrap a live model; without a chat template a causal one goes on in a line of its own."""
+        """Wrap a loaded model; a causal one without a chat template answers in a new line."""
         model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
@@ -102,7 +102,7 @@ class Generator:
         return len(self._encode([hypothesis])[0])
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find `num_beams` candidates for each request, equal and empty ones too, as `search`."""
+        """Find `num_beams` candidates per request, equal and empty ones included; see `search`."""
         if not requests:
             return []
         prompts = self._encode([request.hypothesis for request in requests])
@@ -374,7 +374,10 @@ def _step(
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Return the groups left; `found`, and `counts` of tokens, [requests, vocabulary], grow."""
+    """Extend all groups by one token; return those that are not finished.
+
+    `counts` [requests, vocabulary] (how often earlier beams chose a token) and `found` are updated.
+    """
     size, going_on = config.group_size, []
     for group in range(config.num_beam_groups):
         mine = lanes.take(lanes.groups == group)

@@ -1,1 +1,1 @@
-"""The two phases of a run, and the order of their steps; `slices` is the way in."""
+"""The two phases of a run, and the order of their steps; `slices` is the entry point."""

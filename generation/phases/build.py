@@ -186,7 +186,7 @@ def _write_results(
     suggested: Mapping[str, Any],
     may_be_empty: bool,
 ) -> dict[str, Any]:
-    """Write what the blocks come to, all files or none; return counts for a manifest."""
+    """Write the results of blocks, all files or none; return counts for a manifest."""
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, near = "", _Near()
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))

@@ -67,7 +67,7 @@ by word class; and the name and version of the `tagger`."""
 
 @dataclass(frozen=True)
 class Builder(BlockWork):
-    """All that a build reads, and the work on one block."""
+    """All that a build reads, and the work on one block; can be sent to other processes."""
 
     mlms: Sequence[Mapping[str, Any]]
     unablated: Path | None = None
@@ -157,7 +157,7 @@ class Builder(BlockWork):
     def _drawn(
         self, problems: TaggedProblems, rows: pa.Table
     ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
-        """Draw the subsamples (D10) of eligible seeds (D9): in an ablation of those without it."""
+        """Draw subsamples (D10) of eligible seeds (D9); in an ablation, of those without it."""
         config, pairs = self.config, self._unablated_pairs
         if config.words_at_once > 1:
             return draw_several(rows, problems, self.tagger, config, pairs=pairs)
@@ -180,7 +180,7 @@ class Builder(BlockWork):
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
-        """Return rows by all that they edit: if `first` seen, with all signals; else as written."""
+        """Return rows with all that they edit: with all signals if `first`, else as written."""
         config, whole = self.config, in_full(rows, problems)
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
@@ -245,7 +245,7 @@ class Builder(BlockWork):
 def block_results(
     builder: Builder, out: RunFolder, distribution: Distribution | None, *, made_from: Any
 ) -> Iterator[Iterator[BlockResult]]:
-    """Give the results of all blocks, in order; what tasks made is kept until the context ends."""
+    """Yield all blocks' results in order; what tasks made is removed when the context ends."""
     folder = out.tasks("build")
     if distribution is None:
         blocks = range(len(block_sizes(builder.run.problems)))

@@ -244,7 +244,7 @@ def _do_each(
     *,
     again: bool,
 ) -> Path:
-    """Do the slices that are not done with `made_from`; return the file that says which are."""
+    """Do the slices not yet done with `made_from`; return the file that says which are done."""
     path = run.slices_done(command)
     made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
     there = read_record(path) if path.is_file() and not again else {}
@@ -281,7 +281,7 @@ def _do_each(
 
 
 def _dealt(run: RunFolder, config: Config, *, overwrite: bool) -> list[_Slice]:
-    """Cut the source's problems into slices, unless they are cut, from these files and settings."""
+    """Cut the source's problems into slices, unless that was done for these files and settings."""
     size = config.slice_problems
     assert size is not None
     if run.suggested.is_file() and not overwrite:

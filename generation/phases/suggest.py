@@ -1,9 +1,9 @@
 """Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow, wants a GPU.
 
-A replacement has to be in the sets of all texts (eq. 1), so the set of one text bounds their
-intersection from above: of the one whose sentence is short, or shared by many problems. Where these
-sets, with the filters that need only that text, add up to fewer words than `min_replacements`, the
-masked LMs are not asked about the other texts.
+A replacement has to be in the sets of all texts (eq. 1), so the set of any one text bounds their
+intersection from above. The text asked about first is the cheapest: short, or shared by many
+problems. Where its sets, after the filters that need only that text, add up to fewer words than
+`min_replacements`, the masked LMs are not asked about the other texts.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def choose_unit(folder: Path, unit: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _reach(plan: str) -> Reach:
-    """Read from a plan what works on blocks; a task reads it once, with one tagger."""
+    """Make the `Reach` that a plan describes; cached, so that a task has one tagger."""
     values: dict[str, Any] = json.loads(plan)
     require_versions(values["packages"])
     run, folder = RunFolder(Path(values["run"])), values.get("candidates")
@@ -265,7 +265,7 @@ def _reach(plan: str) -> Reach:
 
 
 class Reach(BlockWork):
-    """The work of finding questions and choosing which to ask."""
+    """Finds the questions about blocks of problems, and chooses which to ask."""
 
     def plan(self, made_from: str, **more: Any) -> dict[str, Any]:
         """Return what tasks have to know, with the digest of what the questions depend on."""

@@ -1,4 +1,4 @@
-"""Data sets by the library `datasets`: of the Hub, folders, `save_to_disk`; scripts are refused."""
+"""Reads data sets with the library `datasets`: Hub, folders, `save_to_disk`; no scripts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Opened:
 def open_dataset(
     name: str, *, config: str | None, split: str, revision: str | None, streaming: bool = False
 ) -> Opened:
-    """Open a data set of the Hub, at the commit that its revision is now, or its Parquet copy."""
+    """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy."""
     import datasets
 
     commit = _resolve(name, revision)

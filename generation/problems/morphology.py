@@ -39,8 +39,8 @@ def has_form(word: str, tag: str) -> bool | None:
 def inflected(word: str, tag: str, wanted: str) -> str | None:
     """Return the form of a lower-case word that another tag of its class names, or None.
 
-    Only the dictionary's first: rules would make "beautifuler". None of "be", whose number and
-    person decide, or where lemmas of the word disagree ("leaves").
+    Only the first form in the dictionary counts: rules would make "beautifuler". None for "be",
+    whose forms depend on number and person, and where the word's lemmas disagree ("leaves").
     """
     if tag == wanted:
         return word
@@ -59,7 +59,7 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
 
 @lru_cache(maxsize=100_000)
 def lemmas(word: str, tag: str) -> tuple[str, ...]:
-    """Return a lower-case word's lemmas, the likeliest first; itself outside the four classes."""
+    """Return a lower-case word's lemmas, the likeliest first; outside the four classes, itself."""
     upos = _UPOS.get(coarse_class(tag))
     if upos is None:
         return (word,)

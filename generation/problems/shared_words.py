@@ -43,7 +43,7 @@ def word_forms(sentence: Sentence) -> WordForms:
 def shared_words(
     texts: Sequence[WordForms], word_classes: Collection[str], sharing: Sequence[int] | None = None
 ) -> list[SharedWord]:
-    """List the words that all texts, or those of `sharing`, have (D1), with all places (D2)."""
+    """List words shared by all texts or `sharing` (D1), with all places (D2), by class and form."""
     among = [texts[i] for i in sharing] if sharing else texts
     shared = set.intersection(*(classed for classed, _ in among))
     return [

@@ -256,7 +256,7 @@ def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
 def _open_rows(
     config: ProblemSettings, *, streaming: bool = False
 ) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
-    """Open the problems; return also the columns of the first rows together, and all rows."""
+    """Open the problems; return also the columns that the first rows have, and all rows."""
     opened = _open(config, streaming=streaming)
     before: list[Row] = []
     columns: dict[str, Any] = {}
@@ -310,14 +310,14 @@ class _Reader:
     spellings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find out how labels may be spelt; "" means unlabelled, and no number is guessed."""
+        """Collect the spellings of labels; "" means unlabelled, and no number is guessed."""
         labels = self.config.problem_format.labels
         usual = LABEL_SPELLINGS if labels == LABELS else {}
         named = {label.lower(): label for label in labels} | {label: label for label in labels}
         self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
     def read(self, row: Row, number: int) -> tuple[str, Seed | None, str, str]:
-        """Make of a row an id, a seed or None, and what is wrong with it, or "", and what to do."""
+        """Return a row's id, its seed or None, what is wrong with the row or "", and what to do."""
         values, problem, remedy = row.columns, row.problem, row.remedy or _SKIPPING
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
@@ -451,7 +451,7 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
 
 
 class UniqueIds:
-    """Renames repeated ids to `x~2`, `x~3`, …; they lie in memory, or a file that goes with it."""
+    """Renames repeated ids to `x~2`, `x~3`, …; ids lie in memory or a temporary file."""
 
     def __init__(self, scratch: Path | None = None) -> None:
         """Start without ids; they lie in memory or, beyond a cache, in a temporary file."""

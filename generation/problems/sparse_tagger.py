@@ -1,8 +1,8 @@
 """Run spaCy's small taggers sparsely: a token's tag from the tokens that can influence it.
 
-They embed tokens by themselves, then apply `depth` convolutions that look one token to each side: a
-tag depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and on 7, 5, 3 and 1 of the
-convolutions' outputs. The weights are the model's own, and so are the tags.
+These models embed each token by itself, then apply `depth` convolutions that look one token to each
+side. So a tag depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and on 7, 5, 3 and 1 outputs
+of the successive convolutions. Weights and tags are the model's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Cone:
     def __init__(
         self, nlp: Any, embed: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
     ) -> None:
-        """Take a pipeline's layers; `embed` runs one on isolated tokens: [n, width]."""
+        """Take a pipeline's layers; `embed` applies one to single tokens: [n, width]."""
         listener, output = nlp.get_pipe("tagger").model.layers
         tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
         embedding, encode = tok2vec.layers
@@ -144,7 +144,7 @@ class _Convolution:
 
 
 def half_width(nlp: Any) -> int | None:
-    """Return how many tokens to each side influence a tag; None but for spaCy's small models."""
+    """Return how many tokens on each side influence a tag; None unless a small model of spaCy."""
     tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})
     if "Tok2VecListener" in tok2vec.get("@architectures", "") and "tok2vec" in nlp.pipe_names:
         tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})

@@ -1,7 +1,7 @@
 """Words put in place of others, as columns: the chunks of text and the windows that change.
 
-A chunk lies between white space, where spaCy splits before anything else: so each distinct chunk
-with each distinct word in it has to be tokenised again, once.
+A chunk is the text between two white spaces, where spaCy splits first. So each distinct chunk with
+each distinct word in it has to be tokenised only once.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Return [Σ positions] tag numbers with words at *all* positions; −1 if tokens change."""
+        """Return [Σ positions] tag numbers, the word standing at *all*; −1 if tokens change."""
         substitutions = substitutions.compact()
         filled = Filled.of(substitutions, self._retokenise)
         sound = filled.sound
@@ -160,7 +160,7 @@ class Tagger:
 
     @cached_property
     def lemmas(self) -> Callable[[str, str], frozenset[str]] | None:
-        """Function from a lower-case word and its Penn tag to lemmas, by spaCy's rules, or None."""
+        """Function from a lower-case word and its Penn tag to lemmas; None without rules."""
         import spacy
         from spacy.tokens import Doc
 

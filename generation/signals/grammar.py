@@ -1,9 +1,9 @@
 """Grammar of a word put in place of another, by tags and a dictionary of forms; and "a" and "an".
 
-A tagger takes "would comes" for an infinitive; what the context asks for shows in the tag of the
-word that stood there. Functions of a place take the tagged sentence with the original, the number
-of the original's token, and the word that stands there instead. `python -m helpers.count_verbs`, in
-`tests/`, makes `verb_patterns.toml`.
+A tagger takes "would comes" for an infinitive, so what the context asks for is read off the tag of
+the original word. Functions of a place take the tagged sentence with the original, the index of the
+original's token, and the word put in its place. `python -m helpers.count_verbs`, in `tests/`, makes
+`verb_patterns.toml`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def article_position(sentence: Sentence, position: int) -> int | None:
 
 @lru_cache(maxsize=100_000)
 def fitting_article(word: str) -> str:
-    """Return the article of a word by `inflect`; long words in capitals are no abbreviations.
+    """Return a word's article by `inflect`; long words in capitals are not read as abbreviations.
 
     >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MRI")]
     ['an', 'a', 'an', 'a', 'a', 'an']
@@ -127,7 +127,7 @@ def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
 
 
 def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a noun agrees in number with determiner, numeral and verb; None if none says."""
+    """Tell whether a noun agrees in number with determiner, numeral, verb; None if none tells."""
     if sentence.tokens[position].tag not in ("NN", "NNS"):
         return None
     asked = set[str]()
@@ -152,7 +152,7 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
 
 
 def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a word for an adjective suits its determiner, not as "two many"; or None."""
+    """Tell whether an adjective suits its determiner, unlike "two many"; None if none is there."""
     if not sentence.tokens[position].tag.startswith("JJ") or position == 0:
         return None
     before = sentence.tokens[position - 1]

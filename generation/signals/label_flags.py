@@ -1,6 +1,6 @@
 """Flags of variants whose label may not hold, for people and for reporting on the rest.
 
-They reject nothing: what one kind of model finds doubtful, left out of a benchmark, makes it easier
+They reject nothing: leaving out what one kind of model finds doubtful would make a benchmark easier
 for models of that kind.
 """
 
@@ -55,9 +55,9 @@ def pronoun_genders(sentences: Iterable[Sentence]) -> frozenset[str]:
 
 
 def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
-    """Tell whether a noun becomes one of a gender that a pronoun in the problem is not of.
+    """Tell whether a replacement changes a noun's gender to one that a pronoun does not have.
 
-    Whom the pronoun is about is not looked at.
+    It is not checked whom the pronoun refers to.
 
     >>> clashes("mother", "son", {"feminine"}), clashes("mother", "aunt", {"feminine"})
     (True, False)
@@ -67,9 +67,10 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
 
 
 def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> list[str]:
-    """List the content words of a hypothesis, in lower case, that the premise has in no form.
+    """List a hypothesis's content words, lower-cased and in order, that the premise lacks.
 
-    These are nouns, names, verbs but "be", "have" and "do", adjectives, and adverbs but "not".
+    Forms of a word count as the word. Content words are nouns, names, verbs but "be", "have" and
+    "do", adjectives, and adverbs but "not".
     """
     there = {
         lemma
@@ -104,7 +105,7 @@ the seed its gold label, and for how many of the nonce words it gives it."""
 
 
 def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
-    """Tell whether a model loses a label with most nonce words; None if it gave the seed another.
+    """Tell whether a model loses a label with most nonce words; None if it gets the seed wrong.
 
     >>> hangs(True, 1, 3), hangs(True, 2, 3), hangs(False, 0, 3)
     (True, False, None)
@@ -113,7 +114,7 @@ def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
 
 
 def hanging(answers: SignalFile, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-    """Tell for [n] keys of a block whether the label hangs on a word replaced; None if unknown."""
+    """Tell for [n] keys (seed, class, words) if the label hangs on a word; None if unknown."""
     if not keys:
         return []
     ids = [seed_id for seed_id, *_ in keys]

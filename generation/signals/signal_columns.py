@@ -175,7 +175,7 @@ _LIMITS: Final[Mapping[Reason, _Limit]] = {
 
 
 def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
-    """Return [n] numbers of the first reason to reject each replacement, or `NO_REASON`."""
+    """Return [n] numbers of the first reasons to reject, or `NO_REASON`; unknown signals pass."""
     reasons = np.full(len(replacements), NO_REASON)
     for reason in Reason.of_steps("signals"):
         reasons[(reasons == NO_REASON) & _LIMITS[reason](replacements, config)] = reason.number
@@ -257,7 +257,7 @@ def shipped() -> dict[str, Any]:
 
 
 def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return [n] probabilities by a logistic regression over standardised features, or nan.
+    """Return [n] probabilities by a logistic regression on standardised features; NaN if unknown.
 
     1 / (1 + e^−z), z = intercept + Σ coefficient · (x − mean) / deviation.
     """
@@ -293,9 +293,9 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
 def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
     """Return [n] the probability that a reader finds each replacement good.
 
-    Each row takes the last of three logistic regressions in `quality.toml` of which all is known:
-    `grammar`; `neighbours`, with the change of the words beside; `likelihood`, with that by a
-    causal LM instead. `python -m helpers.fit_quality`, in `tests/`, fits them.
+    Each row takes the last of three logistic regressions in `quality.toml` whose features are all
+    known: `grammar`; `neighbours`, which adds the change of neighbouring words; `likelihood`, which
+    has the change by a causal LM instead. `python -m helpers.fit_quality`, in `tests/`, fits them.
     """
     values = features(column, pll_changes)
     known = probabilities(GRAMMAR, values)

@@ -1,4 +1,4 @@
-"""Ask the masked LMs: the part of `suggest` that can be dealt; the stores end up the same."""
+"""Ask the masked LMs: the part of `suggest` that tasks can share; the stores end up the same."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def ask(folder: Path, unit: str) -> None:
 
 
 def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
-    """Warn where the tokenizer does not know the run's words; all tasks look at the same."""
+    """Warn where the tokenizer does not know the run's words; all tasks check the same sample."""
     shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
     sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
     if unknown := mlm.unknown_tokens(list(sentences)):
@@ -123,7 +123,7 @@ def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions
 
 
 def _record(run: RunFolder, name: str, what: str = "") -> Path:
-    """Name a masked LM's record: of its store, its "weights", or many "unknown" tokens."""
+    """Return the path of a masked LM's record: of its store, "weights" or "unknown" tokens."""
     return run.stores / ".".join(filter(None, (slug(name), what, "json")))
 
 

@@ -52,7 +52,7 @@ _IN_FLIGHT: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A tokenised text as lists, [tokens] each; the library's own copies them at every look."""
+    """A tokenised text as lists, [tokens] each; the library's own copies them at each access."""
 
     ids: list[int]
     offsets: list[Span]
@@ -242,7 +242,7 @@ class MaskedLM:
                 yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
-        """Find ids with masks, the place asked about, its original; None if words do not tell."""
+        """Return ids with masks, the mask's index, the original's id; None if words do not do."""
         sentence, words = query.sentence, self._words
         if words is None or not words.knows(sentence):
             return None
@@ -315,8 +315,9 @@ class MaskedLM:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Find every token of the wanted kind that is more probable than the input's floor.
 
-        `floors` are log P in nats, and `which` rows of `allowed`, [kinds, vocabulary], by input.
-        Returns [n] rows, tokens, and log P, sorted by row and token.
+        `floors`, [inputs], are log P in nats; `which`, [inputs], selects the input's row of
+        `allowed`, [kinds, vocabulary]. Returns [n] rows of inputs, tokens, and log P in nats,
+        sorted by row and token.
         """
         size = int(self._model.config.vocab_size)
         fitting = np.zeros((len(allowed), size), np.bool_)
@@ -371,7 +372,7 @@ class MaskedLM:
     def fitted(
         self, ids: Sequence[int], position: int, encoding: Any
     ) -> tuple[tuple[int, ...], int]:
-        """Cut ids to a window around a position if they are too many; return its index, too."""
+        """Cut ids to a window around a position if too many; return them and its index."""
         if len(ids) <= self.max_tokens:
             return tuple(ids), position
         special = encoding.special_tokens_mask
@@ -421,7 +422,7 @@ class MaskedLM:
     def _run(self, batch: list[Input]) -> torch.Tensor:
         """Return [batch, width] the trunk's vector at each mask, or logits of a whole model.
 
-        BART's decoder predicts a word at its own place, as transformers shifts what it reads.
+        BART's decoder predicts a word at its own place, as transformers shifts the decoder's input.
         """
         import torch
 
@@ -497,7 +498,7 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
 
 
 def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
-    """Map character spans to the at most `most` tokens that cover exactly them (D3)."""
+    """Map half-open character spans to the at most `most` tokens that cover exactly them (D3)."""
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
         if start < end and (sentence[start].isspace() or sentence[end - 1].isspace()):

@@ -192,7 +192,7 @@ class Questions:
         return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, by key; earlier versions have a row for each of them."""
+        """Read a shard's questions, sorted by key; earlier versions had a row for each."""
         table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
         of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
@@ -220,7 +220,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Asked:
-    """Questions that are asked, by a file of a byte for each in the order of shards and keys."""
+    """The questions to ask, by a file of one byte for each, in the order of shards and keys."""
 
     questions: Questions
     path: Path

@@ -125,7 +125,7 @@ class SuggestionStore:
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[tuple[list[bytes], Scores]]:
-        """Yield keys and answers of each sound part for a shard, perhaps of others, too."""
+        """Yield keys and answers of a shard's intact parts; some may be other shards' answers."""
         word = (self.identity.max_pieces,) if self.identity.max_pieces > 1 else ()
         shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
         for path in filter(is_sound, self._part_paths(shard)):
@@ -164,7 +164,8 @@ class SuggestionStore:
     ) -> None:
         """Score the questions whose answers are missing or damaged, and write part by part.
 
-        At least `at_once`, and a part's, are scored together: batches of equal length fill up.
+        At least `at_once` questions, and at least a part's, are scored together, so that batches of
+        equal length are full.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:

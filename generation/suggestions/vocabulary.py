@@ -56,7 +56,7 @@ class Vocabulary:
         return np.array([text in whole for text in self.texts], np.bool_)
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """Add words of several pieces: i is `len(texts) + 2 i`, or one more where it joins on."""
+        """Add words of several pieces: word i is `len(texts) + 2 i`, one more if it joins on."""
         texts = [word for word in words for _ in (WHOLE, ATTACHED)]
         kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
         return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))

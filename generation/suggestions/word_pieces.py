@@ -39,8 +39,8 @@ def score_words(
 ) -> Scores:
     """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
 
-    Words of several pieces are letters, cut by the tokenizer into just these, and more probable
-    than the original. Rows of queries whose word has more pieces are empty.
+    Words of several pieces consist of letters, are cut by the tokenizer into just these pieces, and
+    are more probable than the original. Rows of queries whose word has more pieces are empty.
     """
     if max_pieces > mlm.max_tokens // 4:
         raise ValueError(
@@ -190,7 +190,7 @@ class _Search:
         )
 
     def _drop_invalid(self, words: _Prefixes) -> _Prefixes:
-        """Drop the originals, and words cut otherwise: "pl" + "aying" is not "playing"."""
+        """Drop originals, and words tokenised otherwise: "pl" + "aying" is not "playing"."""
         texts = self._mlm.vocabulary.texts
         put, expected, is_other = [], [], []
         for number, pieces in zip(words.blank.tolist(), words.pieces.tolist(), strict=True):

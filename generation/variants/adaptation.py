@@ -112,7 +112,7 @@ def rejected_families(
 def shuffle_letters(
     rows: pa.Table, problems: TaggedProblems, rng_seed: int
 ) -> tuple[pa.Table, Counter[str]]:
-    """Shuffle letters of words put in (D13); return rows, sorted, and ambiguous ones by class."""
+    """Shuffle letters of new words (D13); return sorted rows, and counts of ambiguous by class."""
     first: dict[tuple[str, str, str, str], tuple[int, list[Edit]]] = {}
     ambiguous: Counter[str] = Counter()
     both = zip(keys_of(rows), perturbations_of(rows, problems), strict=True)

@@ -182,12 +182,12 @@ class BlockWork:
 
     @cached_property
     def tagger(self) -> Tagger:
-        """Each process's own tagger, which among several can do without torch."""
+        """The tagger of this process; where there are several, they load it without torch."""
         return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
 
     @contextmanager
     def with_candidates(self, path: Path) -> Iterator[Self]:
-        """Write the candidates of all masked LMs beside a path, for as long as they are needed."""
+        """Write all masked LMs' candidates beside a path; they go when the context ends."""
         folder = partial_path(path)
         try:
             for number in range(len(self.stores)):

@@ -50,7 +50,7 @@ class Funnel:
         word_classes: NDArray[np.int64],
         numbers: NDArray[np.int64] | None = None,
     ) -> None:
-        """Count [n] suggestions by place in `WORD_CLASSES`, each for its number, under one key."""
+        """Count suggestions under one key: [n] places in `WORD_CLASSES`, [n] how many each."""
         totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
         for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):
             if total:
@@ -61,7 +61,7 @@ class Funnel:
         return [[*key, dict(counts)] for key, counts in self._counts.items()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per MLM and class, sorted; occasional reasons where they reject."""
+        """Return a record per MLM and class, sorted; some reasons only where they reject."""
         rows = []
         used = [r for r in OCCASIONAL_REASONS if any(counts[r] for counts in self._counts.values())]
         for (mlm, word_class), counts in sorted(self._counts.items()):

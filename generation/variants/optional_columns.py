@@ -1,7 +1,8 @@
-"""Optional columns: filled for builds that ask for them, or whose limits want them.
+"""Optional columns: filled for builds that ask for them, or that set a limit on them.
 
 A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and of
-`FILLERS` here; a limit on it a setting, in `Config.optional_columns`, and of `_LIMITS` of signals.
+`FILLERS` here. A limit on it is a setting, listed in `Config.optional_columns`, and an entry of
+`_LIMITS` in `signal_columns`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _at_words(
     together: Callable[[Iterable[_Answer]], _Answer],
     kind: pa.DataType = _FLAG,
 ) -> Callable[[BlockRows], pa.Array]:
-    """Make a column of answers about words replaced; `together` joins a row's known ones."""
+    """Make a column of answers about replaced words; `together` combines a row's known answers."""
 
     def fill(rows: BlockRows) -> pa.Array:
         known: dict[tuple[int, int, str], _Answer | None] = {}
@@ -144,7 +145,7 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
 
 
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
-    """Count the masked LMs that validated in every text with the word; null of several words."""
+    """Count the masked LMs that validated the word in every text; null for several words."""
     table = rows.written
     if rows.config.words_at_once > 1:
         return pa.nulls(len(table), pa.int32())

@@ -1,7 +1,7 @@
 """Perturbations: all that a row of replacements edits in the texts of its problem.
 
-In memory a row may have *further edits* (other forms, articles) in a column, and a variant of
-several words has them with spaces between; written are pairs (`in_full`).
+In memory, a column may have a row's *further edits* (other forms, articles), and a variant of
+several words has these with spaces between. Files have pairs of words (`in_full`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """A token, by the numbers of text and token, that becomes another word; `part` is as `WORD`."""
+    """A token, by text and token number, that becomes another word; `part` is one like `WORD`."""
 
     part: int
     text: int
@@ -178,10 +178,11 @@ def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdi
 
 
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
-    """Return rows, each given by its word alone, by all that they edit, as they are written.
+    """Return rows, each given by its word alone, with all that they edit, as files have them.
 
-    Where more than one word changes, `word` and `replacement` have the pairs, with spaces between;
-    the rarest word's frequency counts, and how likely the texts are is not known.
+    Where more than one word changes, `word` and `replacement` list the pairs, with spaces between:
+    the i-th of one becomes the i-th of the other. The rarest word's frequency counts; changes of
+    log-likelihood are null.
     """
     is_more = rows_of_more(rows)
     perturbations = perturbations_of(rows.filter(pa.array(is_more)), problems)
@@ -234,7 +235,7 @@ def reject_in_context(
 def tags_after(
     perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
-    """Return [n] Penn tags by text and token edited, all edits in place; None if tokens change."""
+    """Return [n] Penn tags by (text, token) edited, all edits in place; None if tokens change."""
     found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
     if not perturbations:
         return found
@@ -250,7 +251,7 @@ def tags_after(
 def _substitutions(
     perturbations: Sequence[Perturbation],
 ) -> tuple[list[int], list[int], Substitutions]:
-    """Lay perturbations out for the tagger: [m] their numbers, [m] texts, what is put there."""
+    """Return for the tagger [m] numbers of perturbations, [m] of texts, and m substitutions."""
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}
     distinct: list[Place] = []

@@ -1,7 +1,7 @@
 """Eligibility and sampling: seeds with enough replacements (D9), and the subsamples (D10).
 
 Combinations of several words at once are never listed, as there may be very many: each is computed
-from its rank, in a keyed order, and judged where it comes along (D8).
+from its rank, in a keyed order, and judged when it is reached (D8).
 """
 
 from collections import Counter, defaultdict
@@ -52,7 +52,7 @@ _UNITS: Final = {
 def eligible(
     replacements: pa.Table, *, minimum: int, scope: str
 ) -> tuple[pa.Table, list[Exclusion]]:
-    """Keep replacements where `scope`, a class of a seed, a seed or a word, has `minimum` (D9)."""
+    """Keep replacements of each `scope` (class, problem, word) with `minimum` (D9); list others."""
     _, first, unit, counts = np.unique(
         groups_of(replacements, _UNITS[scope]),
         return_index=True,
@@ -154,7 +154,7 @@ class Combinations:
 
 
 def shuffled(n: int, key: str) -> Iterator[int]:
-    """Yield the numbers below n, shuffled (Fisher and Yates) by the key alone, as far as read."""
+    """Yield the numbers below n, shuffled (Fisher and Yates) by the key alone, lazily."""
     moved: dict[int, int] = {}
     for i in range(n):
         digest = blake2b(f"{key}\n{i}".encode(), digest_size=_DIGEST_BYTES).digest()
@@ -171,7 +171,7 @@ def first_valid(
     judge: Callable[[Sequence[Combination]], Sequence[bool]],
     known: dict[Combination, bool],
 ) -> list[list[int]]:
-    """Return [walks] the first ranks of valid combinations; `known` has and takes outcomes."""
+    """Return [walks] the first ranks of valid combinations; `known` caches what was judged."""
     found: list[list[int]] = [[] for _ in walks]
     while asked := [
         (mine, group, ranks)
@@ -328,7 +328,7 @@ def _subsamples(
 
 
 def _joined(name: str, values: Sequence[Any]) -> Any:
-    """Join values of a combination's words: of log-odds the smallest (D14), of masked LMs all."""
+    """Combine values of the words: the smallest log-odds (D14), the union of masked LMs."""
     known = [value for value in values if value is not None]
     if name in ("log_odds", "zipf_frequency"):
         return min(known, default=None)

@@ -109,7 +109,7 @@ class Occurrences:
         return self.problem * len(WORD_CLASSES) + self.word_class
 
     def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
-        """Return [words] whether all was asked about them, and about words counted with them."""
+        """Return [words] whether all questions about it and words counted with it were asked."""
         groups = self.units("problem" if scope == "problem" else "class")
         missing = self.side_word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])

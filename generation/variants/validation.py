@@ -100,7 +100,8 @@ def mean_ranks(
 ) -> NDArray[np.float64]:
     """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
-    `keys` are [n] (shared word, word); an MLM has no say where it does not know the original.
+    `keys` are [n] (shared word, word). An MLM that does not know the original at an occurrence is
+    left out there; NaN where all are.
     """
     row, word = split(keys)
     per_word = np.bincount(words.side_word[words.side], minlength=len(words.words))
@@ -130,7 +131,7 @@ def mean_ranks(
 def validated_by(
     mlm: str, survivors: Survivors, usable: NDArray[np.bool_], words: Occurrences, funnel: Funnel
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Find R_j(S, o) but for the class: [n] sorted keys of (side, word), log-odds in nats."""
+    """Find R_j(S, o), classes unchecked: [n] sorted keys of (side, word), [n] log-odds in nats."""
     side = np.repeat(words.side, survivors.sizes)
     word = words.lexicon.of_token[mlm][survivors.tokens]
     log_odds_of = survivors.log_odds
@@ -165,9 +166,9 @@ def _judged(
 ) -> Suggested:
     """Return suggested words with reasons and changes by condition (iii), D8.
 
-    A word that fails in one text is rejected in the others too, there for its own reason; after one
-    of another class it only has to be tokenised. `places` has [n, texts] rows of the suggested
-    words that equation 1 proposes, −1 for none.
+    A word that fails in one text is rejected in the others too, there for its own reason; once its
+    class has changed in one text, later texts only check its tokenisation. `places` has [n, texts]
+    rows of the suggested words that equation 1 proposes, −1 for none.
     """
     reasons = np.full(len(suggested.keys), Reason.OTHER_SENTENCE.number)
     changed = suggested.changed.copy()

@@ -46,7 +46,7 @@ def match_case(word: str, original: str) -> str:
 
 
 def scramble(word: str, key: str) -> str:
-    """Shuffle a word's letters (D13), always the same way, and to another word if they allow it.
+    """Shuffle a word's letters by the key (D13); the outcome differs from the word if it can.
 
     >>> sorted(scramble("poodle", "x")) == sorted("poodle")
     True
