@@ -64,7 +64,7 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def engine_errors() -> Iterator[None]:
-    """Put what Python knows in place of errors that queries raise without fault of theirs.
+    """Replace engine errors that are not the query's fault by Python's own exceptions.
 
     KeyboardInterrupt after Ctrl+C; MemoryError where memory or the disk beside it is too small;
     OSError where a file is gone, or this process may not open as many (`ulimit -n`).

@@ -41,7 +41,7 @@ _TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|ol
 
 
 def partial_path(target: Path) -> Path:
-    """Make up a temporary name beside `target`, another each time, on any machine."""
+    """Make up a temporary name beside `target`, a new one at each call, on any machine."""
     return target.with_name(f".{target.name}.{uuid4().hex}.partial")
 
 
@@ -77,7 +77,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary file beside `path`, which takes its place without an error."""
+    """Yield a temporary file beside `path`, which replaces `path` unless the block raises."""
     with partial_file(path) as temporary:
         yield temporary
         sync(temporary)  # else a crash could leave the name without the bytes
@@ -86,7 +86,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary file, locked: those of killed processes can be told, and are removed."""
+    """Yield a locked temporary file; unlocked ones, left by killed processes, are removed."""
     with naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in _partials(target.parent, (target.name,)):
@@ -216,7 +216,7 @@ def require_utf8(path: Path) -> None:
 
 
 def replace_folder(made: Path, target: Path) -> None:
-    """Move a folder to where another may be: `.NAME.old`, till this or the next call removes it."""
+    """Put a folder in another's place; that one is `.NAME.old` until this or the next call ends."""
     for path in made.rglob("*"):
         if path.is_file():
             sync(path)
@@ -311,7 +311,7 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """Return what differs where a file was changed; another each time for the first 2 s after."""
+    """Return values that change with a file; for 2 s after a change they differ at each call."""
     found, now = path.stat(), time.time_ns()
     changed = found.st_mtime_ns, found.st_ctime_ns
     return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))

@@ -94,7 +94,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
-    """Parse a JSON array of objects: the line where each begins, from 1, and it, or its error."""
+    """Parse a JSON array of objects: yield the line, from 1, and the object or error of each."""
     at = _skip_space(text, _skip_space(text, 0) + 1)
     line, counted = 1, 0
     goes_on = text[at : at + 1] != "]"

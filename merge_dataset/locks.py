@@ -94,7 +94,7 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
 
 @contextmanager
 def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder, which the block may hold again, so that one command at a time writes to it."""
+    """Lock a folder so that one command at a time writes to it; the block may lock it again."""
     folder = folder.resolve()
     held = folder, get_ident()
     if held in _HELD:

@@ -177,7 +177,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
-    """Say in what the result to come, as far as it is known, is made otherwise than the other."""
+    """List in what the result to come, as far as it is known, differs from the one there."""
     old, new = (
         {k: v for k, v in settings_of(made["config"]).items() if k != "recipe"}
         for made in (there, coming)

@@ -178,7 +178,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
-    """Map fields to values, `omit_if_default` if used; or what `affects_output` alone."""
+    """Map fields to values, unless `omit_if_default` and unset; or only what `affects_output`."""
     declared = declared_settings(type(settings))
     values = {
         field.name: getattr(settings, field.name)

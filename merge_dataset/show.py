@@ -57,7 +57,7 @@ def choose_problems(
     variants: int | None = 5,
     rng_seed: int = 0,
 ) -> list[Shown]:
-    """Draw `n` problems of each configuration, by default of whole ones; or named ones."""
+    """Draw `n` problems of each configuration (default: of all classes), or named ones."""
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)
     chosen = list(configs) or collections(folder)
@@ -112,7 +112,7 @@ def line_of(
 
 
 def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]) -> str:
-    """Put others in place of a text's parts, ascending half-open spans of characters.
+    """Replace parts of a text, ascending half-open spans of characters, by what `mark` returns.
 
     >>> marked("A boy runs.", [[2, 5]], "[{}]".format)
     'A [boy] runs.'

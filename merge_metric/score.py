@@ -376,7 +376,7 @@ class Gate:
 def read_gates(
     texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
 ) -> list[Gate]:
-    """Read limits as `FIGURE=VALUE`, such as `seed_variant_accuracy=0.7`: least or most."""
+    """Read limits such as `seed_variant_accuracy=0.7`: the least if `is_least`, else the most."""
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
     gates = []
     for text in texts:

@@ -28,7 +28,7 @@ _CURES: Final[Mapping[Tracker, str]] = {
 
 
 def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Name figures as a Trainer logs them, but undefined ones; of several configurations each."""
+    """Name figures as a Trainer logs them, with configurations if several; no undefined ones."""
     from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 
     several = len(results) > 1

@@ -107,7 +107,7 @@ def answers_path(session: Path, annotator: str) -> Path:
 
 
 def is_good(total: Any, annotators: Any = 1) -> Any:
-    """Judge variants, numbers or arrays: good if F + R is at least `ENOUGH` for each annotator.
+    """Judge variants, numbers or arrays: good if F + R averages at least `ENOUGH` over annotators.
 
     >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)
@@ -129,7 +129,7 @@ def parse_event(record: object) -> Event:
 
 
 def parse_answer(record: Mapping[str, Any]) -> Judgement:
-    """Read an answer, of a paraphrase by `equivalent`; numbers and yes or no may be texts.
+    """Read an answer (with `equivalent`: about a paraphrase); scores and yes or no may be texts.
 
     >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
     Answer(variant_id='snli:1', fluency=4, reasoning=5, comment='')
@@ -208,7 +208,7 @@ def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
 
 
 def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]:
-    """Read lines of events, and the first one's number; without a count, one cut off is none."""
+    """Read events, and the line number of the first; without a count, a cut-off last is dropped."""
     if not path.exists():
         return [], 1
     lines = path.read_bytes().split(b"\n")

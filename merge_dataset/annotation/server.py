@@ -74,7 +74,7 @@ class Desk:
         }
 
     def save(self, position: int, record: object) -> int:
-        """Save an event, and count those there are; OutdatedPage where the page misses some."""
+        """Save an event; return the number of events; OutdatedPage if the page misses some."""
         event = parse_event(record)
         if event.variant_id not in self.session.items:
             raise ValueError(f"expected a variant of the session, got {event.variant_id!r}")

@@ -203,9 +203,9 @@ def chances(
 ) -> dict[str, float]:
     """Compute how likely each variant of `spread` was drawn, in 0–1, to weight figures by.
 
-    Of each masked LM all variants up to some rank are drawn: a variant is where its own rank, as
-    good as random, is below the highest of its LMs'. Candidates: by rank, one more than drawn, or
-    all.
+    All variants of a masked LM up to some rank are drawn. So a variant is drawn if its own rank, as
+    good as random, is below the highest such rank of its LMs. Candidates are sorted by rank: one
+    more than drawn, or all.
 
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b

@@ -245,7 +245,7 @@ def render_spreadsheet(
 
 
 def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
-    """Read annotators and answers of a table, of the kind its columns tell; blank ones are none."""
+    """Read annotators and answers of a table, whose columns tell the kind; skip blank rows."""
     kind: JudgementKind = (
         EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
     )

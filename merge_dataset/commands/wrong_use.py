@@ -59,7 +59,7 @@ _EXTRA: Final = re.compile(r"unexpected extra argument\S* \((\S+?)[ )]")
 
 
 class OneLineErrors(TyperGroup):
-    """A group whose wrong use is told in one line, in words of ours, with exit code 2."""
+    """A group of commands that reports wrong use in one line of our own, with exit code 2."""
 
     def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
         """Run a command and leave with its exit code, as the base class does."""

@@ -58,7 +58,7 @@ def call_tasks(
     distribution: Distribution,
     plan: Mapping[str, Any],
 ) -> Said:
-    """Have tasks do the units that said nothing by this plan; the caller removes the folder."""
+    """Run the units without a result for this plan in tasks; the caller removes the folder."""
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
         shutil.rmtree(folder / _SAID, ignore_errors=True)
@@ -105,11 +105,11 @@ def _record(folder: Path, unit: str) -> Path:
 def run_units(
     unit_function: str, folder: Path, units: Sequence[str], distribution: Distribution
 ) -> None:
-    """Run `module:name` on folder and unit, once each, in tasks, and wait; or ExecutorError.
+    """Run `module:name` on the folder and each unit, in tasks, and wait; or raise ExecutorError.
 
-    It writes a unit's outputs whole or not at all, and skips what is there. On a cluster, all
-    machines share the folder. After an error, the same call without the units that were finished
-    does the rest.
+    The function writes a unit's outputs whole or not at all, and skips what is there. On a cluster,
+    all machines share the folder. After an error, the same call without the units that were
+    finished does the rest.
     """
     # Two tasks would write the same files at the same time.
     if twice := [unit for unit, count in Counter(units).items() if count > 1]:

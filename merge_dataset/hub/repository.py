@@ -164,7 +164,7 @@ def _api() -> HfApi:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository by name and kind, whose calls are repeated where safe, or PublishError."""
+    """A repository by name and kind; calls are repeated where safe, and raise PublishError."""
 
     name: str
     """OWNER/NAME."""
@@ -277,7 +277,7 @@ class Repository:
             raise PublishError(f"{error}\n{told}") from error
 
     def propose(self, files: Sequence[File], *, message: str, description: str) -> str:
-        """Open a pull request with these files, or update an open one; its address."""
+        """Open a pull request with these files, or update an open one; return its address."""
 
         def attempt() -> int:
             # Your own of this title; after a failed attempt there may be one nevertheless.
@@ -307,7 +307,7 @@ class Repository:
         absent: type[Exception] | None = None,
         **more: Any,
     ) -> Any:
-        """Make a call that may be repeated; None where its error is `absent`, and no subclass."""
+        """Make a call that may be repeated; None if its error is `absent`, not a subclass of it."""
 
         def attempt() -> Any:
             try:

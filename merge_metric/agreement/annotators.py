@@ -193,7 +193,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
 def _measure(
     matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
 ) -> tuple[dict[str, float], dict[str, Floats]]:
-    """Compute figures of items' (n, k, k) matrices, and replicates by draws (B, n), how often."""
+    """Compute figures of items' (n, k, k) matrices; `draws`, (B, n), count items in replicates."""
     figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
     if draws is None:
         return figures, {}

@@ -25,7 +25,7 @@ LEVELS: Final[tuple[Level, ...]] = ("nominal", "ordinal", "interval")
 
 
 def resampled(seed_ids: Sequence[str], settings: Settings) -> Floats:
-    """Draw seeds of items (n,), as a seed's variants are alike: how often each, (replicates, n)."""
+    """Resample seeds of items, (n,): how often each item is drawn, (replicates, n)."""
     seeds, of_item = np.unique(np.array(seed_ids, np.str_), return_inverse=True)
     none = np.empty((0, len(seeds)))
     return np.concatenate([none, *seed_weights(len(seeds), settings)])[:, of_item]
@@ -139,21 +139,21 @@ def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
 
 
 def pooled(sums: Floats) -> Floats:
-    """Compute ρ of ranks within seeds, (…,), of sums over seeds, (…, 3); NaN of equal ranks."""
+    """Compute ρ, (…,), from sums of `within_seeds` over seeds, (…, 3); NaN if ranks are equal."""
     with np.errstate(invalid="ignore", divide="ignore"):
         rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
     return rho
 
 
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute the interval (2,) of `spearman` over seeds (n,), drawn as weights (b, S) say."""
+    """Compute a bootstrap interval (2,) of `spearman` over seeds (n,), drawn as weights (b, S)."""
     a, b = (np.unique(values, return_inverse=True)[1] for values in (x, y))
     replicates = [weighted_spearman(a, b, drawn[seed]) for part in weights for drawn in part]
     return interval(np.array(replicates))
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
-    """Compute ρ of x and y, (n,) ranks from 0, each row as often as its whole weight; or NaN."""
+    """Compute ρ of x and y, (n,) dense ranks from 0, with whole weights, (n,); NaN if constant."""
     total = weight.sum()
     ranks = []
     for group in (x, y):  # from 1, equal values sharing the mean of their ranks

@@ -200,7 +200,7 @@ def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[flo
 
 
 def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Weigh items (N,) by chance (Horvitz and Thompson 1952), together as their class's seeds."""
+    """Weight items, (N,), by 1 / chance (Horvitz and Thompson 1952); sums are the class's seeds."""
     weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
     return weights
 

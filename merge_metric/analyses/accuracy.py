@@ -67,9 +67,9 @@ def accuracy(
 ) -> Table:
     """Make a row per model and configuration.
 
-    Are the seeds easier than the problems, `tests` by model, that they were chosen from? As many
-    random ones, the same for every model, are drawn `n_subsamples` times without replacement;
-    `higher_share` is how often S on them is higher than on the seeds.
+    To see whether the seeds are easier than the problems that they were chosen from (`tests`, by
+    model), as many random problems, the same for every model, are drawn `n_subsamples` times
+    without replacement; `higher_share` is how often S on them is higher than on the seeds.
     """
     rows = []
     for run in runs:

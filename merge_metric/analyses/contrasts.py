@@ -91,7 +91,7 @@ def on_fixed_seeds(
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Subtract SV accuracy on the same seeds, with an interval (paired, over seeds) if wanted."""
+    """Subtract SV accuracy of `b` from that of `a`, with a paired interval over seeds if wanted."""
 
     def less(weights: Floats | None) -> Floats:
         ct = settings.correctness_threshold

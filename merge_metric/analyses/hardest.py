@@ -51,7 +51,7 @@ def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
 
 
 def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
-    """Order seeds by (S,) `mean_right`, those without last; of equals first the more `n_wrong`.
+    """Order seeds by `mean_right`, (S,), lowest first and NaN last; ties by `n_wrong`, most first.
 
     >>> hardest_first(np.array([0.5, 0.25, 0.5]), np.array([0, 0, 1])).tolist()
     [1, 2, 0]
@@ -82,7 +82,7 @@ def hardest(
     below: float | None = None,
     corrections: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """Make a row per seed, hardest first: where all models are wrong, `top`, or right `below`."""
+    """Make a row per seed, hardest first: all models wrong, the `top` ones, or `below` (0–1)."""
     rows: list[Row] = []
     notes: list[str] = []
     runs = list(runs)

@@ -142,7 +142,7 @@ def per_config(
 def over_configs(
     rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str], *, name: str = "all"
 ) -> list[Row]:
-    """Make a row per model (or `MEAN`) with several configurations of a class, by the weights."""
+    """Average several configurations of a class by the weights: a row per model (or `MEAN`)."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)

@@ -182,7 +182,7 @@ def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -
 
 
 def histogram_divergence(one: Floats, other: Floats) -> float | None:
-    """Compute the Jensen–Shannon divergence, in bits, of histograms 0.01 wide, or None."""
+    """Compute the Jensen–Shannon divergence, in bits, of histograms (bins of 0.01); or None."""
     if not len(one) or not len(other):
         return None
     p, q = (

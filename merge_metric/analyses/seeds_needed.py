@@ -148,7 +148,7 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
-    """Compute (S,) what each seed adds to a share, their mean, averaged over subsamples.
+    """Compute what each seed adds, (S,), to a share averaged over subsamples, which is their mean.
 
     `holds` is (S, K) or (S, 1). A seed counts for more where fewer are `present`, (S, K).
     """
@@ -181,7 +181,7 @@ def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
 
 
 def needed(influence: Floats, width: float) -> int | None:
-    """Find how many seeds of (S,) influence have a 95 % interval this wide; None if all alike."""
+    """Find the least number of seeds with a 95 % interval no wider (0–1); None if all are alike."""
     spread = float(influence.std())
     if spread < 1e-12:
         return None
@@ -268,7 +268,7 @@ def pair_of(first: Run, second: Run) -> Pair:
 
 
 def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figure, Floats]]:
-    """Yield figures, and (K, S) what seeds add to a draw's difference, of `size` variants each."""
+    """Yield figures, and (K, S) what seeds add to each draw's difference, by `size` variants."""
     n_seeds = len(pair.seed_right)
     counts = []  # of each draw: the seeds' variants, and those that each model answers right
     for number in range(VARIANT_DRAWS if size else 1):

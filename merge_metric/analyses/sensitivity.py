@@ -345,7 +345,7 @@ def _probability_table(
     what: str,
     gaps: Mapping[str, Sequence[str]],
 ) -> Table:
-    """Tabulate probabilities and averages; notes average the second less the first of gaps."""
+    """Tabulate probabilities and averages; notes give the mean of second minus first of `gaps`."""
     means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
     averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):

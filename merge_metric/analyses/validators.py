@@ -111,8 +111,8 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
 def kept_with(needed: Bools, n: Ints) -> Floats:
     """Compute (M,) how many rows 1, 2, … masked LMs validate, on average over all choices.
 
-    Of `needed` (P, texts, M) and numbers `n` (P,), by inclusion and exclusion over texts: of C(M,
-    k) choices C(M − v, k) have none of v masked LMs.
+    `needed`, (P, texts, M), says which LMs validated rows in which text, `n`, (P,), how many rows.
+    By inclusion and exclusion over texts: of C(M, k) choices C(M − v, k) have none of v masked LMs.
 
     >>> both = np.array([[[True, False], [True, True]], [[True, False], [False, True]]])
     >>> kept_with(both, np.array([1, 1]))

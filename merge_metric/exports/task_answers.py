@@ -1,4 +1,4 @@
-"""Figures of answers, for tasks in other harnesses; it is exported, so its imports are, too."""
+"""Figures of answers, for tasks in other harnesses; copied into exports with its imports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TaskAnswer = dict[str, Any]
 def load_problems(
     settings: TaskSettings, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> datasets.Dataset:
-    """Load seeds and then variants, but for examples; a limit draws as `predict --limit-seeds`."""
+    """Load seeds and then variants, without the examples; limits draw as `predict` does."""
     import datasets
 
     folder = EXPORTED / settings.dataset
@@ -134,7 +134,7 @@ def figures(
     thresholds: Sequence[int] = (90,),
     labels: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Compute `FIGURES`, `sv@CT` and the share of answers without label; NaN if undefined."""
+    """Compute `FIGURES`, `sv@CT` (CT in percent) and the share without label; NaN if undefined."""
     if not answers:
         raise ValueError("expected answers to all problems, got none")
     if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds

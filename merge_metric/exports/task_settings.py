@@ -1,4 +1,4 @@
-"""Settings of tasks in other harnesses, as a file beside them has them; exported."""
+"""Settings of tasks in other harnesses, from a file beside them; copied into exports."""
 
 from __future__ import annotations
 

@@ -337,7 +337,7 @@ def without_thinking(text: str) -> str:
 
 
 def kept_words(text: str, among: int = 1) -> str:
-    """Keep beginning and end of what an answer says at last, one of `among` that share the room."""
+    """Keep the beginning and end of a final answer; `among` answers share the room."""
     said = without_thinking(text) or text.strip()
     most = max(80, _KEPT // among)
     if len(said) > most:

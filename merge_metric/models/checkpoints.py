@@ -98,7 +98,7 @@ def require_libraries() -> None:
 
 
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
-    """Load a head, packed where that is faster, and its tokenizer; `dtype` is one of `DTYPES`."""
+    """Load a model with head, packed if faster, and its tokenizer; `dtype` is one of `DTYPES`."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)

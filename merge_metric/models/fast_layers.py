@@ -222,7 +222,7 @@ def filler_for(model: Any) -> int:
 
 
 def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Fill rows up with 0, [rows, longest], and tell where their own numbers stand.
+    """Fill rows up with 0 to [rows, longest]; return also which numbers are their own.
 
     >>> padded([[5, 6], [7]])[0].tolist()
     [[5, 6], [7, 0]]
@@ -320,7 +320,7 @@ _SUPPORTED: Final = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer's keys and values of the prefix, in front of a batch's, of which nothing is kept."""
+    """A layer's keys and values of the prefix, put before those of a batch, which are not kept."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -339,7 +339,7 @@ class PrefixCache:
     """The state of a model that has read a prefix."""
 
     def __init__(self, model: Any, ids: Sequence[int]) -> None:
-        """Run a causal LM over a prefix of a token at least; what windows hide the mask hides."""
+        """Run a causal LM over a non-empty prefix; all keys stay, its mask hides distant ones."""
         cache: Any = DynamicCache()
         with torch.inference_mode():
             row = torch.tensor([list(ids)], device=model.device)

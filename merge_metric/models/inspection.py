@@ -244,7 +244,7 @@ def inspect(
 
 
 def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
-    """Describe a model of which only the place is known; an adapter's base if `is_base`."""
+    """Fill in a description of which only the place is known; `is_base`: an adapter's base."""
     files = found.attempt(list_files, found.files)
     if files is None:
         return found

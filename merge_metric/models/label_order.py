@@ -195,9 +195,9 @@ def order_from_seeds(
 ) -> LabelOrder:
     """Find the order that is right on far more seeds than any other; raise where none is.
 
-    That it leads by chance is refused for each other order by a sign test on the seeds on which one
-    of the two is right, with Bonferroni's correction. `classes` (n,) are numbers of the model's
-    classes, `gold` (n,) positions among the labels.
+    A sign test against each other order, on the seeds on which one of the two is right, with
+    Bonferroni's correction, rules out that it leads by chance. `classes` (n,) are numbers of the
+    model's classes, `gold` (n,) positions among the labels.
     """
     if len(known) > MOST_LABELS:
         raise ValueError(

@@ -209,7 +209,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run the tokens after the first `shared`, rows filled up at the end: (rows, labels)."""
+        """Run tokens after the first `shared`, rows padded at the end; return (rows, labels)."""
         import torch
 
         last = [len(ids) - shared - 1 for ids in prompts]

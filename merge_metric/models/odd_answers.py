@@ -1,4 +1,4 @@
-"""Odd answers of a server: another model's, to prompts cut short; words that are unknown tokens."""
+"""Odd answers of a server: by another model, or to truncated prompts; and unknown tokens."""
 
 import logging
 import threading

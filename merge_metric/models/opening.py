@@ -149,7 +149,7 @@ def open_model(
 
 
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
-    """Find a model's kind; messages advise to name it if users `can_be_told`."""
+    """Find a model's kind; if users `can_be_told`, errors advise them to name it."""
     if request.base_url:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):

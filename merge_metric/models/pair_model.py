@@ -100,7 +100,7 @@ def unknown_batches(
     window: int,
     prepare: Callable[[Sequence[Pair], int], Prepared],
 ) -> Answered:
-    """Yield as `PairModel.resume` does; `prepare` encodes a window's pairs, from a position on."""
+    """Yield as `PairModel.resume` does; `prepare` encodes a window's pairs, given its start."""
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
         end = min(start + window, len(pairs))

@@ -187,7 +187,7 @@ def _half(files: ModelFiles, name: str, expected: int) -> ValueError:
 
 
 class _Header:
-    """Values at a file's beginning; `struct.error` at its end, LookupError if more is no help."""
+    """Reads a file's first values; `struct.error` at its end, LookupError if more is no help."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0

@@ -1,4 +1,4 @@
-"""Models that answer in words: several answers to a question make shares, its probabilities."""
+"""Models that answer in words: of several answers, the labels' shares are the probabilities."""
 
 from __future__ import annotations
 

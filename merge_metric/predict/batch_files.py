@@ -1,4 +1,4 @@
-"""Before and instead of asking a server: what a run takes, and batch files in OpenAI's format."""
+"""Estimates of what a run on a server takes, and batch files in OpenAI's format."""
 
 from __future__ import annotations
 

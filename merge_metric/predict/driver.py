@@ -216,7 +216,7 @@ class PredictRun:
         return there if there.get("fingerprint") == self.fingerprint else None
 
     def renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Note another draw of the dataset in the finished file; return the metadata."""
+        """Record the dataset's current draw in the finished file; return the metadata."""
         problems = description_of(self.problems)
         recorded = metadata.get("problems") or {}
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
@@ -243,7 +243,7 @@ class PredictRun:
         require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
-        """Ask about a share's missing pairs; return how many, and the seconds. No name, no bar."""
+        """Ask about a share's missing pairs; return number and seconds. A bar needs a `name`."""
         if getattr(self.model, "strict", False):
             noted = {"name": self.description["name"], **journal.notes}
             require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")

@@ -1,7 +1,8 @@
 """Open models for a dataset's problems and run them, one or a list, a file for each source.
 
-Here, or dealt to tasks: each answers a share of a model's batches, and here files are made. Such a
-call has a folder beside the predictions, removed once all are there; answers are in journals.
+They run in this process or in tasks: a task answers a share of a model's batches, and this process
+makes the files. A call has a folder beside the predictions, removed once all files are there;
+answers are in journals.
 """
 
 import logging
@@ -268,7 +269,7 @@ def _run_in_tasks(
     *,
     overwrite: bool,
 ) -> Done:
-    """Run models in tasks of one model each, whose number changes no byte of a file."""
+    """Run models in tasks of one model each; the number of tasks changes no byte of a file."""
     target = folder if out is None else out.parent
     placed, asked = list[Job](), list[Any]()
     for job in jobs:

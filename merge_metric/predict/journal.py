@@ -65,7 +65,8 @@ def open_journal(
 ) -> Iterator[Journal]:
     """Open or make a journal, with the whole batches of all journals of the run.
 
-    Its name says whose it is. Once the block of a whole run ends without an error, all go.
+    The file name says which run it is of. Once the block of a whole run (no share) ends without an
+    error, all its journals are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")

@@ -55,7 +55,7 @@ _FORMAT: Final = "format"
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return the columns of problems; a label is a position, a seed's `variant_id` its own."""
+    """Return problems' columns; a label is a position, a seed's `variant_id` its `seed_id`."""
     texts = [(field, pa.string()) for field in problem_format.fields]
     ids = [("variant_id", pa.string()), ("seed_id", pa.string())]
     return pa.schema([*ids, *texts, ("label", pa.int64())])
@@ -499,7 +499,7 @@ _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 
 
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Put tables together, one at a time, in an unnamed temporary file that ends with the table."""
+    """Put tables together in an unnamed temporary file, which is freed with the table returned."""
     with naming(Path(gettempdir())), TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema) as writer:
             for table in tables:
@@ -519,7 +519,7 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def forget_read() -> None:
-    """Give back the memory of what was read of tables on disk; it counts as the process's."""
+    """Free the memory of what was read of tables on disk; it would count as the process's."""
     if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
         for mapped in _MAPPED:
             mapped.madvise(mmap.MADV_DONTNEED)

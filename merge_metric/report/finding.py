@@ -208,7 +208,7 @@ def _range(low: float, high: float) -> str:
 
 
 def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
-    """Find two kinds of data, SV@90 apart for every model: harder, easier, and models' gaps."""
+    """Find two kinds of data, SV@90 apart for every model: the harder, the easier, and gaps."""
     found = []
     for low, high in permutations(results, 2):
         pairs = [

@@ -220,7 +220,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
-    """Pack for `assets/*.js` figures, in percent, problems, styles of lines, tables to copy."""
+    """Pack figures (in percent), problems, line styles and tables to copy for `assets/*.js`."""
     said = [model.said for model in evidence.models]
     return {
         "labels": list(evidence.labels),

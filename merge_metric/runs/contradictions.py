@@ -86,7 +86,7 @@ def require_agreement(model: Model, config: str) -> str:
 
 
 def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
-    """Warn where variants are in other subsamples than the file remembers; old ones do not."""
+    """Warn where variants are in other subsamples than the file records; old files record none."""
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for predictions in model.rows.files:
         asked_about = predictions.description.get("problems")
@@ -106,7 +106,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 def judge_missing(
     model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
-    """Raise about missing predictions unless seeds may be left out; then tell of these."""
+    """Raise about missing predictions or, with `allow_missing`, tell of the seeds left out."""
     total, n_seeds = len(complete), int(complete.sum())
     missing = f"predictions are missing for {model.describe_missing(config)}"
     if n_seeds and allow_missing:

@@ -125,7 +125,7 @@ class ConfigAnswers:
     def count(
         self, seeds: ConfigSeeds, grouped: Mapping[str, str], clusters: Clusters | None
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
-        """Count the variants of complete seeds in all, by answer as `Run.answers`, and by group.
+        """Count variants of complete seeds in all, by answer (as `Run.answers`) and by group.
 
         The first counts are None where the dataset contradicts itself.
         """

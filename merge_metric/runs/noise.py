@@ -1,8 +1,8 @@
 """Noise: how often a model changes its answer to the same text, beside the fooling rates.
 
 `predict --repeat-seeds N` asks about each seed N more times. Fooling rates grow with the number of
-variants, so compared is the expected rate of N of a seed's variants, drawn without replacement, or
-of all where it has fewer.
+variants, so noise is compared with the expected rate of N of a seed's variants, drawn without
+replacement, or of all where it has fewer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

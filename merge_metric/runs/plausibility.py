@@ -234,8 +234,8 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
 def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
     """Find by how many rows predictions would have to be shifted to fit the seeds best.
 
-    Of all rows in the order of the file, (N,), and positions of seeds: the accuracy on the seeds,
-    and how many rows further down the predictions stand.
+    `gold` and `said`, (N,), are of all rows in the order of the file, `seeds` positions among them.
+    Returns the accuracy on the seeds, and how many rows further down the predictions stand.
 
     >>> gold = np.tile(np.array([0, 1, 2, 1, 1, 0, 2], np.int8), 9)
     >>> best_shift(gold, np.roll(gold, 2), np.arange(63))

@@ -106,7 +106,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
 
 
 def place_in(path: Path) -> Place:
-    """Make a function of a row, from 0, that names its line, read again, or of Parquet its row."""
+    """Return a function that names a row (from 0) by its line of text or its row of Parquet."""
     if path.suffix == ".parquet":
         return row_number
     if path.suffix in CSV:
@@ -159,7 +159,7 @@ class PredictionsFile:
         return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
 
     def tables(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Read and check columns, by default all scored, as `validate`; of a wrong one all rows."""
+        """Read and check columns, by default all scored, as `validate`; errors count all rows."""
         names = names or [name for name in self.names if name in COLUMNS]
         for batch in self.batches(names):
             try:
@@ -194,7 +194,7 @@ class PredictionsFile:
 
 
 def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile:
-    """Open a predictions file, whose rows are those that were written if it has their digest.
+    """Open a predictions file; raise ValueError if its rows do not fit the digest that it has.
 
     Labels are those of the dataset's problems or else, if not of NLI, those that the file names.
     """
@@ -227,7 +227,7 @@ def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile
 
 
 def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
-    """Read and check a predictions file some rows at a time; whether ids are distinct is left."""
+    """Read and check a predictions file some rows at a time; repeated ids are not looked for."""
     return open_predictions(path, dataset).tables()
 
 

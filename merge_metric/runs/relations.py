@@ -36,7 +36,7 @@ Stream = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> None:
-    """Run a statement over streams, known by their names, whose errors come as they are."""
+    """Run a statement over streams, by their names; errors that streams raise come unchanged."""
     raised: list[BaseException] = []
 
     def watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

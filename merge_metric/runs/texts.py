@@ -56,7 +56,7 @@ def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) ->
 
 
 def digest_in_sql(columns: Sequence[str]) -> str:
-    """Write `text_digests` of columns, null where a format has no such text, for DuckDB."""
+    """Write `text_digests` as an expression of DuckDB; columns that are null are left out."""
     # What is null is "" to `concat`. `||` would do for the colon, but takes longer.
     colon = "CASE WHEN {} IS NOT NULL THEN ':' END"
     parts = ", ".join(f"strlen({each}), {colon.format(each)}, {each}" for each in columns)

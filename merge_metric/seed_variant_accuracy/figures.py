@@ -416,7 +416,7 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
 def _of_subsample(
     counts: SeedCounts, k: int, level: Ints, weights: Floats, correctness_threshold: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Compute the scalars, (B,) each, and the curve, (B, 100), of a subsample and (S,) levels."""
+    """Compute a subsample's scalars, (B,), and curve, (B, 100); levels are (S,), weights (B, S)."""
     present, right = counts.present[:, k], counts.right & counts.present[:, k]
     variants, correct = np.maximum(counts.n_variants[:, k], 1), counts.n_correct[:, k]
     commonest = counts.n_commonest[:, k]

@@ -163,7 +163,7 @@ def heat_map(
     limits: tuple[float, float],
     show: str,
 ) -> AxesImage:
-    """Draw rows of numbers on the colours of viridis between limits; texts and dashes as such."""
+    """Draw numbers, row by row, on viridis colours between limits; texts and gaps uncoloured."""
     from matplotlib import colormaps
 
     colormap, (low, high) = colormaps["viridis"], limits
@@ -188,7 +188,7 @@ def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 
 
 def check_output(path: Path) -> None:
-    """Raise, first of all, where no plot can be saved to a path, or without matplotlib."""
+    """Raise before the work if no plot can be saved to a path, or matplotlib is missing."""
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "
