@@ -327,9 +327,9 @@ def read_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a CSV file with a header, and the line on which each ends.
 
-    Cells that a row lacks at its end are empty, as some spreadsheets leave them out; of a required
-    column that is an error where rows must be `full`. Of a file that must be `ended`, a last line
-    without an end was cut off.
+    Cells missing at the end of a row are empty, as some spreadsheets leave them out; with `full`, a
+    missing cell of a required column is an error. With `ended`, so is a last line without an end,
+    as it was cut off.
     """
     head = _head(path)
     delimiter = max(",;\t", key=head.count)

@@ -65,8 +65,8 @@ def _distance(k: int, weighting: Weighting) -> Floats:
 def coincidences(codes: Codes, k: int) -> Floats:
     """Make each item's own coincidence matrix, (n, k, k) (Krippendorff 2011), of codes (A, n).
 
-    Ordered pairs of answers by two annotators, over one less than their number; none of fewer than
-    two.
+    Ordered pairs of answers by two annotators are divided by one less than the number of answers;
+    an item with fewer than two has none.
     """
     counts = _one_hot(codes.reshape(-1), k).reshape(*codes.shape, k).sum(axis=0)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)

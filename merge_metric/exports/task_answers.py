@@ -96,8 +96,9 @@ def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> s
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:
     """Convert log-probabilities of the letters, in nats, to an answer to a problem.
 
-    One for each label, or that many for each way to write the letters, which are added up; `-inf`
-    for a letter that was not returned. If none was, probabilities are equal.
+    There is one for each label or, where letters can be written in several ways, that many for each
+    way, which are added up; `-inf` for a letter that was not returned. If none was returned,
+    probabilities are equal.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
     >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]

@@ -334,9 +334,9 @@ def as_pair_model(
 ) -> PairModel:
     """Make a model that can be asked about pairs, out of anything that `_KINDS` names.
 
-    A function takes a list of at most `batch_size` pairs, and returns labels or probabilities
-    (n, 3); a client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean;
-    otherwise the configuration does, and of a function they are the labels in order.
+    A function takes a list of at most `batch_size` pairs, and returns labels or probabilities (n,
+    3); a client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean; without
+    it the configuration does, and a function's classes are the labels in order.
     """
     labels = problem_format.labels
     order: LabelOrder | str | None = label_order

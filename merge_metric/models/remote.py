@@ -133,7 +133,7 @@ class RemoteModel:
     def describe(self) -> dict[str, Any]:
         """Describe what determines the probabilities, as far as it can be known from outside.
 
-        `missing` is not among it: whoever was stopped by an answer without letters may go on.
+        `missing` is left out: a run that an answer without letters stopped may go on with another.
         """
         return {
             "kind": "remote",

@@ -1,6 +1,7 @@
 """Questions to language models: a template with places for texts, examples before it.
 
-NLI's is the paper's (appendix, Table 6, after Madaan et al. 2025). Exported beside `answer_words`.
+The template of NLI is the paper's (appendix, Table 6, after Madaan et al. 2025). This module is
+copied into exports beside `answer_words`.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Table:
     def to_html(self) -> str:
         """Write an HTML table that scrolls sideways where it is too wide, intervals below values.
 
-        With no fonts or colours of its own, text escaped, nothing but inline styles, as GitHub
+        It has no fonts or colours of its own, escaped text, and only inline styles, which GitHub
         allows.
         """
         rows, notes = self._marked()
