@@ -171,11 +171,14 @@ class PredictionsFile:
 
     def further(self, name: str) -> Iterator[tuple[str, Any]]:
         """Yield the id of a problem and its `ANSWER_TEXT` or `REPEATS`, of rows that have one."""
-        if name not in self.names:
+        file = self
+        if name == ANSWER_TEXT and self.stored != self.path:
+            file = _convert_text(self.path, ("variant_id", name))
+        if name not in file.names:
             return
-        if self.stored == self.path:
-            check_further(name, pa.concat_tables(self.batches([name]))[name], f"{self.path}: ")
-        for batch in self.batches(["variant_id", name]):
+        if file.stored == file.path:
+            check_further(name, pa.concat_tables(file.batches([name]))[name], f"{self.path}: ")
+        for batch in file.batches(["variant_id", name]):
             rows = batch.filter(batch[name].is_valid())
             yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
@@ -240,23 +243,25 @@ def _open_parquet(path: Path) -> PredictionsFile:
     return PredictionsFile(path, path, schema, rows, names)
 
 
-def _convert_text(path: Path) -> PredictionsFile:
-    """Write the columns of a text file to Parquet."""
+def _convert_text(path: Path, names: Sequence[str] = (*COLUMNS, REPEATS)) -> PredictionsFile:
+    """Write columns of a text file to Parquet; answers in words, which are long, only if asked."""
     folder = mkdtemp(prefix="merge-nli-")
     try:
-        stored = Path(folder) / "columns.parquet"
+        stored, types = Path(folder) / "columns.parquet", {name: _TYPES[name] for name in names}
         if path.suffix in CSV:
-            tables = data_files.read_batches(path, _TYPES, optional={*_TYPES}.difference(REQUIRED))
+            tables = data_files.read_batches(path, types, optional={*names}.difference(REQUIRED))
         else:
-            tables = jsonl.read_batches(path, _TYPES)
+            tables = jsonl.read_batches(path, types)
         first = next(tables)
         with RowGroupWriter(stored, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write(table)
         file = PredictionsFile(path, stored, first.schema, writer.rows, first.column_names)
         if path.suffix in CSV:
-            of_digits = (n for n in ANSWERS if all(map(_are_positions, file.batches([n]))))
-            file.positions = frozenset(of_digits)
+            answers = types.keys() & ANSWERS
+            file.positions = frozenset(
+                name for name in answers if all(map(_are_positions, file.batches([name])))
+            )
         else:
             there = jsonl.first_names(path)
             file.names = [n for n in file.names if n in there or not file.is_empty(n)]

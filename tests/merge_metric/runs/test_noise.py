@@ -170,6 +170,17 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
         open_predictions(csv)
 
 
+def test_words_of_another_kind_stop_only_who_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(
+        '{"variant_id": "s", "seed_id": "s", "label": 0, "prediction": 1, "answer_text": 3}\n'
+    )
+    file = open_predictions(path)
+    assert [len(table) for table in file.tables()] == [1]
+    with pytest.raises(ValueError, match=r"line 1: answer_text: expected a string"):
+        list(file.further(ANSWER_TEXT))
+
+
 def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     row = {"variant_id": ["s"], "seed_id": ["s"], "label": [0], "prediction": [0]}
