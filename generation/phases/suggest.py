@@ -255,7 +255,8 @@ def _reach(plan: str) -> Reach:
     values: dict[str, Any] = json.loads(plan)
     require_versions(values["packages"])
     run, folder = RunFolder(Path(values["run"])), values.get("candidates")
-    reach = Reach(run, Config.read(run.config), folder=folder and Path(folder))
+    folder = folder and Path(folder)
+    reach = Reach(run, Config.read(run.config), folder=folder, in_task=True)
     if reach.tagger.name != values["tagger"]:
         raise ValueError(
             f"tagger: expected {values['tagger']}, which the command has, got {reach.tagger.name}; "

@@ -149,6 +149,8 @@ class BlockWork:
     config: Config
     folder: Path | None = field(default=None, kw_only=True)
     """Folder of the candidates; None before anything was asked."""
+    in_task: bool = field(default=False, kw_only=True)
+    """Whether this process does units of work that an executor dealt."""
 
     def problems(self, block: int) -> TaggedProblems:
         """Read and tag the problems of a block."""
@@ -182,8 +184,9 @@ class BlockWork:
 
     @cached_property
     def tagger(self) -> Tagger:
-        """The tagger of this process; where there are several, they load it without torch."""
-        return tagger_for(self.config.tagger, spare_torch=self.config.workers > 1)
+        """The tagger of this process; one of several loads it without torch."""
+        spare_torch = self.in_task or self.config.workers > 1
+        return tagger_for(self.config.tagger, spare_torch=spare_torch)
 
     @contextmanager
     def with_candidates(self, path: Path) -> Iterator[Self]:
