@@ -233,7 +233,8 @@ class RunFolder:
         """Raise FileExistsError where a build would replace one of other settings or problems."""
         if not self.manifest.is_file():
             return
-        there = read_record(self.manifest, "config", "eligible", "variants")
+        remedy = "Restore it from a copy, or replace the build with --overwrite"
+        there = read_record(self.manifest, "config", "eligible", "variants", remedy=remedy)
         drawn = {} if provenance.draw_of(there) is None else {"draw": provenance.DRAW}
         coming = {"config": config, **drawn, **(made_from or {})}
         if differing := provenance.differences(there, coming):

@@ -264,7 +264,11 @@ def write_record(path: Path, value: Mapping[str, Any], digest_key: str = RECORD_
 
 
 def read_record(
-    path: Path, *keys: str, verify: bool = True, digest_key: str = RECORD_DIGEST
+    path: Path,
+    *keys: str,
+    verify: bool = True,
+    digest_key: str = RECORD_DIGEST,
+    remedy: str = "Restore it from a copy",
 ) -> dict[str, Any]:
     """Read a JSON object of `write_record` with these keys; older ones have no digest."""
     value = read_json(path)
@@ -279,7 +283,7 @@ def read_record(
     if missing := [key for key in keys if key not in value]:
         raise ValueError(
             f"{path}: expected a record with {', '.join(keys)}, got one without "
-            f"{', '.join(missing)}: is it another file's? Restore it from a copy"
+            f"{', '.join(missing)}: is it another file's? {remedy}"
         )
     return value
 

@@ -62,7 +62,8 @@ def build_run(
         if config.families != "ignore":
             require_library("families")
         require_dictionary(config)
-        made_from = read_record(base.suggested, "mlms", "problems", "questions", "source_data")
+        keys = ("mlms", "problems", "questions", "source_data")
+        made_from = read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
         suggested = {**made_from, "mlms": _used_mlms(base, config, made_from["mlms"])}
         if not overwrite:
             known = {key: suggested[key] for key in ("source_data", "mlms")}

@@ -49,6 +49,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return generate(demo_config(tmp_path_factory.mktemp("run") / "base"))
 
 
+def test_records_of_something_else(run: RunFolder, tmp_path: Path) -> None:
+    other = copy_of(run, tmp_path / "other")
+    write_record(other.manifest, {"config": {}})
+    with pytest.raises(ValueError, match=r"got one without eligible, .* build with --overwrite$"):
+        build(other.path)
+    write_record(other.suggested, {"mlms": {}})
+    with pytest.raises(ValueError, match=r"got one without .*Run merge-nli suggest again$"):
+        build(other.path)
+
+
 def test_run_folder_holds_what_the_readme_says(run: RunFolder) -> None:
     names = {path.name for path in run.path.iterdir()}
     assert names == {
