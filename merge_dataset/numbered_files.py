@@ -7,8 +7,6 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
-from fsspec.core import url_to_fs
-
 from .schema import config_files
 
 _NUMBERED: Final = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})\.parquet$")
@@ -35,6 +33,8 @@ def patterns_of(files: Sequence[str]) -> list[str]:
 
 def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
     """List a configuration's files by split, relative to the folder, or a URL of fsspec."""
+    from fsspec.core import url_to_fs
+
     base = _base_of(root)
     filesystem, _ = url_to_fs(base)
     return {
