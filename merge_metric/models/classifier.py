@@ -48,7 +48,7 @@ class Classifier:
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
         from merge_metric.models.word_tokens import word_tokens
 
-        model, self._tokenizer, self.name, *_ = loaded
+        model, self._tokenizer, self.name, _, self.weights = loaded
         self.label_order, self._loaded = label_order, loaded
         self._model: Any = model.eval()
         self._is_flat = is_flat(model)
@@ -125,7 +125,7 @@ class Classifier:
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
         """Tell the size, evidence of the order of labels, pairs that are cut, unknown tokens."""
         told = {
-            "weights": self._loaded.weights,
+            "weights": self.weights,
             "label_order_evidence": dict(self.label_order.evidence),
             "unknown_tokens": self._unknown_tokens(pairs),
         }

@@ -67,7 +67,7 @@ class LanguageModel:
         Raises:
             ValueError: see `PromptTokens`.
         """
-        model, tokenizer, self.name, *_ = loaded
+        model, tokenizer, self.name, _, self.weights = loaded
         self.prompt, self._loaded = prompt, loaded
         self._model: Any = model.eval()
         self._tokens = PromptTokens(tokenizer, prompt, chat=chat_template)
@@ -98,7 +98,7 @@ class LanguageModel:
         return {
             "parameters": self._model.num_parameters(),
             "prefix_cached_tokens": self._cache.length if self._cache else 0,
-            **({"weights": self._loaded.weights} if self._loaded.weights else {}),
+            **({"weights": self.weights} if self.weights else {}),
         }
 
     def probabilities(
