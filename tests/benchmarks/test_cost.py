@@ -9,7 +9,7 @@ from helpers.bench import fill_mask
 from helpers.bench.contender import Contender, in_turn, spread
 from helpers.bench.contexts import find_contexts
 from helpers.bench.models import PAPER_SHAPES, model_folder
-from helpers.bench.results import Measurement, Row, Side
+from helpers.bench.results import Measurement, Row, Side, has_bfloat16
 
 pytestmark = pytest.mark.benchmark
 
@@ -34,7 +34,8 @@ def test_cost(
     contexts = [each for each in every if len(each[0].split()) == WORDS]
     measurement = Measurement("cost", f"{shape}-{device}")
     sides = []
-    for dtype in ("float32", "bfloat16"):
+    dtypes = ["float32", *(["bfloat16"] if device != "cpu" or has_bfloat16() else [])]
+    for dtype in dtypes:
         arguments = {
             "model": str(model_folder(shape, shared_models)),
             "contexts": contexts,
@@ -46,12 +47,13 @@ def test_cost(
             trial = spread(range(len(contexts)), FEWEST)
             ours.ask(rows=trial)
             each = ours.ask(rows=trial).wall / len(trial)
-            rows = spread(range(len(contexts)), max(FEWEST, int(budget / each)))
-            [replies] = in_turn(rounds, lambda rows=rows: ours.ask(rows=rows))
-        sides.append(Side.of(name, replies, len(rows)))
-    reference, reduced = sides
+            chosen = spread(range(len(contexts)), max(FEWEST, int(budget / each)))
+            [replies] = in_turn(rounds, lambda chosen=chosen: ours.ask(rows=chosen))
+        sides.append(Side.of(name, replies, len(chosen)))
+    reference, *reduced = sides
     unit = "core hour" if device == "cpu" else "hour"
-    measurement.write([row(shape, unit, reference), row(shape, unit, reduced, reference)])
+    rows = [row(shape, unit, side, reference) for side in reduced]
+    measurement.write([row(shape, unit, reference), *rows])
 
 
 def row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row:

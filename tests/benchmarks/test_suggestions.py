@@ -15,7 +15,7 @@ from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
 from helpers.bench.packed_product import packed_products, products_flop, question_flop, shape_of
-from helpers.bench.results import Measurement, Row, Side, compare, machine
+from helpers.bench.results import Measurement, Row, Side, compare, has_bfloat16
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -150,7 +150,7 @@ def peers_of(
         (name, exported.suggestions, exact | {"runtime": name.replace(" ", "").lower()})
         for name in RUNTIMES
     ]
-    if {"avx512_bf16", "amx_bf16"} & set(machine()["instructions"]):
+    if has_bfloat16():
         reduced = {"runtime": "openvino", "precision": "bf16"}
         found.append((REDUCED_RUNTIME, exported.suggestions, exact | reduced))
     if not model.startswith("ALBERT"):

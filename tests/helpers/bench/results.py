@@ -176,6 +176,11 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def has_bfloat16() -> bool:
+    """Tell whether the processor has instructions for bfloat16; without, it is far slower."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(machine()["instructions"])
+
+
 _MATTERING: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16"})
 
 _HEAD: Final = (
