@@ -33,6 +33,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     is_undetermined,
     none_if_nan,
 )
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.options import Settings, check_opposites, check_threshold
 from merge_metric.seed_variant_accuracy.resampling import (
     compare_all,
@@ -275,7 +276,9 @@ def compare_models(
     some = common[names[0]]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
-    shares = [f"{r['model']} {r['without_label']:.1%}" for r in rows if "without_label" in r]
+    shares = [
+        f"{r['model']} {as_percent(r['without_label'])}" for r in rows if "without_label" in r
+    ]
     tau = rank_stability([common[name] for name in names], settings)
     rule = RULE.format(ct=correctness_threshold)
     differences = _pairs_table(pairs, correctness_threshold, replicates, units)

@@ -29,7 +29,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
     sv_at,
 )
-from merge_metric.seed_variant_accuracy.formatting import show_value
+from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.options import (
     Settings,
     check_cluster,
@@ -320,13 +320,13 @@ def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
         yield mixed
     if found := result.get("without_label"):
         parts = [
-            f"{name.partition(': ')[2]} {part['without_label']['share']:.1%}"
+            f"{name.partition(': ')[2]} {as_percent(part['without_label']['share'])}"
             for name, part in _parts(result)
             if name != "all" and "without_label" in part
         ]
         where = "a subsample's variants" if "n_subsamples" in result else "the variants"
         yield (
-            f"answers without a label, which count as wrong: {found['share']:.1%} "
+            f"answers without a label, which count as wrong: {as_percent(found['share'])} "
             f"({found['seeds']:,} of the seeds, {found['variants']:,.4g} of {where})"
             + (f"; {', '.join(parts)}" if parts else "")
         )

@@ -27,6 +27,7 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.executors.plan import ExecutorError
 from merge_metric.models.pair_model import ModelRequest, PairModel
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -357,12 +358,12 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     if requests := metadata.get("requests"):
         lines.append(f"  {usage_text(metadata, requests)}")
     if lost := metadata.get("samples_without_label"):
-        lines.append(f"  answers that name no label: {lost:.1%}")
+        lines.append(f"  answers that name no label: {as_percent(lost)}")
     if truncated := metadata.get("truncated"):
         lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
     if check := metadata.get("label_order_check"):
         seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
-        lines.append(f"  right on {check['accuracy']:.1%} of {seeds}")
+        lines.append(f"  right on {as_percent(check['accuracy'])} of {seeds}")
     lines.append(f"  {outcome.path}")
     if outcome.problems > (check["seeds"] if check else 0):
         command = ["merge-nli", "score", str(outcome.path)]

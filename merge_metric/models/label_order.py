@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
 from merge_metric.models.presets import documented_order
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 FAR_BETTER: Final = 0.2
 """Accuracy by which an order must lead on the seeds to be taken, or suspected, the right one."""
@@ -241,8 +242,8 @@ def describe_evidence(evidence: Mapping[str, Any]) -> str:
     seeds, p_value = evidence["seeds"], evidence["p_value"]
     p = "p < 1e-9" if p_value < 1e-9 else f"p = {p_value:.1g}"
     return (
-        f"{best} is right on {count / max(1, seeds):.1%} of {seeds:,} seeds, the next best order, "
-        f"{second}, on {less / max(1, seeds):.1%}, {p}"
+        f"{best} is right on {as_percent(count / max(1, seeds))} of {seeds:,} seeds, the next best "
+        f"order, {second}, on {as_percent(less / max(1, seeds))}, {p}"
     )
 
 

@@ -19,6 +19,7 @@ from merge_metric.report.wording import (
 from merge_metric.runs.counting import FLAGS
 from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.tables import Column, Table, columns, figure_column, figure_values
 
@@ -77,7 +78,8 @@ def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str
     """Say which models gave answers without a label, and how noisy they are."""
     for name, result in zip(evidence.names, configuration.results, strict=True):
         if result and (found := result.get("without_label")):
-            yield f"{name}: {found['share']:.1%} of the answers name no label and count as wrong."
+            share = as_percent(found["share"])
+            yield f"{name}: {share} of the answers name no label and count as wrong."
         if result and (noise := result.get("noise")):
             yield f"{name}: {' '.join(line.strip() for line in noise_text(noise))}."
 

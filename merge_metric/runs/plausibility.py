@@ -23,6 +23,7 @@ from merge_metric.models.label_order import (
     check_order,
 )
 from merge_metric.runs.prediction_columns import PROBABILITIES
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
@@ -159,13 +160,14 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     none = said == NO_LABEL
     if none.mean() > UNLABELLED:
         of_label = ", ".join(
-            f"{label} {none[gold == code].mean():.1%}"
+            f"{label} {as_percent(none[gold == code].mean())}"
             for code, label in enumerate(tally.labels)
             if (gold == code).any()
         )
         yield (
-            f"{none.sum():,} of {len(none):,} answers ({none.mean():.1%}) name no label and count "
-            f"as wrong (by gold label: {of_label}); is it the model that fails, or how it is asked?"
+            f"{none.sum():,} of {len(none):,} answers ({as_percent(none.mean())}) name no label "
+            f"and count as wrong (by gold label: {of_label}); is it the model that fails, or how "
+            "it is asked?"
         )
     of_gold = np.bincount(gold, minlength=len(tally.labels))
     of_said = np.bincount(said[~none], minlength=len(tally.labels))

@@ -63,3 +63,12 @@ def show_value(value: Any, kind: Kind, *, signed: bool = True) -> str:
     factor, text = _FORMATS[kind]
     number = value if factor == 1 else factor * value
     return format(number, text if signed else text.removeprefix("+")).replace("-", "−")
+
+
+def as_percent(share: float) -> str:
+    """Write a share in percent, as sentences have it.
+
+    >>> as_percent(0.0512)
+    '5.1%'
+    """
+    return f"{show_value(share, 'share')}%"
