@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby, product
 from typing import Any, Final, cast
@@ -174,10 +174,10 @@ def _pack(module: nn.Module, embeddings: nn.Parameter, by_mkl: bool) -> None:
 # product. What is wanted is the vector at one token of each text, so the last layer computes no
 # others.
 
-FLAT: Final = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})
-"""Types of models with the parts of BERT, by its names."""
+FLAT: Final = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
+"""Types of models with the parts of BERT."""
 
-HIDING: Final = FLAT | {"albert", "deberta-v2", "distilbert", "mpnet"}
+HIDING: Final = FLAT | {"deberta-v2", "distilbert", "mpnet"}
 """Types of encoders in which hidden tokens change no others but by rounding.
 
 Not ModernBERT: a window of hidden tokens alone becomes NaN on some GPUs, which spreads.
@@ -212,7 +212,7 @@ def is_flat(model: Any) -> bool:
 
 
 def _runs_flat(config: Any) -> bool:
-    return config.model_type in FLAT and not config.is_decoder
+    return config.model_type in FLAT and not getattr(config, "is_decoder", False)
 
 
 def filler_for(model: Any) -> int:
@@ -242,9 +242,13 @@ def tokens_for(model: Any) -> int:
 def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = None) -> torch.Tensor:
     """Return [texts, classes] what a classifier makes of texts; arguments as of `vectors_at`."""
     trunk = getattr(model, model.base_model_prefix)
-    first = vectors_at([0] * len(input_ids), trunk, input_ids, token_type_ids)[:, None]
-    pooler = getattr(trunk, "pooler", None)
-    logits: torch.Tensor = model.classifier(first if pooler is None else pooler(first))
+    first = vectors_at([0] * len(input_ids), trunk, input_ids, token_type_ids)
+    pooler: Any = getattr(trunk, "pooler", None)
+    if hasattr(trunk, "pooler_activation"):  # ALBERT's
+        pooled = trunk.pooler_activation(pooler(first))
+    else:
+        pooled = first[:, None] if pooler is None else pooler(first[:, None])
+    logits: torch.Tensor = model.classifier(pooled)
     return logits[: len(input_ids)]
 
 
@@ -257,8 +261,8 @@ def vectors_at(
     """
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
-    total, embeddings = int(starts[-1]), trunk.embeddings
-    by_mkl = trunk.encoder.layer[0].attention.self.query.by_mkl
+    total, embeddings, layers = int(starts[-1]), trunk.embeddings, _layers_of(trunk)
+    by_mkl = layers[0][0].query.by_mkl
     fewest = max(FEWEST, _FEWEST_OF_A_THREAD * torch.get_num_threads()) if by_mkl else FEWEST
     ids, types, positions = torch.zeros((3, rows_for(total, fewest)), dtype=torch.long)
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
@@ -291,9 +295,11 @@ def vectors_at(
     states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions[kept])))
     if hasattr(trunk, "embeddings_project"):  # ELECTRA's
         states = trunk.embeddings_project(states)
+    elif hasattr(trunk.encoder, "embedding_hidden_mapping_in"):  # ALBERT's
+        states = trunk.encoder.embedding_hidden_mapping_in(states)
     every: Any = torch.from_numpy(same)
-    for layer in trunk.encoder.layer:
-        own, is_last = layer.attention.self, layer is trunk.encoder.layer[-1]
+    for number, (own, after_attention, feed_forward) in enumerate(layers, start=1):
+        is_last = number == len(layers)
         asking = states[every][wanted] if is_last else states[every]
         shape = (-1, own.num_attention_heads, own.attention_head_size)
         of_tokens = own.query(asking), own.key(states)[every], own.value(states)[every]
@@ -308,9 +314,35 @@ def vectors_at(
             )
             attended = scaled_dot_product_attention(q, k, v, scale=own.scaling).transpose(1, 2)
             found[rows] = attended.reshape(-1, *shape[1:])
-        states = layer.attention.output(found.flatten(1), asking)
-        states = layer.output(layer.intermediate(states), states)
+        states = feed_forward(after_attention(found.flatten(1), asking))
     return states
+
+
+def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., Any]]]:
+    """List attention, what follows it, and the feed-forward part of each layer, as they run."""
+
+    def of_bert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
+        def feed_forward(states: torch.Tensor) -> Any:
+            return layer.output(layer.intermediate(states), states)
+
+        return layer.attention.self, layer.attention.output, feed_forward
+
+    def of_albert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
+        own = layer.attention
+
+        def after_attention(found: torch.Tensor, asking: torch.Tensor) -> Any:
+            return own.LayerNorm(asking + own.dense(found))
+
+        def feed_forward(states: torch.Tensor) -> Any:
+            return layer.full_layer_layer_norm(layer.ff_chunk(states) + states)
+
+        return own, after_attention, feed_forward
+
+    if hasattr(trunk.encoder, "layer"):
+        return [of_bert(layer) for layer in trunk.encoder.layer]
+    groups, count = trunk.encoder.albert_layer_groups, trunk.config.num_hidden_layers
+    in_turn = (groups[n * len(groups) // count] for n in range(count))
+    return [of_albert(layer) for group in in_turn for layer in group.albert_layers]
 
 
 # --- Keys and values of the prompts' common prefix: computed once, used by every batch ---

@@ -19,7 +19,7 @@ def some_ids(*lengths: int) -> list[list[int]]:
 
 
 @needs_packing
-@pytest.mark.parametrize("kind", ["bert-uncased", "electra", "roberta"])
+@pytest.mark.parametrize("kind", ["albert", "bert-uncased", "electra", "roberta"])
 def test_each_text_is_seen_alone(kind: str) -> None:
     folder = tiny_model(kind)
     model = load(inspect(folder, MASKED_LM), device="cpu", dtype="float32").model
