@@ -261,7 +261,7 @@ def compare_models(
     significant = [
         (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
     ]
-    rows = []
+    rows, shares = list[dict[str, Any]](), list[str]()
     summaries = summarise_all([common[name] for name in names], settings)
     ranked = zip(names, summaries, rank_ranges(len(names), significant), strict=True)
     for name, summary, ranks in ranked:
@@ -272,13 +272,11 @@ def compare_models(
         row |= {key: summary[key] for key in MATCHING_RANGE}
         if lost := summary.get("without_label"):
             row["without_label"] = lost["share"]
+            shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     some = common[names[0]]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
-    shares = [
-        f"{r['model']} {as_percent(r['without_label'])}" for r in rows if "without_label" in r
-    ]
     tau = rank_stability([common[name] for name in names], settings)
     rule = RULE.format(ct=correctness_threshold)
     differences = _pairs_table(pairs, correctness_threshold, replicates, units)
