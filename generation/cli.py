@@ -2,34 +2,76 @@
 
 import logging
 from contextlib import suppress
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, Any, Final
 
 import typer
 
-from generation.commands.generate import (
-    build_command,
-    count_command,
-    demo_command,
-    diff_command,
-    generate_command,
-    paraphrase_command,
-    signals_command,
-    suggest_command,
-)
-from generation.commands.models import models_command
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
-from merge_dataset.commands.judge import annotate_command, check_command, show_command
 from merge_dataset.commands.wrong_use import OneLineErrors
-from merge_metric.commands.analyse import analyse_command
-from merge_metric.commands.export import export_app
-from merge_metric.commands.predict import baseline_app, predict_command
-from merge_metric.commands.publish import publish_app, register_command
-from merge_metric.commands.report import agreement_command, report_command
-from merge_metric.commands.score import compare_command, score_command
 from merge_metric.register import register_metric
 
+_PANELS: Final = {
+    "Make a dataset": "demo generate suggest build paraphrase signals count diff",
+    "Run models": "models predict baseline",
+    "Measure": "score compare analyse report",
+    "Judge and check": "show check annotate agreement",
+    "Share": "register export publish",
+}
+"""Panel of the help → its commands, in this order."""
+
+_COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+
+
+class _Commands(OneLineErrors):
+    """A group that imports a command when it is wanted: to import all takes longer than some."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        commands: dict[str, Any] = dict.fromkeys(_COMMANDS)
+        self.commands = commands | dict(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Find a command; import it the first time."""
+        if cmd_name in _COMMANDS and self.commands[cmd_name] is None:
+            module = _module_of(cmd_name)
+            part = getattr(module, f"{cmd_name}_app", None)
+            if part is None:
+                part = typer.Typer(add_completion=False, rich_markup_mode="rich")
+                part.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
+            found: Any = typer.main.get_command(part)
+            found.name, found.rich_help_panel = cmd_name, _COMMANDS[cmd_name]
+            self.commands[cmd_name] = found
+        return self.commands.get(cmd_name)
+
+
+def _module_of(command: str) -> ModuleType:
+    """Import the module that has a command's function or app."""
+    module: ModuleType
+    match command:
+        case "models":
+            from generation.commands import models as module
+        case "predict" | "baseline":
+            from merge_metric.commands import predict as module
+        case "score" | "compare":
+            from merge_metric.commands import score as module
+        case "analyse":
+            from merge_metric.commands import analyse as module
+        case "report" | "agreement":
+            from merge_metric.commands import report as module
+        case "show" | "check" | "annotate":
+            from merge_dataset.commands import judge as module
+        case "register" | "publish":
+            from merge_metric.commands import publish as module
+        case "export":
+            from merge_metric.commands import export as module
+        case _:
+            from generation.commands import generate as module
+    return module
+
+
 app = typer.Typer(
-    cls=OneLineErrors,
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -62,34 +104,6 @@ def _options_of_all(
 ) -> None:
     if quiet:
         logging.disable(logging.INFO)
-
-
-# What help shows: the groups in this order, with their commands in this order.
-_MAKE, _RUN, _MEASURE = "Make a dataset", "Run models", "Measure"
-_JUDGE, _SHARE = "Judge and check", "Share"
-_COMMANDS = {
-    _MAKE: (
-        demo_command,
-        generate_command,
-        suggest_command,
-        build_command,
-        paraphrase_command,
-        signals_command,
-        count_command,
-        diff_command,
-    ),
-    _RUN: (models_command, predict_command),
-    _MEASURE: (score_command, compare_command, analyse_command, report_command),
-    _JUDGE: (show_command, check_command, annotate_command, agreement_command),
-    _SHARE: (register_command,),
-}
-for panel, commands in _COMMANDS.items():
-    for command in commands:
-        name = command.__name__.removesuffix("_command")
-        app.command(name, rich_help_panel=panel)(command)
-app.add_typer(baseline_app, name="baseline", rich_help_panel=_RUN)
-app.add_typer(export_app, name="export", rich_help_panel=_SHARE)
-app.add_typer(publish_app, name="publish", rich_help_panel=_SHARE)
 
 
 def main(*, is_stopped: bool = False) -> None:

@@ -1,11 +1,12 @@
 """Files of a configuration, numbered ones of large splits too, for the loading script as well."""
 
+import glob
 import hashlib
 import re
-from collections.abc import Sequence
-from glob import escape
+from collections.abc import Callable, Sequence
+from os import path
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from .schema import config_files
 
@@ -33,12 +34,15 @@ def patterns_of(files: Sequence[str]) -> list[str]:
 
 def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
     """List a configuration's files by split, relative to the folder, or a URL of fsspec."""
-    from fsspec.core import url_to_fs
-
     base = _base_of(root)
-    filesystem, _ = url_to_fs(base)
+    exists, find = path.exists, glob.glob
+    if "://" in base:
+        from fsspec.core import url_to_fs
+
+        filesystem, _ = url_to_fs(base)
+        exists, find = filesystem.exists, filesystem.glob
     return {
-        split: [file for name in names for file in _files(filesystem, base, name)]
+        split: [file for name in names for file in _files(exists, find, base, name)]
         for split, names in config_files(config).items()
     }
 
@@ -63,13 +67,15 @@ def _base_of(root: str | Path) -> str:
     return str(root) if "://" in str(root) else Path(root).resolve().as_posix()
 
 
-def _files(filesystem: Any, base: str, name: str) -> list[str]:
+def _files(
+    exists: Callable[[str], bool], find: Callable[[str], list[str]], base: str, name: str
+) -> list[str]:
     """List a file, or those that it is divided into, in their order, as far as they exist."""
-    if filesystem.exists(f"{base}/{name}"):
+    if exists(f"{base}/{name}"):
         return [name]
-    stem = escape(f"{base}/{name.removesuffix('.parquet')}")
-    folder, found = name.rpartition("/")[0], filesystem.glob(f"{stem}-?????-of-?????.parquet")
-    files = sorted(f"{folder}/{str(each).rpartition('/')[2]}" for each in found)
+    stem = glob.escape(f"{base}/{name.removesuffix('.parquet')}")
+    folder, found = name.rpartition("/")[0], find(f"{stem}-?????-of-?????.parquet")
+    files = sorted(f"{folder}/{Path(each).name}" for each in found)
     count = int(_NUMBERED.search(files[-1])["count"]) if files else 0  # type: ignore[index]
     expected = [numbered_file(name, number, count) for number in range(count)]
     if files != expected:

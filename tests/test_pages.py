@@ -276,8 +276,8 @@ def test_what_contributing_names_is_there() -> None:
 
 def test_options_are_known() -> None:
 
-    def options(group: TyperGroup) -> set[str]:
-        commands = group.commands.values()
+    def options(group: Any) -> set[str]:
+        commands = [group.get_command(None, name) for name in group.list_commands(None)]
         own = [option for each in commands for option in each.params]
         names = {name for option in own for name in (*option.opts, *option.secondary_opts)}
         return names.union(*(options(each) for each in commands if isinstance(each, TyperGroup)))

@@ -44,7 +44,7 @@ def test_help_groups_the_commands() -> None:
 
 
 def commands_of(group: Any) -> Iterator[Any]:
-    for each in group.commands.values():
+    for each in (group.get_command(None, name) for name in group.list_commands(None)):
         yield from commands_of(each) if hasattr(each, "commands") else [each]
 
 
@@ -163,6 +163,28 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr("generation.phases.slices.suggest_run", stop)
     told = run("suggest", "--recipe", "demo", "--run", tmp_path / "run", code=130).stderr
     assert "what was finished is kept; the same command goes on from there" in told
+
+
+def test_pandas_is_imported_for_others_alone(tmp_path: Path) -> None:
+    ids = '{"variant_id": "%s", "seed_id": "a", "label": 0, "prediction": 0}'
+    (tmp_path / "a.jsonl").write_text("\n".join(ids % name for name in "abc"), encoding="utf-8")
+    program = """if True:
+        import sys
+        from contextlib import suppress
+        from generation.__main__ import main
+        sys.argv = ["merge-nli", "score", "a.jsonl", "--format", "csv"]
+        with suppress(SystemExit):
+            main()
+        print("pandas" in sys.modules)
+        import pandas, pyarrow
+        frame = pandas.DataFrame({"text": ["a", None], "number": [1.5, 2]})
+        print(pyarrow.Table.from_pandas(frame).to_pandas().equals(frame))
+        print(pyarrow.array(frame["text"]).to_pylist())"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+        timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-3:] == ["False", "True", "['a', None]"]
 
 
 @pytest.mark.slow
