@@ -2,9 +2,9 @@
 
 import glob
 import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
-from os import path
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,7 @@ def patterns_of(files: Sequence[str]) -> list[str]:
 def split_files(root: str | Path, config: str) -> dict[str, list[str]]:
     """List a configuration's files by split, relative to the folder, or a URL of fsspec."""
     base = _base_of(root)
-    exists, find = path.exists, glob.glob
+    exists, find = os.path.exists, glob.glob
     if "://" in base:
         from fsspec.core import url_to_fs
 
