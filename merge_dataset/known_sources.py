@@ -79,7 +79,7 @@ SOURCES: Final = {
     name: Source(
         **facts
         | {
-            "hub": HubSplit(config=None, **facts["hub"]) if "hub" in facts else None,
+            "hub": HubSplit(**{"config": None} | facts["hub"]) if "hub" in facts else None,
             "licence_ids": tuple(facts["licence_ids"]),
             "citation": _KNOWN["citations"].get(facts.get("citation")),
         }

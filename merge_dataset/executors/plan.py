@@ -117,8 +117,9 @@ class Distribution:
         for name in ("tasks", "workers"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
+        own = EXECUTORS[self.executor].options
         for executor, entry in EXECUTORS.items():
-            for name in entry.options if executor != self.executor else ():
+            for name in (each for each in entry.options if each not in own):
                 if getattr(self.resources, name) != getattr(Resources(), name):
                     raise ValueError(
                         f"{name}: expected with the executor {executor}, got it with "

@@ -243,8 +243,9 @@ def _open_parquet(path: Path) -> PredictionsFile:
     return PredictionsFile(path, path, schema, rows, names)
 
 
-def _convert_text(path: Path, names: Sequence[str] = (*COLUMNS, REPEATS)) -> PredictionsFile:
+def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
     """Write columns of a text file to Parquet; answers in words, which are long, only if asked."""
+    names = names or [name for name in _TYPES if name != ANSWER_TEXT]
     folder = mkdtemp(prefix="merge-nli-")
     try:
         stored, types = Path(folder) / "columns.parquet", {name: _TYPES[name] for name in names}

@@ -37,7 +37,7 @@ if not __package__:  # run as a script, where relative imports would have nothin
     _spec.loader.exec_module(sys.modules[__package__])
 
 from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Unit, is_undetermined, span
-from .formatting import show_value
+from .formatting import HUNDRED, show_value
 from .inputs import split_predictions
 from .options import LABELS
 from .scoring import score
@@ -205,7 +205,7 @@ def show(value: float | None, unit: Unit) -> str:
         return "–"
     text = show_value(value, unit, signed=False)
     if unit == "threshold":
-        text = text.removesuffix(".0")
+        text = text.removesuffix(HUNDRED.removeprefix("100"))
     return f"{text} {'points' if unit == 'points' else '%'}"
 
 
