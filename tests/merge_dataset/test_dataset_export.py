@@ -80,6 +80,7 @@ def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path
     assert check_dataset(dataset) == []
 
 
+@pytest.mark.slow
 def test_exports_at_once_wait_for_each_other(make_run: MakeRun, tmp_path: Path) -> None:
     names = [f"set-{i}" for i in range(4)]
     runs = [make_run(name, name) for name in names]

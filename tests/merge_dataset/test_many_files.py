@@ -53,6 +53,7 @@ def rows(folder: Path) -> dict[str, list[object]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_files")
 def test_slices_are_exported_as_one_run(run: Path, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -64,6 +65,7 @@ def test_slices_are_exported_as_one_run(run: Path, tmp_path: Path) -> None:
         assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_many_files_hold_the_rows_of_one(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

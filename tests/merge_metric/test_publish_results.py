@@ -127,6 +127,7 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
     assert results(desk)[1] == old[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
     said = refused(desk, predictions, folder, "--yes", token=STRANGER, code=1)
@@ -145,6 +146,7 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
     assert (len(repo.commits), len(repo.pull_requests)) == (commits, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
     desk.hub.fail("commit", cut="after")
@@ -173,6 +175,7 @@ def test_figures_of_data_that_are_not_published(
     assert desk.hub.repo("model", MODEL).history() == ["initial commit"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> None:
     """A file of that name that is something else is not overwritten; no model, no token."""

@@ -59,6 +59,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert-cased", "roberta", "albert"])
 def test_the_word_that_falls_most(family: str) -> None:
     mlm = MaskedLM.load(tiny_model(family), device="cpu")

@@ -191,6 +191,7 @@ def test_other_settings_ask_what_they_change(
     assert outcome(again) == outcome(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["generator", "judge", "both"])
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_models_that_changed_under_the_same_name(

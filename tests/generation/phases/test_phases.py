@@ -225,6 +225,7 @@ def test_ablations_contain_each_other_as_they_must(run: RunFolder, tmp_path: Pat
     assert paper < sets["prob"] < sets["none"]
 
 
+@pytest.mark.slow
 def test_ablations_have_the_papers_seeds_and_letters(run: RunFolder, tmp_path: Path) -> None:
     """D13: `scrambled` shuffles letters; A.2: the same seeds, though more would be eligible."""
     paper = pq.read_table(run.replacements).to_pylist()

@@ -196,6 +196,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
 """Name of a file → what is in it, and what is said of it; `faults/mistakes.toml` has others."""
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for name, (content, message) in WRONG.items():
         raw = content if isinstance(content, bytes) else content.encode()

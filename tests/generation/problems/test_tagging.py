@@ -142,6 +142,7 @@ def hard_cases(request: pytest.FixtureRequest, tagger: Tagger) -> list[Substitut
     return random_substitutions(rng, sentences, REPLACEMENTS, 14)
 
 
+@pytest.mark.slow
 def test_windows_tag_as_whole_sentences_do(
     tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
 ) -> None:

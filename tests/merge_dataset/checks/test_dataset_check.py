@@ -362,6 +362,7 @@ def test_no_dataset(tmp_path: Path) -> None:
     assert problem.endswith("nowhere: expected a dataset folder, found no folder there")
 
 
+@pytest.mark.slow
 def test_damaged_files_are_found(dataset: Path) -> None:
     random = Random(17)
     files = [*sorted(dataset.rglob("*.parquet")), dataset / "snli/provenance.json"]

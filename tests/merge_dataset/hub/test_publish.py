@@ -82,6 +82,7 @@ def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path:
     assert main(desk) == desk.hub.repo("dataset", NAME).at("v1.0.0")
 
 
+@pytest.mark.slow
 def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
     (dataset / "notes.txt").write_text("mine")
     result = desk.good("dataset", "--repo", NAME, dataset)
@@ -268,6 +269,7 @@ def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
     assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
 
 
+@pytest.mark.slow
 def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
     """Once more is no error; it would stay public, so nothing is uploaded."""
     result = publish(published, dataset, "--version", "1.0.0")
@@ -296,6 +298,7 @@ def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
     assert desk.hub.requests == []
 
 
+@pytest.mark.slow
 def test_rights(desk: Desk, small: Path) -> None:
     """A dry run without a token says so and goes on; --yes is refused before anything."""
     shown = desk.good("dataset", "--repo", NAME, small, token=None)
@@ -368,6 +371,7 @@ def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
     assert desk.written().count("commit") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "told"),
     [
@@ -475,6 +479,7 @@ def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
     assert repo.tags == {"v1.0.0": theirs, "v1.1.0": repo.branches["main"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["tag", "branch"])
 def test_cut_short_after_the_commit(desk: Desk, small: Path, route: str) -> None:
     desk.hub.fail(route, 403)

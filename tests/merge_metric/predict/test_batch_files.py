@@ -68,6 +68,7 @@ def results_of(files: list[tuple[Path, int]]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [None, Words(), Words(samples=3, temperature=1.0)], ids=["letters", "words", "samples"]
 )

@@ -101,6 +101,7 @@ def test_a_server() -> None:
     assert metadata["answers_without_letters"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> None:
     is_odd = True

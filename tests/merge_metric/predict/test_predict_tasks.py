@@ -72,6 +72,7 @@ def test_shares_are_all_of_it() -> None:
     assert Share(0, 1) == WHOLE
 
 
+@pytest.mark.slow
 def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> None:
     predict("--model", MODEL, "--out", "mine.parquet")
     whole = Path("mine.parquet").read_bytes()
@@ -86,6 +87,7 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
     predict("--model", "problems", "--out", "p.parquet", *TASKS, 2)
 
 
+@pytest.mark.slow
 def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> None:
     save_tiny(tmp_path / "tiny")
     shots = [{"premise": "A man sleeps.", "hypothesis": "A man naps.", "label": "neutral"}]
@@ -103,6 +105,7 @@ def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> Non
         assert 0 < each["metadata"]["letter_mass"] < 1
 
 
+@pytest.mark.slow
 def test_a_model_that_answers_in_words(
     predict: Run, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +122,7 @@ def test_a_model_that_answers_in_words(
         assert ("probabilities" in names, "repeats" in names) == (bool(more), bool(more))
 
 
+@pytest.mark.slow
 def test_an_interrupted_language_model_repeats_its_batches(
     predict: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +144,7 @@ def test_an_interrupted_language_model_repeats_its_batches(
     assert Path("again.parquet").read_bytes() == Path("whole.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_tasks_that_had_other_models_are_not_mixed(
     predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
