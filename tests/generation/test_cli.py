@@ -188,18 +188,19 @@ def test_pandas_is_imported_for_others_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_commands_are_imported() -> None:
-    program = """if True:
+@pytest.mark.parametrize("module", ["typer.main", "merge_metric.commands.score"])
+def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
+    program = f"""if True:
         import os, signal, sys
         from generation.__main__ import main
         signal.signal(signal.SIGINT, signal.default_int_handler)
         class Stop:
             @staticmethod
             def find_spec(name, *_):
-                if name in ("typer.main", "merge_metric.commands"):
+                if name == {module!r}:
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Stop)
-        sys.argv = ["merge-nli", "--version"]
+        sys.argv = ["merge-nli", "score", "-h"]
         main()"""
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
