@@ -6,13 +6,13 @@ from enum import StrEnum
 from typing import Final, Self
 
 KEPT: Final = "kept"
-"""The count beside the reasons: suggestions, or other things counted, that are not rejected."""
+"""Name, among the reasons, of the count of suggestions or other things not rejected."""
 
 _DECISION: Final = re.compile(r" \(D\d+\)$")
-"""Number of a decision at the end of a sentence."""
+"""Pattern of a decision's number at the end of a sentence."""
 
 NO_REASON: Final = -1
-"""The number of no reason at all, in columns of `RejectionReason.number`."""
+"""Number that stands for no reason, in columns of `RejectionReason.number`."""
 
 
 class RejectionReason(StrEnum):
@@ -21,7 +21,7 @@ class RejectionReason(StrEnum):
     step: str
     """The step that gives the reason."""
     sentence: str
-    """The reason in words, true of whatever is dropped."""
+    """The reason in words, true of everything dropped for it."""
     number: int
     """Place in the list, from 0, for columns of reasons."""
 
@@ -39,9 +39,9 @@ class RejectionReason(StrEnum):
 
 
 class Reason(RejectionReason):
-    """Reasons for suggestions, words and problems to yield no variants, in the order of steps."""
+    """Reasons why suggestions, words and problems yield no variants, in the order of steps."""
 
-    # A row each, which is a table to read.
+    # One row each, so that the list reads as a table.
     # fmt: off
     UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
     NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"
@@ -114,11 +114,11 @@ class Reason(RejectionReason):
 
 
 REASONS: Final = tuple(Reason)
-"""The list by number."""
+"""All reasons, by number."""
 
 
 def funnel_columns(reasons: Iterable[RejectionReason], counts: Mapping[str, str]) -> dict[str, str]:
-    """Say what the columns of a funnel count, for readers who do not know our decisions."""
+    """Describe what columns of a funnel count, without the numbers of our decisions."""
     return {**{str(each): _DECISION.sub("", each.sentence) for each in reasons}, **counts}
 
 

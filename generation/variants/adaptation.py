@@ -1,7 +1,7 @@
-"""Further edits: what else changes with a word, its family and the articles before it.
+"""Further edits: changes to a replaced word's family, and to articles before edited words.
 
-A family is other forms of a shared word in its problem, by lemma: "sleeps" and "sleeping", both
-verbs. Whatever edits more than the word has to pass D8 again, with all of it in place.
+A family is the other forms of a shared word in its problem, by lemma: "sleeps" and "sleeping",
+both verbs. A replacement with further edits has to pass D8 again, with all edits in place.
 """
 
 from collections import Counter
@@ -41,18 +41,18 @@ REPLACEMENTS: Final = "replacements"
 """The kind of `Fate` that is about replacements with further edits."""
 
 Fate = tuple[str, str, str]
-"""`REPLACEMENTS` or `COMBINATIONS`, word class, and why rejected, or `KEPT`."""
+"""Kind (`REPLACEMENTS` or `COMBINATIONS`), word class, and rejection reason or `KEPT`."""
 
 Family = Sequence[tuple[int, int]]
 
 _Outcome = Perturbation | Reason
-"""All that a replacement edits, or why it is rejected."""
+"""All edits of a replacement, or the reason to reject it."""
 
 
 def adapt(
     problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
 ) -> tuple[pa.Table, list[Reason | None]]:
-    """Add to replacements what else changes with them; return these, and [n] why each cannot be."""
+    """Add further edits to replacements; return the rows, and [n] reasons to reject, or None."""
     if config.families == "ignore" and not config.repair_articles:
         return rows, [None] * len(rows)
     outcomes: dict[int, _Outcome] = {}
@@ -75,7 +75,7 @@ def adapt(
         elif outcome.is_ambiguous():
             reasons[n] = Reason.AMBIGUOUS
         else:
-            # Two shared words may be of one family, and then edit the same.
+            # Two shared words of one family may make the same edits.
             what = frozenset((edit.text, edit.position, edit.word) for edit in outcome.edits)
             key = *keys[n][:2], what
             if key in seen:
@@ -87,7 +87,7 @@ def adapt(
 
 
 def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fate]:
-    """Count what became of the replacements that edit more than their word."""
+    """Count the fates of replacements that edit, or would have to edit, more than their word."""
     fates = zip(rows["word_class"].to_pylist(), reasons, rows_of_more(rows).tolist(), strict=True)
     return Counter(
         (REPLACEMENTS, word_class, reason or KEPT)
@@ -99,7 +99,7 @@ def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fat
 def rejected_families(
     rows: pa.Table, reasons: Sequence[Reason | None]
 ) -> dict[WordKey, tuple[Reason, int]]:
-    """Return the words that are left out for their families, and how many replacements they had."""
+    """Map words left out because of their families to the reason and their replacements' number."""
     of_words = Reason.of_steps("families")
     found: dict[WordKey, tuple[Reason, int]] = {}
     for key, reason in zip(keys_of(rows), reasons, strict=True):
@@ -112,7 +112,7 @@ def rejected_families(
 def shuffle_letters(
     rows: pa.Table, problems: TaggedProblems, rng_seed: int
 ) -> tuple[pa.Table, Counter[str]]:
-    """Shuffle letters of new words (D13); return sorted rows, and counts of ambiguous by class."""
+    """Shuffle letters of new words (D13); return sorted rows, and counts of ambiguous rows."""
     first: dict[tuple[str, str, str, str], tuple[int, list[Edit]]] = {}
     ambiguous: Counter[str] = Counter()
     both = zip(keys_of(rows), perturbations_of(rows, problems), strict=True)
@@ -142,7 +142,7 @@ def shuffle_letters(
 
 
 def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
-    """Find (text, token) numbers of other forms of a word: of its class, with a common lemma."""
+    """Find (text, token) numbers of a word's other forms, of its class and with a common lemma."""
     tokens = [
         (text, position, token)
         for text, sentence in enumerate(sentences)
@@ -163,13 +163,13 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
 
 
 def is_in_compound(sentence: Sentence, position: int) -> bool:
-    """Tell whether a noun comes next: "leaf blowers" may be "air blowers", leaves are no airs."""
+    """Tell whether a noun precedes a noun: "air" for "leaf" suits "leaf blowers", not "leaves"."""
     here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
     return here.tag in NOUN_TAGS and any(token.tag in NOUN_TAGS for token in following)
 
 
 def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
-    """Tell whether a verb is of "be", "have" or "do": "is waiting" is not "looks waiting"."""
+    """Tell whether a verb is a form of "be", "have" or "do", as in "is waiting"."""
     token = sentence.tokens[position]
     mine = lemmas(token.text.lower(), token.tag)
     return coarse_class(token.tag) == "verb" and not LIGHT.isdisjoint(mine)
@@ -178,7 +178,7 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
 def _with_families(
     rows: pa.Table, problems: TaggedProblems, tagger: Tagger, *, inflect: bool
 ) -> dict[int, _Outcome]:
-    """Replace a word's family too, or reject what would replace the word: row → outcome."""
+    """Replace the words' families too, or reject the replacements: row number → outcome."""
     words = words_of(problems, rows)
     families = {
         key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys_of(rows))
@@ -203,7 +203,7 @@ def _inflected(
     family: Family,
     tags: Mapping[tuple[int, int], str | None],
 ) -> _Outcome:
-    """Replace the word's family too, or say why that cannot be."""
+    """Inflect the replacement for each word of the family, or return the reason why it cannot."""
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]
     if any(is_in_compound(sentences[number], n) for number, n in (*own, *family)):
@@ -211,7 +211,7 @@ def _inflected(
     if any(may_be_auxiliary(sentences[number], n) for number, n in family):
         return Reason.FAMILY_AUXILIARY
     in_problem = {token.text.lower() for sentence in sentences for token in sentence.tokens}
-    # Where the word has its class; elsewhere it may have another (D2).
+    # The tag where the original has the word's class; elsewhere it may have another (D2).
     tag = next(
         tag
         for (number, position), tag in tags.items()
@@ -232,7 +232,7 @@ def _inflected(
 def _with_articles(
     rows: pa.Table, problems: TaggedProblems, outcomes: Mapping[int, _Outcome]
 ) -> dict[int, _Outcome]:
-    """Repair the articles before all that rows edit; rows of words without one stay as they are."""
+    """Repair the articles before edited words; words without an article add no outcomes."""
     has_article = {
         key: any(
             article_position(sentence, position) is not None

@@ -1,7 +1,7 @@
-"""Candidates: the suggestions of the stores that the filters without a tagger leave (D4–D7).
+"""Candidates: stored suggestions that pass the filters that need no tagger (D4–D6).
 
-They are written once per build into flat files, in the order of the run's questions: tagging costs
-a thousand times more than comparing two numbers.
+They are written once per build into flat files, in the order of the run's questions. These filters
+come first, because tagging costs a thousand times more than comparing two numbers.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _FILES: Final = {
     "rejected": np.dtype((np.int32, len(CHEAP_REASONS))),
 }
 _WORDS: Final = "words.json"
-"""The candidates of several pieces."""
+"""File of the candidates of several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Suggestions that cheap filters leave: row i's at `starts[i]:starts[i + 1]`, best first."""
+    """Suggestions that pass the cheap filters; row i has `starts[i]:starts[i + 1]`, best first."""
 
     starts: NDArray[np.int64]
     """[n + 1]"""
@@ -63,11 +63,11 @@ class Survivors:
     log_odds: NDArray[np.float32]
     """[starts[-1]] log P(suggestion) − log P(original), in nats."""
     rejected: NDArray[np.int32]
-    """[n, len(CHEAP_REASONS)] How many fell under each reason."""
+    """[n, len(CHEAP_REASONS)] Number of suggestions rejected for each reason."""
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """[n] How many survive at each occurrence."""
+        """[n] Number of survivors at each occurrence."""
         return np.diff(self.starts)
 
 
@@ -98,8 +98,8 @@ class Candidates:
                 scores, known = in_words(scores, vocabulary)
                 left = cheap_filters(scores, known, probability_filter=probability_filter)
                 sizes = _spread(left.sizes, is_asked, 0)
-                # Words of several pieces get numbers that are theirs in all shards, once the
-                # filters have left a small part of them.
+                # Words of several pieces get numbers that hold in all shards, but only after the
+                # filters, which leave few of them.
                 tokens, size = left.tokens.copy(), len(vocabulary.texts)
                 of_pieces = tokens >= size
                 distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
@@ -150,7 +150,7 @@ class BlockWork:
     folder: Path | None = field(default=None, kw_only=True)
     """Folder of the candidates; None before anything was asked."""
     in_task: bool = field(default=False, kw_only=True)
-    """Whether this process does units of work that an executor dealt."""
+    """Whether this process does units of work that an executor assigned."""
 
     def problems(self, block: int) -> TaggedProblems:
         """Read and tag the problems of a block."""
@@ -159,7 +159,7 @@ class BlockWork:
 
     @cached_property
     def asked(self) -> Asked:
-        """Questions of the run, and those that were asked."""
+        """The run's questions, and which of them were asked."""
         return Asked(Questions(self.run.questions), self.run.asked)
 
     @cached_property
@@ -190,7 +190,7 @@ class BlockWork:
 
     @contextmanager
     def with_candidates(self, path: Path) -> Iterator[Self]:
-        """Write all masked LMs' candidates beside a path; they go when the context ends."""
+        """Write all masked LMs' candidates beside a path, and delete them when the context ends."""
         folder = partial_path(path)
         try:
             for number in range(len(self.stores)):
@@ -206,7 +206,7 @@ class BlockWork:
 
 
 _Filter = Callable[[Scores, "NDArray[np.bool_]", Vocabulary], "NDArray[np.bool_]"]
-"""Scores, [n, k] suggestions still alive, vocabulary → [n, k] those that pass."""
+"""Function of scores, [n, k] suggestions still alive and vocabulary to [n, k] which pass."""
 
 _FILTERS: Final[Mapping[Reason, _Filter]] = {
     Reason.NOT_ALPHABETIC: lambda scores, alive, vocabulary: vocabulary.is_alphabetic[
@@ -246,7 +246,7 @@ def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter:
 
 
 def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[np.bool_]]:
-    """Apply each cheap filter by itself: reason → [n, k] the suggestions that it lets pass."""
+    """Apply each cheap filter by itself: reason → [n, k] whether each suggestion passes."""
     there = scores.answered[:, None] & (scores.tokens >= 0)
     return {
         reason: there & passes(scores, there, vocabulary) for reason, passes in _FILTERS.items()
@@ -254,7 +254,7 @@ def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[
 
 
 def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
-    """Number words of several pieces past the vocabulary's tokens, and add what they read as."""
+    """Number words of several pieces after the vocabulary's tokens, and add their texts to it."""
     if scores.tokens.ndim == 2:
         return scores, vocabulary
     every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
@@ -276,7 +276,7 @@ def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary
 
 
 def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArray[Any]:
-    """Put rows, those of the occurrences asked about, among all occurrences."""
+    """Expand rows of the occurrences asked about to all occurrences; others get the filler."""
     every = np.full((len(asked), *rows.shape[1:]), filler, rows.dtype)
     every[asked] = rows
     return every
@@ -296,7 +296,7 @@ def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.in
 def _first_of_each_word(
     tokens: NDArray[np.int32], alive: NDArray[np.bool_], vocabulary: Vocabulary
 ) -> NDArray[np.bool_]:
-    """Keep the first of the living suggestions in a row that differ in case alone."""
+    """Keep, per row, the first of the suggestions still alive that differ in case alone."""
     words = vocabulary.word_numbers[_bounded(tokens, vocabulary)].astype(np.int64)
     rows = np.arange(len(tokens))[:, None]
     keys = (rows * (len(vocabulary.texts) + 1) + words)[alive]

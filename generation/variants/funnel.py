@@ -1,4 +1,4 @@
-"""Counts before figures: what became of suggestions, and which words and problems are left out."""
+"""The funnel: counts of suggestions by fate, and the words and problems that are left out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "context")
 SIGNAL_REASONS: Final = Reason.of_steps("signals")
 OCCASIONAL_REASONS: Final = (*Reason.of_steps("asking"), *SIGNAL_REASONS)
-"""Reasons that only some runs have: columns where they reject something."""
+"""Reasons that only some runs have; their columns appear only where they reject something."""
 NOT_IN_VOCABULARY: Final = "not_one_token"
-"""Occurrences without suggestions, because the MLM has no one token for the word (D3)."""
+"""Column that counts occurrences without suggestions: the word is not one token there (D3)."""
 
 WordKey = tuple[str, str, str]
 """Seed id, word class, word."""
@@ -31,8 +31,8 @@ WordKey = tuple[str, str, str]
 class Funnel:
     """Counts per (MLM, word class): suggestions = Σ reasons + kept.
 
-    A suggestion is counted once for each shared word and occurrence it was made for. The kept ones
-    are part of a replacement: one at each occurrence, in either sentence.
+    A suggestion is counted once for each shared word and occurrence it was made for. A replacement
+    has one kept suggestion at each occurrence, in either sentence.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Funnel:
         self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
-        """Count suggestions under reasons, `KEPT` or the other columns."""
+        """Add counts of suggestions under reasons, `KEPT` or other columns."""
         self._counts[mlm, word_class].update(counts)
 
     def add_columns(
@@ -50,18 +50,18 @@ class Funnel:
         word_classes: NDArray[np.int64],
         numbers: NDArray[np.int64] | None = None,
     ) -> None:
-        """Count suggestions under one key: [n] places in `WORD_CLASSES`, [n] how many each."""
+        """Add counts under one key: [n] places in `WORD_CLASSES`; [n] numbers, 1 each if None."""
         totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
         for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):
             if total:
                 self.add(mlm, word_class, {key: int(total)})
 
     def counts(self) -> list[list[Any]]:
-        """Return the counts as JSON, of which each row can be added to another funnel."""
+        """Return the counts as JSON rows, each of which can be added to another funnel."""
         return [[*key, dict(counts)] for key, counts in self._counts.items()]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a record per MLM and class, sorted; some reasons only where they reject."""
+        """Return a record per MLM and class, sorted; occasional reasons only where they reject."""
         rows = []
         used = [r for r in OCCASIONAL_REASONS if any(counts[r] for counts in self._counts.values())]
         for (mlm, word_class), counts in sorted(self._counts.items()):
@@ -81,7 +81,7 @@ class Funnel:
 
 
 def most_frequent_reasons(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Say in a line why most suggestions were dropped.
+    """Name the most frequent reasons to drop suggestions, in one line.
 
     >>> most_frequent_reasons([{"mlm": "m", "less_probable": 3237, "few_mlms": 12}])
     'not more probable than the original (3,237), validated by fewer masked LMs than min_mlms (12)'
@@ -103,7 +103,7 @@ def count_rejections(
     problem_format: ProblemFormat,
     funnel: Funnel,
 ) -> None:
-    """Move what was counted as kept to the reasons for which signals reject it."""
+    """Move counts from kept to the reasons for which signals reject replacements."""
     is_rejected = reasons != NO_REASON
     occurrences = {
         (seed.seed_id, word.word_class, word.word): list(map(len, word.positions))
@@ -121,7 +121,7 @@ def count_rejections(
 
 
 def count_words(replacements: pa.Table) -> dict[WordKey, int]:
-    """Count the replacements of each word that has some."""
+    """Count the replacements of each word that has any."""
     names = ["seed_id", "word_class", "word"]
     counted = replacements.group_by(names).aggregate([([], "count_all")])
     *keys, counts = (counted[name].to_pylist() for name in (*names, "count_all"))

@@ -37,19 +37,19 @@ class BlockRows:
     """Replacements or variants of a block, for the functions that fill columns."""
 
     written: pa.Table
-    """As they are written, `in_full`, with the signals that every build has."""
+    """The rows as files have them, `in_full`, with the signals that every build has."""
     edited: pa.Table
-    """Rows once more, each by its word alone, with their further edits."""
+    """These rows before `in_full`: each with its word alone, and its further edits."""
     problems: TaggedProblems
     config: Config
     tagger: Tagger
-    """Gives lemmas; where it has none, `beyond_premise` is not known."""
+    """The tagger, which gives lemmas; if it has none, `beyond_premise` is unknown."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
     """Outputs of `merge-nli signals`, by name: `signals`, `neighbours` and `nonce`."""
 
     @cached_property
     def perturbations(self) -> list[Perturbation]:
-        """[n] All that each row edits."""
+        """[n] All edits of each row."""
         return perturbations_of(self.edited, self.problems)
 
     def column(self, name: str) -> pa.Array:
@@ -67,7 +67,7 @@ def _at_words(
     together: Callable[[Iterable[_Answer]], _Answer],
     kind: pa.DataType = _FLAG,
 ) -> Callable[[BlockRows], pa.Array]:
-    """Make a column of answers about replaced words; `together` combines a row's known answers."""
+    """Make a filler that asks about each replaced word; `together` combines known answers."""
 
     def fill(rows: BlockRows) -> pa.Array:
         known: dict[tuple[int, int, str], _Answer | None] = {}
@@ -89,12 +89,12 @@ def _at_words(
 
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
-    """Estimate quality of what replaces one word; unknown where several change at once."""
+    """Estimate the quality of replacements of one word; null where several change at once."""
 
     def column(name: str) -> pa.Array:
         values = rows.column(name)
         if name == "neighbour_change" and rows.config.scored_by:
-            # What is not scored, or not yet, is taken at its best: see `SCORED`.
+            # A row without a score, or not scored yet, counts as the best: see `SCORED`.
             return pc.fill_null(values, 0.0)
         return values
 
@@ -113,7 +113,7 @@ def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
 
 
 def _fill_pronoun_clash(rows: BlockRows) -> pa.Array:
-    """Tell for rows of nouns whether a word of theirs clashes with a pronoun of the problem."""
+    """Tell for nouns whether a replacement clashes with a pronoun of the problem; else null."""
     mine = set(rows.written["seed_id"].to_pylist())
     seeds = (seed for seed in rows.problems.seeds if seed.seed_id in mine)
     pronouns = {seed.seed_id: pronoun_genders(rows.problems.of(seed)) for seed in seeds}
@@ -133,7 +133,7 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
     """Tell for entailments whether the hypothesis has content words beyond the premise's."""
     ids = rows.written["seed_id"].to_pylist()
     found: dict[str, bool] = {}
-    # Only of NLI a hypothesis can go beyond a premise.
+    # Only NLI has a premise that a hypothesis can go beyond.
     lemmas = rows.tagger.lemmas
     if lemmas is not None and rows.config.problem_format == NLI:
         mine = set(ids)
@@ -156,7 +156,7 @@ def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
     fields = [table[name].to_pylist() for name in table.column_names if name.endswith("_mlms")]
     counts = []
     for (seed_id, word_class, words, _), *mlms in zip(keys_of(table), *fields, strict=True):
-        # Where more than the word changes, it stands first.
+        # Where other words change too, the shared word stands first.
         texts = standing[seed_id, word_class, words.partition(" ")[0]]
         counts.append(len(set.intersection(*(set(mlms[text]) for text in texts))))
     return pa.array(counts, pa.int32())
@@ -186,19 +186,19 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
 }
 
 DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
-"""Columns without a limit, which need not be there before rows are chosen."""
+"""Columns without a limit, which need not be filled before rows are chosen."""
 
 _WITHOUT_DICTIONARY: Final = ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)
 
 
 def require_dictionary(config: Config) -> None:
-    """Raise ValueError where lemminflect is not installed, and a column of the build wants it."""
+    """Raise ValueError if a column of the build needs lemminflect, which is not installed."""
     if wanting := [name for name in config.optional_columns if name not in _WITHOUT_DICTIONARY]:
         require_library(", ".join(wanting))
 
 
 def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
-    """Raise ValueError where columns that are asked for by name cannot be filled."""
+    """Raise ValueError if columns that are asked for by name cannot be filled."""
     names = (asked,) if isinstance(asked, str) else asked or ()
     if gone := [name for name in names if name not in (config.with_columns or ())]:
         why = "scramble" if config.scramble else f"words_at_once = {config.words_at_once}"

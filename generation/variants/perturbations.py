@@ -1,7 +1,7 @@
-"""Perturbations: all that a row of replacements edits in the texts of its problem.
+"""Perturbations: all edits of a row of replacements in the texts of its problem.
 
-In memory, a column may have a row's *further edits* (other forms, articles), and a variant of
-several words has these with spaces between. Files have pairs of words (`in_full`).
+In memory, a column may hold a row's *further edits* (other forms, articles), and a variant of
+several words lists these, separated by spaces. Files have pairs of words (`in_full`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORD, FAMILY, ARTICLE = range(3)
 """Parts of a perturbation: the shared word itself, other forms of it, articles before these."""
 
 FURTHER_EDITS: Final = "further_edits"
-"""The column of edits besides those of the word; it is not written."""
+"""Column of a row's edits besides the edits of its word; it is not written to files."""
 
 _EDITS: Final = pa.list_(
     pa.struct(
@@ -44,7 +44,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """A token, by text and token number, that becomes another word; `part` is one like `WORD`."""
+    """Change of a token, by text and token number, to a word; `part` is `WORD` or a like one."""
 
     part: int
     text: int
@@ -65,25 +65,25 @@ class Perturbation:
         return Perturbation(self.sentences, tuple(sorted((*self.edits, *more))))
 
     def token(self, edit: Edit) -> Token:
-        """Return what stands where something changes."""
+        """Return the original token of an edit."""
         return self.sentences[edit.text].tokens[edit.position]
 
     @property
     def is_more(self) -> bool:
-        """True where more than one word changes."""
+        """Whether more than one word changes."""
         return len(self.pairs()) > 1
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the distinct (original, replacement): shared words first, articles last."""
+        """Return the distinct (original, replacement) pairs: shared words first, articles last."""
         return list(dict.fromkeys((self.token(edit).text, edit.word) for edit in self.edits))
 
     def is_ambiguous(self) -> bool:
-        """Tell whether a replacement stands for two originals, so that no one can undo it."""
+        """Tell whether one replacement stands for two originals, so that it cannot be undone."""
         pairs = self.pairs()
         return len({new for _, new in pairs}) < len(pairs)
 
     def has_fitting_articles(self) -> bool | None:
-        """Tell whether every "a" and "an" before an edited word fits it then; None without any."""
+        """Tell whether each "a" or "an" before an edit fits the new word; None without any."""
         new = {(edit.text, edit.position): edit.word for edit in self.edits}
         fits = []
         for edit in self.edits:
@@ -95,7 +95,7 @@ class Perturbation:
         return all(fits) if fits else None
 
     def text_edits(self) -> list[TextEdits]:
-        """Return for each text where something changes, in order, and to what."""
+        """Return for each text the spans that change, in order, and their new words."""
         found: list[TextEdits] = []
         for text in range(len(self.sentences)):
             mine = sorted((self.token(e).span, e.word) for e in self.edits if e.text == text)
@@ -104,7 +104,7 @@ class Perturbation:
 
 
 def keys_of(rows: pa.Table) -> list[Key]:
-    """Return [n] the keys of rows, by which they are told apart."""
+    """Return [n] the keys that identify rows."""
     return list(zip(*(rows[name].to_pylist() for name in REPLACEMENT_KEY), strict=True))
 
 
@@ -115,7 +115,7 @@ def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Ta
 
 
 def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return [n] whether rows may edit more than one word: with further edits, or of several."""
+    """Return [n] whether a row may edit several words: shared words, or by further edits."""
     several = pc.match_substring(rows["word"], " ").to_numpy()
     if FURTHER_EDITS not in rows.column_names:
         return np.array(several, np.bool_)
@@ -124,7 +124,7 @@ def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
 
 
 def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
-    """Return [n] all that replacements or variants edit, which are not yet `in_full`."""
+    """Return [n] the perturbations of replacements or variants that are not yet `in_full`."""
     if FURTHER_EDITS in rows.column_names:
         further = [[Edit(**e) for e in of_row] for of_row in rows[FURTHER_EDITS].to_pylist()]
     else:
@@ -147,7 +147,7 @@ def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbat
 def words_of(
     problems: TaggedProblems, rows: pa.Table
 ) -> dict[tuple[str, str, str], tuple[SharedWord, list[Sentence]]]:
-    """Map (seed, class, word) of the problems that rows are of to the word and its texts."""
+    """Map (seed id, class, word), for all problems of some rows, to the word and its texts."""
     wanted = set(rows["seed_id"].unique().to_pylist())
     return {
         (seed.seed_id, word.word_class, word.word): (word, problems.of(seed))
@@ -157,7 +157,7 @@ def words_of(
 
 
 def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdits]]:
-    """Return [n, texts] what rows, not yet `in_full`, change in the texts of their seeds."""
+    """Return [n, texts] the edits of rows, not yet `in_full`, in the texts of their seeds."""
     spans = {
         key: [
             [sentence.tokens[position].span for position in positions]
@@ -178,10 +178,10 @@ def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdi
 
 
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
-    """Return rows, each given by its word alone, with all that they edit, as files have them.
+    """Return rows as files have them: with all words that they edit, not the shared word alone.
 
-    Where more than one word changes, `word` and `replacement` list the pairs, with spaces between:
-    the i-th of one becomes the i-th of the other. The rarest word's frequency counts; changes of
+    Where more than one word changes, `word` and `replacement` list the pairs, separated by spaces:
+    the i-th word becomes the i-th replacement. The frequency is the rarest word's, and changes of
     log-likelihood are null.
     """
     is_more = rows_of_more(rows)
@@ -235,7 +235,7 @@ def reject_in_context(
 def tags_after(
     perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
-    """Return [n] Penn tags by (text, token) edited, all edits in place; None if tokens change."""
+    """Return [n] Penn tags by edited (text, token), all edits in place; None if tokens change."""
     found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
     if not perturbations:
         return found
@@ -251,7 +251,7 @@ def tags_after(
 def _substitutions(
     perturbations: Sequence[Perturbation],
 ) -> tuple[list[int], list[int], Substitutions]:
-    """Return for the tagger [m] numbers of perturbations, [m] of texts, and m substitutions."""
+    """Make m substitutions for the tagger; return [m] perturbations, [m] texts and these."""
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}
     distinct: list[Place] = []

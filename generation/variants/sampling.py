@@ -35,24 +35,24 @@ COMBINATIONS: Final = "combinations"
 _DIGEST_BYTES: Final = 32
 
 Member = tuple[int, int]
-"""Number of the set, number in the set."""
+"""Number of a set, and number of a member of it."""
 Combination = tuple[int, int]
 """Number of the group (the replacements of a seed and class), rank of the combination."""
 Walk = tuple[int, Iterator[int], int]
-"""Number of the group, the ranks in the order of the walk, and how many valid ones are wanted."""
+"""Number of the group, ranks in the order of the walk, and number of valid ones wanted."""
 
 _UNITS: Final = {
     "class": ("seed_id", "word_class"),
     "problem": ("seed_id",),
     "word": ("seed_id", "word_class", "word"),
 }
-"""Scope → the columns that say over what replacements are counted."""
+"""Scope → columns by which replacements are grouped for counting."""
 
 
 def eligible(
     replacements: pa.Table, *, minimum: int, scope: str
 ) -> tuple[pa.Table, list[Exclusion]]:
-    """Keep replacements of each `scope` (class, problem, word) with `minimum` (D9); list others."""
+    """Keep replacements of each class, problem or word with `minimum` (D9); list the others."""
     _, first, unit, counts = np.unique(
         groups_of(replacements, _UNITS[scope]),
         return_index=True,
@@ -70,7 +70,7 @@ def eligible(
 
 
 def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
-    """Return the replacements of the (seed, class) pairs given, in order."""
+    """Return the replacements of given (seed, class) pairs, in order."""
     wanted = set(zip(*(pairs[name].to_pylist() for name in _UNITS["class"]), strict=True))
     mine = zip(*(replacements[name].to_pylist() for name in _UNITS["class"]), strict=True)
     return replacements.filter(pa.array([pair in wanted for pair in mine], pa.bool_()))
@@ -80,15 +80,15 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     """Draw each subsample: `size` replacements per seed and class, without repetition (D10).
 
     In each subsample a replacement has a key, a hash of (rng_seed, seed_id, class, word,
-    replacement); drawn are those with the smallest keys. So where one is taken away, at most one
-    other takes its place in each subsample. Returned are those drawn, sorted by `REPLACEMENT_KEY`,
-    with a column `subsamples` of numbers from 0.
+    replacement), and the replacements with the smallest keys are drawn. So if one is taken away,
+    at most one other takes its place in each subsample. Returns the drawn replacements, sorted by
+    `REPLACEMENT_KEY`, with a column `subsamples` of numbers from 0.
     """
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
     starts, groups = np.flatnonzero(is_first), is_first.cumsum() - 1
-    # An extendable hash, whose longer digests begin with the shorter ones: a subsample does not
-    # depend on how many there are.
+    # Longer digests of this extendable hash begin with the shorter ones, so a subsample does not
+    # depend on the number of subsamples.
     columns = [members[name].to_pylist() for name in REPLACEMENT_KEY]
     digests = b"".join(
         shake_128("\0".join((str(rng_seed), *key)).encode()).digest(8 * subsamples)
@@ -111,14 +111,14 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
 
 @dataclass(frozen=True)
 class Combinations:
-    """The ways to take one member each of k of some sets."""
+    """Ways to choose k of some sets, and one member of each."""
 
     sizes: Sequence[int]
     k: int
 
     @property
     def total(self) -> int:
-        """Their number: the k-th elementary symmetric polynomial of the sizes.
+        """Number of combinations: the k-th elementary symmetric polynomial of the sizes.
 
         >>> Combinations((2, 3, 4), 2).total  # 2·3 + 2·4 + 3·4
         26
@@ -126,7 +126,7 @@ class Combinations:
         return self._beyond[0][self.k]
 
     def at(self, rank: int) -> tuple[Member, ...]:
-        """Return the combination of a rank, 0 ≤ rank < total; another for each.
+        """Return the combination of a rank, 0 ≤ rank < total; every rank has a different one.
 
         >>> [Combinations((1, 2), 2).at(rank) for rank in range(2)]
         [((0, 0), (1, 0)), ((0, 0), (1, 1))]
@@ -145,7 +145,7 @@ class Combinations:
 
     @cached_property
     def _beyond(self) -> list[list[int]]:
-        """[sets + 1][k + 1] How many combinations of k sets there are from a set on."""
+        """[sets + 1][k + 1] Entry [i][n]: number of combinations of n of the sets from i on."""
         ways = [[1] + [0] * self.k]
         for size in reversed(self.sizes):
             after = ways[-1]
@@ -154,7 +154,7 @@ class Combinations:
 
 
 def shuffled(n: int, key: str) -> Iterator[int]:
-    """Yield the numbers below n, shuffled (Fisher and Yates) by the key alone, lazily."""
+    """Yield 0 to n − 1 lazily, in an order shuffled (Fisher and Yates) by the key alone."""
     moved: dict[int, int] = {}
     for i in range(n):
         digest = blake2b(f"{key}\n{i}".encode(), digest_size=_DIGEST_BYTES).digest()
@@ -171,7 +171,7 @@ def first_valid(
     judge: Callable[[Sequence[Combination]], Sequence[bool]],
     known: dict[Combination, bool],
 ) -> list[list[int]]:
-    """Return [walks] the first ranks of valid combinations; `known` caches what was judged."""
+    """Return [walks] the first ranks of valid combinations; `known` caches judgements."""
     found: list[list[int]] = [[] for _ in walks]
     while asked := [
         (mine, group, ranks)
@@ -210,10 +210,10 @@ def draw_several(
 ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
     """Draw each subsample: combinations of k replacements (D9, D10).
 
-    Each (rng_seed, seed, class, subsample) has an order of the combinations of its own, all orders
-    being equally likely; the subsample is what is valid of it, up to its size. A seed is eligible
-    by the number of valid ones, counted up to the number needed. Variants are as `draw` gives them;
-    with them come what is left out, and the fates of the combinations looked at.
+    Each (rng_seed, seed, class, subsample) has its own order of the combinations, all orders being
+    equally likely. The subsample is the first valid combinations in it, up to its size. A seed is
+    eligible by its number of valid ones, counted up to the number needed. Returns variants as
+    `draw` does, the exclusions, and the fates of the combinations judged.
     """
     exclusions: list[Exclusion] = []
     if pairs is not None:
@@ -272,7 +272,7 @@ def draw_several(
 
 
 def combined(parts: Sequence[Perturbation]) -> Perturbation | Reason:
-    """Put perturbations of one problem together, or say why that cannot be."""
+    """Combine perturbations of one problem, or return the reason why they cannot be combined."""
     edits = [edit for part in parts for edit in part.edits]
     if len({(edit.text, edit.position) for edit in edits}) < len(edits):
         return Reason.SAME_TOKEN
@@ -290,7 +290,7 @@ def _subsamples(
     *,
     is_ablation: bool,
 ) -> tuple[dict[Combination, list[int]], list[Exclusion]]:
-    """Draw: (group, rank) → its subsamples, and who has too few combinations (D9)."""
+    """Map each drawn (group, rank) to its subsamples; list units with too few combinations (D9)."""
     scope, size = config.min_replacements_scope, config.variants_per_class
     minimum = 1 if is_ablation or scope == "word" else config.min_replacements
     known: dict[Combination, bool] = {}
@@ -328,7 +328,7 @@ def _subsamples(
 
 
 def _joined(name: str, values: Sequence[Any]) -> Any:
-    """Combine values of the words: the smallest log-odds (D14), the union of masked LMs."""
+    """Combine the words' values of a column: the smallest log-odds (D14), all masked LMs."""
     known = [value for value in values if value is not None]
     if name in ("log_odds", "zipf_frequency"):
         return min(known, default=None)

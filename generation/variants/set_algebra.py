@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Occurrences:
-    """A row per shared word, by seed, class and form; per side, by text; and per occurrence."""
+    """Rows per shared word (sorted by seed, class, form), per side (by text), per occurrence."""
 
     seeds: list[Seed]
-    """[words] The problem a word is of."""
+    """[words] The word's problem."""
     words: list[SharedWord]
-    """[words]"""
+    """[words] The shared word."""
     places: list[Place]
     """[sides] Where the word stands."""
     side_word: NDArray[np.int64]
@@ -38,16 +38,16 @@ class Occurrences:
     """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
     texts: int
     queries: list[MaskedQuery]
-    """[occurrences] What the masked LMs were asked."""
+    """[occurrences] The query to the masked LMs."""
     problem: NDArray[np.int64]
-    """[words] Number of the problem a word is of."""
+    """[words] Number of the word's problem."""
     problem_words: NDArray[np.int64]
-    """Keys of (problem, number of a word of it) (D7)."""
+    """Keys of (problem, number of a word in it) (D7)."""
     lexicon: Lexicon
 
     @classmethod
     def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
-        """Lay out the shared words of some problems, each of which has as many texts."""
+        """Lay out the shared words of some problems, each with `texts` texts."""
         rows = sorted(
             problems.pairs(), key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word)
         )
@@ -85,19 +85,19 @@ class Occurrences:
 
     @property
     def sides(self) -> NDArray[np.int64]:
-        """[words, texts] The number of each side, −1 where a text has not the word."""
+        """[words, texts] Number of each side, −1 where a text does not have the word."""
         numbers = np.full((len(self.words), self.texts), -1)
         numbers[self.side_word, self.side_text] = np.arange(len(self.side_word))
         return numbers
 
     @cached_property
     def per_side(self) -> NDArray[np.int64]:
-        """[sides] How many occurrences each has."""
+        """[sides] Number of the side's occurrences."""
         return np.array([len(place.positions) for place in self.places], np.int64)
 
     @cached_property
     def side(self) -> NDArray[np.int64]:
-        """[occurrences] The side each is on."""
+        """[occurrences] Number of the occurrence's side."""
         return np.repeat(np.arange(len(self.places)), self.per_side)
 
     def units(self, scope: str) -> NDArray[np.int64]:
@@ -109,7 +109,7 @@ class Occurrences:
         return self.problem * len(WORD_CLASSES) + self.word_class
 
     def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
-        """Return [words] whether all questions about it and words counted with it were asked."""
+        """Return [words] whether all questions about it and the words of its group were asked."""
         groups = self.units("problem" if scope == "problem" else "class")
         missing = self.side_word[self.side[~asked]]
         return ~np.isin(groups, groups[missing])
@@ -130,7 +130,7 @@ class Occurrences:
         return self.lexicon.form(self.casing[word], new)
 
     def put(self, keys: NDArray[np.int64]) -> Substitutions:
-        """Put words, [n] keys of (side, word), in place of the shared ones."""
+        """Substitute words, given as [n] keys of (side, word), for the shared ones."""
         side, word = split(keys)
         form = self.form(self.side_word[side], word)
         return Substitutions(self.places, self.lexicon.forms, side, form)
@@ -147,16 +147,16 @@ class Suggested:
     keys: NDArray[np.int64]
     """[n] (side, word), sorted, each once."""
     log_odds: NDArray[np.float32]
-    """[n] log P(word) − log P(original) in nats, the smallest of MLMs and occurrences (D14)."""
+    """[n] log P(word) − log P(original) in nats, the smallest over MLMs and occurrences (D14)."""
     mlms: NDArray[np.bool_]
-    """[n, MLMs] Who validated it (D14)."""
+    """[n, MLMs] Whether the masked LM validated it (D14)."""
     reasons: NDArray[np.int64]
-    """[n] Number of the reason why it is rejected nevertheless, `NO_REASON` while it is not."""
+    """[n] Number of the reason to reject it; `NO_REASON` if there is none."""
     changed: NDArray[np.int64]
-    """[n, 2] Whether number and verb form change in context, as `forms_changed` has it."""
+    """[n, 2] Whether number and verb form change in context, as `forms_changed` returns it."""
 
     def mlms_by_text(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return [m, texts, MLMs] who validated; `places` are [m, texts] rows, −1 for none."""
+        """Return [m, texts, MLMs] whether it validated; `places`: [m, texts] rows, −1 for none."""
         validated: NDArray[np.bool_] = self.mlms[places] & (places >= 0)[:, :, None]
         return validated
 
@@ -166,8 +166,8 @@ def over_occurrences(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Intersect one MLM's sets: R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i).
 
-    `keys` are [n] (side, word), a row per occurrence, in any order; returned are those that stand
-    at all of them, sorted, with their smallest log-odds.
+    `keys` are [n] (side, word), a row per occurrence, in any order. Returns the sorted keys that
+    have a row for every occurrence, with their smallest log-odds.
     """
     order = np.argsort(keys)
     keys = keys[order]

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 LAST_RANK: Final = 201
-"""The rank of whatever is not among the first 200 suggestions, as many as the paper asks for."""
+"""Rank of words that are not among the first 200 suggestions, the paper's number of them."""
 
 
 def find_replacements(
@@ -57,7 +57,7 @@ def find_replacements(
     tagger: Tagger,
     config: Config,
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
-    """Find R_M(⟨p, h⟩, o) for every shared word o, the funnel, and words not asked about enough."""
+    """Find R_M(⟨p, h⟩, o) of each shared word o; return also the funnel and unsettled words."""
     texts = len(config.problem_format.fields)
     words = Occurrences.of(problems, lexicon, masking=config.masking, texts=texts)
     mlms = sorted(answers)
@@ -66,7 +66,7 @@ def find_replacements(
         for word_class in np.unique(words.word_class):
             funnel.add(mlm, WORD_CLASSES[word_class], {})
     survivors = {mlm: answers[mlm].take(words.queries) for mlm in mlms}
-    # All masked LMs are asked the same.
+    # All masked LMs are asked the same questions.
     settled = words.settled(survivors[mlms[0]].asked, scope=config.min_replacements_scope)
     usable = settled[words.side_word]
     suggested = over_mlms(
@@ -100,8 +100,8 @@ def mean_ranks(
 ) -> NDArray[np.float64]:
     """Return [n] geometric means of ranks, 1 to `LAST_RANK`, over MLMs and a word's occurrences.
 
-    `keys` are [n] (shared word, word). An MLM that does not know the original at an occurrence is
-    left out there; NaN where all are.
+    `keys` are [n] (shared word, word). An MLM that has no token for the original at an occurrence
+    is left out there; NaN where all are left out.
     """
     row, word = split(keys)
     per_word = np.bincount(words.side_word[words.side], minlength=len(words.words))
@@ -131,7 +131,7 @@ def mean_ranks(
 def validated_by(
     mlm: str, survivors: Survivors, usable: NDArray[np.bool_], words: Occurrences, funnel: Funnel
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Find R_j(S, o), classes unchecked: [n] sorted keys of (side, word), [n] log-odds in nats."""
+    """Find R_j(S, o), classes unchecked: [n] sorted (side, word) keys, [n] log-odds in nats."""
     side = np.repeat(words.side, survivors.sizes)
     word = words.lexicon.of_token[mlm][survivors.tokens]
     log_odds_of = survivors.log_odds
@@ -166,9 +166,9 @@ def _judged(
 ) -> Suggested:
     """Return suggested words with reasons and changes by condition (iii), D8.
 
-    A word that fails in one text is rejected in the others too, there for its own reason; once its
-    class has changed in one text, later texts only check its tokenisation. `places` has [n, texts]
-    rows of the suggested words that equation 1 proposes, −1 for none.
+    A word that fails in one text is rejected in all: where it fails, for that text's reason, else
+    for the first reason found. Once its class has changed in one text, later texts only check its
+    tokenisation. `places` has [n, texts] rows of the words that equation 1 proposes, −1 for none.
     """
     reasons = np.full(len(suggested.keys), Reason.OTHER_SENTENCE.number)
     changed = suggested.changed.copy()
@@ -201,7 +201,7 @@ def _judged(
 def judge_in_context(
     substitutions: Substitutions, tagger: Tagger, *, tag_match: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return [n] rejection reasons in context (D8), and [n, 2] changes as `forms_changed`."""
+    """Return [n] reasons to reject in context (D8), and [n, 2] changes as `forms_changed` does."""
     numbers: dict[str, int] = {}
 
     def compared(tags: Sequence[str]) -> NDArray[np.int64]:
@@ -232,7 +232,7 @@ def _table(
     words: Occurrences,
     config: Config,
 ) -> pa.Table:
-    """Return the replacements of [n] `keys` as `replacement_schema` has them."""
+    """Make the table of replacements of [n] `keys`, with `replacement_schema`."""
     problem_format = config.problem_format
     row, word = split(keys)
     there: NDArray[np.bool_] = places >= 0

@@ -1,4 +1,4 @@
-"""Words: as they are compared and as they stand in a text (D6), and as numbers."""
+"""Words: in lower case for comparison, in the original's casing for texts (D6), as numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "title": str.capitalize,
     "upper": str.upper,
 }
-"""The casings a replacement can take over (D6): name → what it does to a lower-case word."""
+"""Casings that a replacement can take over (D6): name → function of a lower-case word."""
 
 
 def casing_of(original: str) -> str:
@@ -66,9 +66,9 @@ class Lexicon:
     """Words in lower case (D6); their forms are numbered `casing × len(words) + word`."""
 
     numbers: Mapping[str, int]
-    """Word → its number, its place among the sorted words."""
+    """Word → its number, which is its place among the sorted words."""
     of_token: Mapping[str, NDArray[np.int64]]
-    """MLM → [its vocabulary] the number of each token's word."""
+    """MLM → [vocabulary] number of each token's word."""
 
     @classmethod
     def of(cls, vocabularies: Mapping[str, Vocabulary]) -> Self:
