@@ -26,7 +26,7 @@ _OF_UNITS = "parts"
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
-    """Write whose parts a folder holds, or check that it holds those."""
+    """Write the identity of a folder's parts, or check that the folder has this identity."""
     header = folder / "store.json"
     if not header.exists():
         write_json(header, identity)
@@ -38,7 +38,7 @@ def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, 
 
 
 def is_sound(path: Path) -> bool:
-    """Return whether a part is as it was written."""
+    """Tell whether a part matches the digest in its name."""
     return path.name.split(".")[-2] == digest_of_file(path)[:_DIGEST_LENGTH]
 
 
@@ -68,7 +68,7 @@ def part_paths(
 
 
 def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
-    """Remove parts that no longer fit their name, warn of each, and return their names."""
+    """Remove parts that do not match their digest, warn of each, and return their names."""
     corrupt = [path for path in paths if not is_sound(path)]
     for path in corrupt:
         path.unlink()
@@ -77,12 +77,12 @@ def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
 
 
 def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
-    """Write a part that a unit of a call made; return its file's name, which the unit says."""
+    """Write a part that a unit of a call made; return its file name, for the unit to report."""
     return write_part(folder / _OF_UNITS, name, table).name
 
 
 def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
-    """Read the parts that a unit of a call said it wrote."""
+    """Read the parts that a unit of a call reported."""
     paths = [folder / _OF_UNITS / name for name in names]
     if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
         forget(folder, [unit])
@@ -94,7 +94,7 @@ def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Ta
 
 
 def read_or_make(folder: Path, name: str, make: Callable[[], pa.Table]) -> pa.Table:
-    """Read the part of that name; if it is missing or damaged, make it and write it."""
+    """Read a part by its name; if it is missing or damaged, make it and write it."""
     discard_corrupt(part_paths(folder, f"{name}.*"), store=folder)
     if there := part_paths(folder, f"{name}.*"):
         return pq.ParquetFile(there[0]).read()
@@ -110,7 +110,7 @@ def missing_parts(
     size: int,
     wanted: Callable[[int], bool] = lambda number: True,
 ) -> list[list[Item]]:
-    """Cut items into parts, as a run that never stopped would, and leave out the known ones.
+    """Cut items into the parts of an uninterrupted run, and leave out the known items.
 
     >>> missing_parts("abcdef", {"a", "b", "e"}.__contains__, size=2)
     [['c', 'd'], ['f']]

@@ -32,14 +32,14 @@ class Built:
 
     run: RunFolder
     build: RunFolder
-    """The run's own, or one inside its folder."""
+    """The run's own build, or one inside its folder."""
     settings: Mapping[str, Any]
     """Settings of the command; those that are None are the build's."""
 
     @classmethod
     @contextmanager
     def held(cls, run: str | Path, of: str | None, **settings: Any) -> Iterator[Self]:
-        """Hold a build (without a name the run's own) that is as it was made."""
+        """Lock a build (the run's own if `of` is None), and check that it is unchanged."""
         base = RunFolder(Path(run))
         build = base.named(of)
         build.require_build()
@@ -50,7 +50,7 @@ class Built:
 
     @cached_property
     def config(self) -> Config:
-        """The settings of the run, overlaid by those of the build, then by those of the command."""
+        """The run's settings, overlaid by the build's, then by the command's."""
         made = {**read_record(self.build.manifest)["config"], **self.settings}
         return Config.read(self.run.config).overlaid(None, made)
 
@@ -65,7 +65,7 @@ class Built:
         return block_sizes(self.run.problems)
 
     def store(self, own: Path) -> Path:
-        """Return the path of a store of the run: in its folder, unless the settings say where."""
+        """Return the path of a store: in the run's folder, unless the settings name another."""
         return Path(self.config.store) / own.name if self.config.store else own
 
     def problems(self, block: int) -> TaggedProblems:
@@ -88,7 +88,7 @@ class Built:
     def in_tasks(
         self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
     ) -> Any:
-        """Do the work in tasks, a share each; return the model's description, the same in all."""
+        """Do the work in tasks, a share each; return the description of the model, equal in all."""
         known = {
             **plan,
             "base": str(self.run.path.absolute()),
@@ -97,7 +97,7 @@ class Built:
         }
         units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
         models = call_tasks(function, folder, units, distribution, known).all()
-        forget(folder, units)  # if the file cannot be written, they look again what is missing
+        forget(folder, units)  # if the file cannot be written, tasks look again for what is missing
         if other := [each for each in models if each != models[0]]:
             raise ValueError(
                 f"{self.build.path}: expected the same model, device, dtype and packages in every "

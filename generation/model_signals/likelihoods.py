@@ -1,6 +1,6 @@
 """Log-likelihoods of sentences, and of the words around replacements, by LMs; kept on disk.
 
-For a causal LM: the sum over tokens of log P(token | those before it), in nats. For a masked LM:
+For a causal LM: the sum over tokens of log P(token | previous tokens), in nats. For a masked LM:
 PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is scored with itself
 and the later tokens of its word masked, so that a word's last pieces do not give away its first.
 
@@ -41,13 +41,13 @@ CAUSAL_SCHEME: Final = "log-likelihood"
 
 NEIGHBOURS_SCHEME: Final = "neighbours-3"
 BESIDE: Final = 3
-"""Words on each side."""
+"""Number of neighbouring words on each side."""
 
 _WORD: Final = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-"""A word, or a mark by itself."""
+"""Pattern of a word, or of a single punctuation mark."""
 
 PART_SIZE: Final = 512
-"""Sentences in a part: a killed run loses at most as many."""
+"""Number of sentences in a part; on a CPU, a killed run loses at most one part."""
 _KEY: Final = np.dtype("S16")
 _LAYOUT: Final = 1
 """Version of the files' layout and of how sentences are scored."""
@@ -55,13 +55,13 @@ _LAYOUT: Final = 1
 _IDS_AT_ONCE: Final = 2**20
 """Token ids of masked sentences held at a time: enough to fill batches of equal length."""
 _WINDOWS_REMEMBERED: Final = 2**18
-"""Scores of windows kept for the next texts, which are mostly the same with another word."""
+"""Scores of windows kept for later texts, most of which differ in one word only."""
 
 _ROWS_CPU, _ROWS = 8, 64
-"""Rows of a causal LM's forward pass: always as many, as matrix kernels take other paths for fewer,
-with other rounding. Smaller batches are filled up with copies."""
+"""Rows of a causal LM's forward pass, on a CPU and elsewhere. The number is fixed, as matrix
+kernels round differently for fewer rows; smaller batches are filled up with copies."""
 _MOST_TOKENS: Final = 1024
-"""Longest input of a causal LM without a limit; of one with a longer limit, too."""
+"""Longest input, in tokens, of a causal LM that has no limit or a higher one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,17 @@ class Likelihoods:
     """Log-likelihoods of n sentences, or pseudo-log-likelihoods."""
 
     pll: NDArray[np.float64]
-    """[n] In nats."""
+    """[n] Log-likelihoods, in nats."""
     windowed: NDArray[np.bool_]
     """[n] Whether tokens were scored within windows, as the sentence is too long for the model."""
 
 
 def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoods:
-    """Score each sentence by itself, in nats; of a long one each token in a window around it."""
+    """Score each sentence by itself, in nats; each token of a long one in a window around it."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
     windowed = np.array([len(each.ids) > mlm.max_tokens for each in encodings], np.bool_)
-    # By length, to fill batches; windows are all of one length, so these texts stay in order.
+    # Sorted by length, to fill batches; windows have equal lengths, so long texts stay in order.
     order = sorted(range(len(pll)), key=lambda row: min(len(encodings[row].ids), mlm.max_tokens))
     tokens = (
         (row, *masked) for row in order for masked in _masked(sentences[row], encodings[row], mlm)
@@ -107,11 +107,11 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoo
 
 
 _MaskedToken = tuple[int, tuple[int, ...], int, int]
-"""Row of a sentence, ids in which one of its tokens is masked, its position, the token."""
+"""Row of a sentence, ids with one of its tokens masked, the token's position, and its id."""
 
 
 def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
-    """Take as many masked tokens as have `most` ids; none at the end."""
+    """Take masked tokens until their inputs have `most` ids; an empty list at the end."""
     taken: list[_MaskedToken] = []
     size = 0
     for each in tokens:
@@ -125,7 +125,7 @@ def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
 def _masked(
     sentence: str, encoding: Any, mlm: MaskedLM
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Yield for each token ids with it and the rest of its word masked, its place, and itself."""
+    """Yield for each token ids with it and the rest of its word masked, its position and id."""
     ends = word_ends(sentence, encoding)
     for i, token in enumerate(encoding.ids):
         if encoding.special_tokens_mask[i]:
@@ -137,7 +137,7 @@ def _masked(
 
 
 def word_ends(sentence: str, encoding: Any) -> list[int]:
-    """Return for each token where its word ends; words are cut beside punctuation, too ("air.")."""
+    """Return for each token the end of its word, in tokens; punctuation splits words ("air.")."""
     # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
     words = [
         (number, (text := sentence[start:end].strip()).isalnum() or not text)
@@ -161,8 +161,8 @@ class CausalLM:
         self.device = str(model.device.type)
         self.dtype = str(model.dtype).removeprefix("torch.")
         self._model, self._tokenizer = model.eval(), tokenizer
-        # Chat models begin a turn with their own token, and texts as they were trained before with
-        # `<|endoftext|>`, where they have it.
+        # The BOS token of chat models begins a turn. Texts in their earlier training began with
+        # `<|endoftext|>`, if they have it.
         ends = tokenizer.bos_token_id, tokenizer.eos_token_id
         starts = (tokenizer.get_vocab().get("<|endoftext|>"), *ends)
         start = next((token for token in starts if token is not None), None)
@@ -177,12 +177,12 @@ class CausalLM:
 
     def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
         """Score each sentence by itself, in nats; a long one in windows that overlap by half."""
-        # As the tokens of "<s>" in a text are that text, not the start of another one.
+        # "<s>" in a text is split into ordinary tokens: it does not start another text.
         encoded = self._tokenizer(
             list(sentences), add_special_tokens=False, split_special_tokens=True
         ).input_ids
         total = np.zeros(len(sentences))
-        # Inputs that begin with the start token, and the first of their scores to count.
+        # (length, row, ids after the start token, index of the first score that counts)
         pieces: list[tuple[int, int, list[int], int]] = []
         width = self.max_tokens - 1
         for row, ids in enumerate(encoded):
@@ -227,7 +227,7 @@ class CausalLM:
 def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
     """Return [items] the most negative change of a neighbour's log-probability, in nats.
 
-    Items are as `item_of` writes them; NaN where one of their texts has no other word. The
+    Items are as `item_of` writes them; NaN where the text has no other word. The
     log-probabilities of a word's tokens are summed, as in PLL-word-l2r. Each distinct masked text
     is scored once.
     """
@@ -279,7 +279,7 @@ def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
 
 
 def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
-    """Find the words of a text within three of a span, in order, spans themselves left out.
+    """Find the words of a text within three words of a span, in order, without the spans.
 
     >>> [slice(*span) for span in neighbours("A set of youths is singing a new song.", [(2, 5)])]
     [slice(0, 1, None), slice(6, 8, None), slice(9, 15, None), slice(16, 18, None)]
@@ -298,7 +298,7 @@ def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
 
 
 def item_of(old: str, old_spans: Sequence[Span], new: str, new_spans: Sequence[Span]) -> str:
-    """Write a text without and with a replacement, and where that stands, as one key."""
+    """Write a text before and after a replacement, with the spans replaced, as one key."""
     return json.dumps([[old, old_spans], [new, new_spans]], ensure_ascii=False)
 
 
@@ -306,10 +306,10 @@ def item_of(old: str, old_spans: Sequence[Span], new: str, new_spans: Sequence[S
 
 
 class LikelihoodStore:
-    """One model's likelihoods."""
+    """Store of one model's likelihoods."""
 
     def __init__(self, root: Path, identity: Mapping[str, str]) -> None:
-        """Open a model's store, and make it if it does not exist; other identities have others."""
+        """Open a model's store, or make it; each identity has a store of its own."""
         described = {"scheme": SCHEME, "layout": _LAYOUT, **identity}
         self.path = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
         self.identity = dict(identity)
@@ -322,7 +322,7 @@ class LikelihoodStore:
     def missing(
         self, sentences: Iterable[str], wanted: Callable[[int], bool] = lambda number: True
     ) -> list[list[str]]:
-        """Group the sentences without a likelihood into the parts that are to be written."""
+        """Group the sentences without a likelihood into parts to be written."""
         distinct = list(dict.fromkeys(sentences))
         _, known = self._find([_key(sentence) for sentence in distinct])
         items = list(zip(distinct, known.tolist(), strict=True))
@@ -330,7 +330,7 @@ class LikelihoodStore:
         return [[sentence for sentence, _ in part] for part in parts]
 
     def add(self, parts: Sequence[Sequence[str]], found: Likelihoods) -> None:
-        """Write parts, whose sentences were scored one after the other."""
+        """Write parts, with the likelihoods of their sentences in order."""
         start = 0
         for sentences in parts:
             keys, end = [_key(sentence) for sentence in sentences], start + len(sentences)

@@ -1,9 +1,9 @@
-"""`merge-nli signals --nonce`: does a label hang on what a replaced word means?
+"""`merge-nli signals --nonce`: does a label depend on the meaning of a replaced word?
 
 A model is asked about each seed, and about the seed with nonce words, made up and unknown to
 wordfreq, in place of each word that has replacements. Where it loses the seed's gold label with
-most of them, the label may hang on what the word means, and fail with a replacement (the wug of
-Berko 1958, "The Child's Learning of English Morphology", Word 14).
+most of them, the label may depend on the word's meaning, and not hold with a replacement (compare
+the wug of Berko 1958, "The Child's Learning of English Morphology", Word 14).
 """
 
 import random
@@ -41,7 +41,7 @@ from merge_metric.models.pair_model import ModelRequest, Pair, Share, require_pr
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 PART_SIZE: Final = 512
-"""Pairs in a part: a killed run loses at most as many answers."""
+"""Number of pairs in a part; a killed run loses the answers to at most one part."""
 
 _ONSETS: Final = (
     "b", "bl", "br", "d", "dr", "f", "fl", "g", "gl", "gr", "k", "kl", "kr", "l", "m", "n",
@@ -49,7 +49,7 @@ _ONSETS: Final = (
 )  # fmt: skip
 _MIDDLES: Final = ("b", "d", "l", "m", "r", "v", "z", "rd", "lm")
 _ENDS: Final = ("nk", "rt", "lk", "mp", "rk", "lt", "sk", "sp", "lp", "ft", "rp")
-"""Endings are added to these as they are: no letter is doubled or dropped, "-s" needs no "e"."""
+"""Ends of stems that stay the same before endings: no letter is doubled, "-s" needs no "e"."""
 
 _ENDING: Final = {
     **dict.fromkeys(("NNS", "NNPS", "VBZ"), "s"),
@@ -58,7 +58,7 @@ _ENDING: Final = {
     **{"JJ": "y", "JJR": "ier", "JJS": "iest"},
     **dict.fromkeys(("RB", "RBR", "RBS"), "ily"),
 }
-"""Penn tag → ending of the form; others have the bare stem."""
+"""Penn tag → ending of the form; forms of other tags are the bare stem."""
 
 
 def write_nonce_answers(
@@ -116,21 +116,21 @@ class _Answers:
     model: dict[str, Any]
     folder: Path
     ask: Callable[[Sequence[Pair]], pa.Table]
-    """Function from pairs to a column of their labels."""
+    """Function from pairs to a table with a column of their labels."""
 
     def part(self, pairs: Sequence[Pair]) -> dict[Pair, str]:
-        """Return the labels of a part; a part that is missing or damaged is asked and written."""
+        """Return the labels of a part; ask and write the part if it is missing or damaged."""
         table = read_or_make(self.folder, digest_of(pairs)[:16], partial(self.ask, pairs))
         return dict(zip(pairs, table["label"].to_pylist(), strict=True))
 
 
 def _open(built: Built, request: ModelRequest) -> _Answers:
-    """Load the model, or get ready to ask it, and open the store of its answers."""
+    """Open the model and the store of its answers."""
     problem_format, sources = built.config.problem_format, [built.config.source]
     labels = problem_format.labels
 
     def labelled_seeds() -> LabelledPairs:
-        """Return some problems and their gold labels, to find out what classes mean."""
+        """Return some problems and their gold labels, to find out which label each class means."""
         blocks = (read_block(built.run.problems, number) for number in range(len(built.sizes)))
         seeds = list(islice(chain.from_iterable(blocks), ASKED_SEEDS))
         gold = np.array([labels.index(seed.label) for seed in seeds], np.int64)
@@ -154,7 +154,7 @@ def _open(built: Built, request: ModelRequest) -> _Answers:
 
 
 def _parts_folder(built: Built, model: Mapping[str, Any]) -> Path:
-    """Open the store of a model that describes itself so, and make it if it is not there."""
+    """Open or make the store of a model with this description; return its folder of parts."""
     identity = {**model, "labels": list(built.config.problem_format.labels)}
     store = built.store(built.run.nonce_parts) / f"{slug(model['name'])}-{digest_of(identity)[:12]}"
     require_header(store, identity, contents="answers", redo="merge-nli signals --nonce")
@@ -173,7 +173,7 @@ def in_form(stem: str, tag: str) -> str:
 def nonce_stems(
     word: str, tags: Collection[str], *, key: str, not_in: Collection[str] = ()
 ) -> list[str]:
-    """Make `NONCE_WORDS` stems, the same for the same key; no form is a word or in `not_in`."""
+    """Make `NONCE_WORDS` stems, by key and word; no form is an English word or in `not_in`."""
     rng = random.Random(f"{key}\n{word}")
 
     def choose(parts: Sequence[str]) -> str:
@@ -194,7 +194,7 @@ def nonce_stems(
 def nonce_variants(
     word: SharedWord, sentences: Sequence[Sentence], seed_id: str
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Put nonce words in a shared word's places, in its forms; return stems, and texts of each."""
+    """Replace a shared word by nonce words in its forms; return stems, and the texts of each."""
     places = [
         [sentence.tokens[n] for n in at]
         for sentence, at in zip(sentences, word.positions, strict=True)
@@ -202,7 +202,7 @@ def nonce_variants(
     own = [t.tag for of_text in places for t in of_text if coarse_class(t.tag) == word.word_class]
 
     def form(tag: str) -> str:
-        # Where the tagger took "running" for a preposition, it is still the form of the others.
+        # A token tagged otherwise, as "running" as a preposition, gets the form of the others.
         return tag if coarse_class(tag) in WORD_CLASSES or not own else own[0]
 
     stems = nonce_stems(
@@ -253,7 +253,7 @@ def _write(built: Built, answers: _Answers) -> dict[tuple[str, str], Counter[str
 
 _Question = tuple[dict[str, Any], str, list[Pair]]
 """A word of a seed, as a row of `NONCE_SCHEMA` without answers; the label; and the pairs that
-the model is asked: the seed, and the seed with each of the stems."""
+the model is asked about: the seed, and the seed with each of the stems."""
 
 
 def _questions(built: Built, block: int) -> list[_Question]:
@@ -262,7 +262,7 @@ def _questions(built: Built, block: int) -> list[_Question]:
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     names = ["seed_id", "word_class", "word"]
     columns = (column.to_pylist() for column in built.replacements(problems, names).columns)
-    # Where more than the word changes, it stands first.
+    # Where other words change too, the shared word stands first.
     keys = dict.fromkeys(
         (*of, words.partition(" ")[0]) for *of, words in zip(*columns, strict=True)
     )
@@ -284,13 +284,13 @@ def _parts(questions: Sequence[_Question]) -> list[list[Pair]]:
 
 
 def _pair(texts: Sequence[str]) -> Pair:
-    """Return a problem as models are asked: the first text, and the others."""
+    """Return a problem as a pair for models: the first text, and the others joined."""
     return texts[0], " ".join(texts[1:])
 
 
 @says
 def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
-    """Do a unit of work: ask a share of the parts that are missing; return the model described."""
+    """Do a unit of work: ask about a share of missing parts; return the model's description."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     answers, blocks = _open(built, ModelRequest(**plan["request"])), len(built.sizes)
     for block in range(blocks):
@@ -302,7 +302,7 @@ def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
 
 
 def nonce_lines(made: Mapping[str, Any]) -> list[str]:
-    """Say in words what `write_nonce_answers` found, by label and word class."""
+    """Write the result of `write_nonce_answers` as lines of text, by label and word class."""
 
     def hangs(rows: Sequence[Mapping[str, Any]]) -> str:
         hang, right = (sum(row[key] for row in rows) for key in ("hangs", "seed_right"))

@@ -48,11 +48,11 @@ from merge_metric.models.readiness import (
 )
 
 Kind = Literal["mlm", "lm", "neighbours"]
-"""Change of texts' log-likelihood by a masked LM or a causal one, or of words beside."""
+"""Kind of change: in the log-likelihood of texts by a masked or causal LM, or of neighbours."""
 NEIGHBOURS: Final = "neighbours"
 _SCHEMES: Final = {MASKED: SCHEME, CAUSAL: CAUSAL_SCHEME, NEIGHBOURS: NEIGHBOURS_SCHEME}
 _PARTS_AT_ONCE: Final = 8
-"""Parts of the store that are scored together: an accelerator wants more texts than one has."""
+"""Number of parts scored together on an accelerator, which needs more texts than one part has."""
 
 Score = Callable[[Sequence[str]], Likelihoods]
 
@@ -85,7 +85,7 @@ def write_changes(
                 "without scrambling"
             )
         if config.scramble and (config.families == "inflect" or config.repair_articles):
-            # Which articles and other forms go with the letters, only the words before could tell.
+            # Only the words before shuffling could tell which articles and forms go with them.
             raise ValueError(
                 f"{build.path}: expected a build without scrambled letters, or without "
                 "families and repair_articles, as nothing says which of these go with shuffled "
@@ -121,7 +121,7 @@ def _require_models(kind: str, models: Mapping[str, str], config: Config, machin
 
 
 def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, str], Score]:
-    """Load a model; return the identity of its store, and what scores texts."""
+    """Load a model; return the identity of its store, and a function that scores texts."""
     loaded: MaskedLM | CausalLM
     score: Score
     if kind == CAUSAL:
@@ -144,7 +144,7 @@ def _open_store(built: Built, identity: Mapping[str, str]) -> LikelihoodStore:
 def _fill_stores(
     kind: str, models: Mapping[str, str], built: Built, share: Share
 ) -> list[dict[str, str]]:
-    """Add a share of what is missing of each model to its store; return the stores' identities."""
+    """Add a share of each model's missing scores to its store; return the stores' identities."""
     identities, sizes = [], built.sizes
     for name, model in models.items():
         identity, score = _load(kind, name, model, built.config)
@@ -169,7 +169,7 @@ def _fill_stores(
 
 @says
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
-    """Do a unit of work: add a share of what is missing to each store; return their identities."""
+    """Do a unit of work: add a share of missing scores to each store; return their identities."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)
     kind, models = plan["kind"], plan["models"]
     _require_models(kind, models, built.config, this_machine(built.config.device))
@@ -184,7 +184,7 @@ def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[st
         rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
-    # Without the further edits, which stand after the word.
+    # Drops the further edits, which stand after the word.
     words = {n: pc.split_pattern(alone[n], " ") for n in ("word", "replacement")}
     alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
     if not built.config.scramble:
@@ -205,7 +205,7 @@ def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[st
 def _write(
     kind: str, file: Path, built: Built, identities: Sequence[Mapping[str, str]]
 ) -> dict[str, int]:
-    """Write the changes of replacements, block by block, in nats; means over the models' stores."""
+    """Write the changes of replacements in nats, as means over the models; return counts."""
     stores = [_open_store(built, identity) for identity in identities]
     names = ("neighbour_change",) if kind == NEIGHBOURS else built.config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)

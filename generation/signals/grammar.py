@@ -1,8 +1,8 @@
-"""Grammar of a word put in place of another, by tags and a dictionary of forms; and "a" and "an".
+"""Grammar of replacements, by tags and a dictionary of forms; and the articles "a" and "an".
 
-A tagger takes "would comes" for an infinitive, so what the context asks for is read off the tag of
-the original word. Functions of a place take the tagged sentence with the original, the index of the
-original's token, and the word put in its place. `python -m helpers.count_verbs`, in `tests/`, makes
+A tagger takes "would comes" for an infinitive, so the original's tag says which form the context
+asks for. Functions with a `position` take the tagged sentence with the original, the index of the
+original's token, and the replacement. `python -m helpers.count_verbs`, in `tests/`, makes
 `verb_patterns.toml`.
 """
 
@@ -28,10 +28,10 @@ _AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
 _VOWELS: Final = frozenset("aeiouy")
 
 _LETTERS_SPELLED: Final = 3
-"""Most letters of a word in capitals that is taken for an abbreviation ("FBI", not "SKY")."""
+"""Maximum letters of words in capitals that are read as abbreviations ("FBI", not "SKY")."""
 
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
-"""Words that the rule gets wrong: abbreviations that read as a word, a word cut short."""
+"""Words that the rule gets wrong: abbreviations that look like words, and a shortened word."""
 
 
 def article_before(text: str, start: int) -> Span | None:
@@ -46,7 +46,7 @@ def article_before(text: str, start: int) -> Span | None:
 
 
 def article_position(sentence: Sentence, position: int) -> int | None:
-    """Return the number of the article "a" or "an" right before a token, tagged so, or None."""
+    """Return the index of an "a" or "an", tagged as a determiner, right before a token, or None."""
     span = article_before(sentence.text, sentence.tokens[position].start)
     if span is None:
         return None
@@ -70,8 +70,8 @@ def fitting_article(word: str) -> str:
 
 @cache
 def _engine() -> engine:
-    # inflect has the types of its own calls checked, for which its source is parsed anew for
-    # each of its functions: two seconds.
+    # inflect has typeguard check its own calls, and this parses inflect's source once for each
+    # of its functions: two seconds.
     with patch("typeguard.typechecked", lambda function: function):
         import inflect
 
@@ -86,7 +86,7 @@ _SINGULAR: Final = frozenset({"a", "an", "one", "each", "every", "another", "thi
 _PLURAL: Final = frozenset({"these", "those", "many", "few", "several", "both", "various",
                             "numerous", "multiple", "two", "three", "four", "five", "six", "seven",
                             "eight", "nine", "ten", "dozen"})  # fmt: skip
-"""Words before a noun that say its number; others tagged as numbers ask for a plural."""
+"""Words before a noun that say its number; other words tagged as numerals ask for a plural."""
 _SINGULAR_VERBS: Final = frozenset({"is", "was", "has", "does"})
 _PLURAL_VERBS: Final = frozenset({"are", "were", "have", "do"})
 
@@ -106,10 +106,10 @@ _FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two")
 
 PATTERNS: Final = ("passive", "object", "preposition", "particle", "infinitive", "ing", "clause",
                    "nothing")  # fmt: skip
-"""Patterns of what follows a verb; a passive lacks its object."""
+"""Patterns of what follows a verb; "passive" stands for a verb without its object."""
 
 PRIOR_WEIGHT: Final = 5.0
-"""Occurrences with the patterns of verbs in general that each verb is given beside its own."""
+"""Pseudo-occurrences, with the shares of verbs in general, added to each verb's counts."""
 
 _NOUN_PHRASE: Final = frozenset({"DT", "PDT", "PRP$", "PRP", "EX", "CD", "$", "JJ", "JJR", "JJS",
                                  "NN", "NNS", "NNP", "NNPS", "WDT", "WP"})  # fmt: skip
@@ -127,7 +127,7 @@ def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
 
 
 def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether a noun agrees in number with determiner, numeral, verb; None if none tells."""
+    """Tell whether a noun agrees with determiner, numeral and verb in number; None if unknown."""
     if sentence.tokens[position].tag not in ("NN", "NNS"):
         return None
     asked = set[str]()
@@ -152,7 +152,7 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
 
 
 def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None:
-    """Tell whether an adjective suits its determiner, unlike "two many"; None if none is there."""
+    """Tell whether an adjective suits its determiner, unlike "two many"; None if it has none."""
     if not sentence.tokens[position].tag.startswith("JJ") or position == 0:
         return None
     before = sentence.tokens[position - 1]
@@ -191,7 +191,7 @@ def in_compound(sentence: Sentence, position: int) -> bool:
 
 
 def valency(sentence: Sentence, position: int, word: str) -> float | None:
-    """Return log P(pattern | verb) − log P(pattern), in nats; None where no counted verb stands."""
+    """Return log P(pattern | verb) − log P(pattern), in nats; None if it is no counted verb."""
     tag = sentence.tokens[position].tag
     if not tag.startswith("VB"):
         return None
@@ -206,7 +206,7 @@ def valency(sentence: Sentence, position: int, word: str) -> float | None:
 
 
 def pattern(sentence: Sentence, position: int) -> str:
-    """Return which of `PATTERNS` a verb stands in, by the tags around it."""
+    """Return which of `PATTERNS` a verb has, by the tags around it."""
     tokens = sentence.tokens
     if tokens[position].tag == "VBN":
         before = [(t.text.lower(), t.tag) for t in tokens[max(0, position - 3) : position]]
@@ -231,7 +231,7 @@ def pattern(sentence: Sentence, position: int) -> str:
 
 @cache
 def _pattern_counts() -> tuple[Mapping[str, tuple[int, ...]], tuple[float, ...]]:
-    """Return counts by verb, in the order of `PATTERNS`, and each pattern's share of all."""
+    """Return counts by verb, in the order of `PATTERNS`, and each pattern's share of all counts."""
     read = bundled_toml("signals/verb_patterns.toml")
     counts = {verb: tuple(of_verb) for verb, of_verb in read["verbs"].items()}
     sums = [sum(column) for column in zip(*counts.values(), strict=True)]

@@ -1,7 +1,7 @@
-"""Flags of variants whose label may not hold, for people and for reporting on the rest.
+"""Flags of variants whose label may not hold, for people to check and figures to leave out.
 
-They reject nothing: leaving out what one kind of model finds doubtful would make a benchmark easier
-for models of that kind.
+They reject nothing: leaving out variants that one kind of model finds doubtful would make a
+benchmark easier for models of that kind.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _PRONOUNS: Final[Mapping[str, str]] = {
 }
 
 LIGHT: Final = frozenset({"be", "have", "do"})
-"""Lemmas of verbs that say nothing by themselves."""
+"""Lemmas of verbs that mean little by themselves."""
 
 _TAGS_OF_CLASSES: Final = ("NN", "VB", "JJ", "RB")
 
@@ -34,7 +34,7 @@ Lemmas = Callable[[str, str], Collection[str]]
 
 
 def gender_of(noun: str) -> str | None:
-    """Return the gender that a singular noun says, whatever its case; None where it says none.
+    """Return the gender that a singular noun, in any case, expresses; None if it expresses none.
 
     >>> gender_of("Mother"), gender_of("son"), gender_of("teacher"), gender_of("sons")
     ('feminine', 'masculine', None, None)
@@ -69,8 +69,8 @@ def clashes(original: str, replacement: str, pronouns: Collection[str]) -> bool:
 def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> list[str]:
     """List a hypothesis's content words, lower-cased and in order, that the premise lacks.
 
-    Forms of a word count as the word. Content words are nouns, names, verbs but "be", "have" and
-    "do", adjectives, and adverbs but "not".
+    Forms of a word count as the word. Content words are nouns, names, verbs except "be", "have"
+    and "do", adjectives, and adverbs except "not".
     """
     there = {
         lemma
@@ -90,7 +90,7 @@ def words_beyond(premise: Sentence, hypothesis: Sentence, lemmas: Lemmas) -> lis
 
 
 NONCE_WORDS: Final = 3
-"""Nonce words that each shared word is replaced by, one after the other."""
+"""Number of nonce words that replace each shared word, one at a time."""
 
 NONCE_SCHEMA: Final = pa.schema(
     [
@@ -101,7 +101,7 @@ NONCE_SCHEMA: Final = pa.schema(
     ]
 )
 """A row per shared word that has replacements: the stems put in its place, whether the model gives
-the seed its gold label, and for how many of the nonce words it gives it."""
+the seed its gold label, and with how many of the nonce words it still does."""
 
 
 def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:

@@ -32,12 +32,12 @@ VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
 """Penn tag of a verb → its form; VB and VBP are one, as they are spelt alike."""
 
 UNKNOWN, NO, YES = -1, 0, 1
-"""Answers about an occurrence; about several, the highest counts."""
+"""Answers about an occurrence; for several occurrences the highest answer counts."""
 
 AGREEMENT: Final = ("number_changed", "tense_changed", "article_fits")
 
 MASKED, CAUSAL = "mlm", "lm"
-"""Keys in `signals.json` of the model, by its kind."""
+"""Keys of the model in `signals.json`, by the model's kind."""
 
 PLL_CHANGE: Final = "_pll_change"
 """Ending of the names of columns with changes of pseudo-log-likelihood."""
@@ -50,10 +50,10 @@ def forms_changed(
     occurrence: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return [n, 2] whether a noun's number, a verb's form changes at any occurrence.
+    """Return [n, 2] whether a noun's number, and a verb's form, change at any occurrence.
 
-    `before` are Penn tags of all occurrences of originals, `after` [m] numbers among `labels` of
-    the tags of replacements in context, at [m] `occurrence`; each replacement's begin at [n]
+    `before` are Penn tags of all occurrences of originals. `after` are [m] tags of replacements in
+    context, as numbers of `labels`, at [m] `occurrence`; each replacement's tags begin at [n]
     `starts`. Answers are `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
 
     >>> forms_changed(
@@ -108,14 +108,14 @@ def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=200_000)
 def zipf_frequency(text: str) -> float:
-    """Return the frequency of one replacement, of several words that of the rarest."""
+    """Return the frequency of a replacement; if it has several words, the rarest word's."""
     from wordfreq import zipf_frequency
 
     return min(zipf_frequency(word, "en") for word in text.split())
 
 
 def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
-    """Replace the signals by those of shuffled letters: a frequency, and nothing that agrees."""
+    """Compute frequencies of shuffled letters; set agreement and optional signals to null."""
     new = {"zipf_frequency": zipf_frequencies(replacements["replacement"])}
     new |= {name: pa.nulls(len(replacements), pa.bool_()) for name in AGREEMENT}
     optional = [field for field in replacements.schema if field.name in OPTIONAL]
@@ -124,18 +124,18 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
 
 
 _Limit = Callable[[pa.Table, Config], "NDArray[np.bool_]"]
-"""Replacements and settings → [n] which replacements are rejected."""
+"""Function of replacements and settings to [n] whether each replacement is rejected."""
 
 
 def _below(column: str, setting: str = "") -> _Limit:
-    """Reject what has a number that is less than a setting allows; of an ending, in any column."""
+    """Reject numbers below a setting in a column, or in any column with this ending."""
 
     def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
         least = getattr(config, setting or LEAST[column])
         names = [n for n in rows.column_names if n.endswith(PLL_CHANGE)] if setting else [column]
         found = np.zeros(len(rows), np.bool_)
         for name in names if least is not None else ():
-            # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
             low = pc.less(rows[name], pa.scalar(least, rows[name].type))
             found |= pc.fill_null(low, False).to_numpy()
         return found
@@ -144,7 +144,7 @@ def _below(column: str, setting: str = "") -> _Limit:
 
 
 def _refused(column: str) -> _Limit:
-    """Reject what has the answer that a setting refuses."""
+    """Reject replacements with the answer that a setting refuses."""
     setting, answer = REFUSED[column]
 
     def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
@@ -190,9 +190,9 @@ class SignalFile:
     made_by: dict[str, Any]
     """The model and how it was asked, for the manifest."""
     cure: str = ""
-    """Commands to run where changes of some replacements are missing."""
+    """Commands to run if changes of some replacements are missing."""
     setting: str = ""
-    """The setting that may want all of them."""
+    """The setting that may require the changes of all replacements."""
 
     @property
     def is_causal(self) -> bool:
@@ -200,7 +200,7 @@ class SignalFile:
         return CAUSAL in self.made_by
 
     def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
-        """Join the changes to replacements, whose columns for them are there already."""
+        """Fill the columns that replacements have for the changes."""
         return with_columns(replacements, self.of(replacements, required=required))
 
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
@@ -220,13 +220,13 @@ class SignalFile:
 
 
 def cure(build: RunFolder, base: RunFolder, setting: str) -> str:
-    """Say how to find the changes of all replacements of a build, for a setting that wants them."""
+    """Say how to compute the changes of all replacements of a build, which a setting requires."""
     if setting == "scored_by" and build.path == base.path:
         return "run merge-nli generate with these settings"
     of = "" if build.path == base.path else f" --of {build.path.name}"
     without, model = f"without `{setting}`", "--mlm MODEL"
     if setting == "scored_by":
-        # Not those alone that have the quality wanted by other scores.
+        # Otherwise only replacements of the quality wanted, by other signals, would be scored.
         without, model = f"{without} and with `min_quality` 0", "--neighbours"
     return (
         f"build once {without}, run `merge-nli signals --run {base.path}{of} {model}`, "
@@ -244,10 +244,10 @@ ColumnReader = Callable[[str], pa.Array]
 GRAMMAR, NEIGHBOURS, LIKELIHOOD = "grammar", "neighbours", "likelihood"
 
 FAULTS: Final = {column: answer for column, (_, answer) in REFUSED.items()}
-"""Flag → the answer that is a fault; as a feature 1 where it is given, else 0."""
+"""Flag → the answer that is a fault; the feature is 1 for this answer, else 0."""
 
 LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
-"""Least changes of log-likelihood, and of a neighbour's log P, in nats; others count as these."""
+"""Least changes of log-likelihood, and of a neighbour's log P, in nats; lower ones are clipped."""
 
 
 @cache
@@ -283,7 +283,7 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
     found["neighbour_change"] = np.clip(
         _numbers(column("neighbour_change")), LEAST_NEIGHBOUR_CHANGE, 0.0
     )
-    # The text in which the word fits least; where it does not stand, there is no change.
+    # The text in which the word fits least; a text without the word has no change.
     changes = [_numbers(column(name)) for name in pll_changes]
     lowest = np.fmin.reduce(changes) if changes else np.full(len(word_class), np.nan)
     found["least_change"] = np.maximum(lowest, LEAST_CHANGE)
