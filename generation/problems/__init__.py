@@ -1,1 +1,1 @@
-"""NLI problems: read from anywhere, tagged, on disk, with the words their texts share."""
+"""NLI problems: sources, tagging, shared words of the texts, and storage on disk."""

@@ -1,4 +1,4 @@
-"""Reads data sets with the library `datasets`: Hub, folders, `save_to_disk`; no scripts."""
+"""Data sets read with the library `datasets`: Hub, folders, `save_to_disk`; no scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONVERTED: Final = "refs/convert/parquet"
-"""Branch of the Hub's own copy in Parquet, with a folder for each configuration."""
+"""Branch with the Hub's copy in Parquet, with a folder for each configuration."""
 _ONLY_CONFIG: Final = "default"
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -55,7 +55,7 @@ def open_dataset(
     except Exception as error:
         raise ValueError(_explain(error, name, split, folder.get("data_dir"))) from error
     cached = commit
-    if commit is None and not streaming:  # the commit that a table in the cache was made from
+    if commit is None and not streaming:  # the commit from which the cached table was made
         folders = (Path(file["filename"]).parent.name for file in table.cache_files)
         cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:
@@ -69,7 +69,7 @@ def open_dataset(
 
 
 def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opened:
-    """Open what `save_to_disk` wrote, or a folder of data files."""
+    """Open a folder that `save_to_disk` wrote, or a folder of data files."""
     import datasets
 
     saved = [folder / name for name in ("state.json", "dataset_dict.json")]
@@ -105,7 +105,7 @@ def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Ite
 
 
 def _resolve(name: str, revision: str | None) -> str | None:
-    """Look up the commit of a revision; None where there is no connection."""
+    """Look up the commit of a revision; None if there is no connection."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 
@@ -115,7 +115,7 @@ def _resolve(name: str, revision: str | None) -> str | None:
         raise ValueError(
             f"`revision`: {name}@{revision}: {refusal(error, 'data set', name)}"
         ) from error
-    except Exception as error:  # whatever a connection can die of; loading says what is missing
+    except Exception as error:  # any failure of a connection; loading reports what is missing
         if words := refusal(error, "data set", name):
             raise ValueError(f"`dataset`: {name}: {words}") from error
         return None

@@ -1,4 +1,4 @@
-"""Lemmas and forms of English words by lemminflect, which has rules for those it does not know."""
+"""Lemmas and forms of English words by lemminflect, which has rules for unknown words."""
 
 from functools import lru_cache
 from importlib.util import find_spec
@@ -7,17 +7,17 @@ from typing import Any, Final
 from generation.problems.shared_words import coarse_class
 
 _UPOS: Final = {"noun": "NOUN", "verb": "VERB", "adjective": "ADJ", "adverb": "ADV"}
-"""Word class → the tag by which lemminflect knows it."""
+"""Word class → its tag in lemminflect."""
 
 _BASE_TAGS: Final = frozenset({"NN", "VB", "VBP", "JJ", "RB"})
-"""Tags of forms that are their own lemma, "am" and "are" aside."""
+"""Tags of forms that are their own lemma, except "am" and "are"."""
 
 
 @lru_cache(maxsize=200_000)
 def has_form(word: str, tag: str) -> bool | None:
     """Tell whether a lower-case word is, by the dictionary, the form that a Penn tag names.
 
-    None where the dictionary has no such word of the tag's class, or the tag is of none.
+    None if the dictionary does not have the word in the tag's class, or the tag has no class.
 
     >>> has_form("seen", "VBN"), has_form("saw", "VBN"), has_form("children", "NN")
     (True, False, False)
@@ -26,21 +26,21 @@ def has_form(word: str, tag: str) -> bool | None:
     if upos is None:
         return None
     library = _library()
-    # The dictionary has all lemmas that a form may be of, "see" and "saw" of "saw".
+    # The dictionary has all lemmas that a form may have: "see" and "saw" for "saw".
     lemmas: tuple[str, ...] = library.getAllLemmas(word, upos=upos).get(upos, ())
     if not lemmas:
         return None
-    if (word, tag) == ("got", "VBN"):  # which the dictionary lacks
+    if (word, tag) == ("got", "VBN"):  # missing in the dictionary
         return True
     forms = (form for lemma in lemmas for form in library.getInflection(lemma, tag))
     return word in forms or (tag == "VB" and word in lemmas)
 
 
 def inflected(word: str, tag: str, wanted: str) -> str | None:
-    """Return the form of a lower-case word that another tag of its class names, or None.
+    """Return the form of a lower-case word for another tag of its class, or None.
 
     Only the first form in the dictionary counts: rules would make "beautifuler". None for "be",
-    whose forms depend on number and person, and where the word's lemmas disagree ("leaves").
+    whose forms depend on number and person, and if the word's lemmas disagree ("leaves").
     """
     if tag == wanted:
         return word
@@ -59,7 +59,7 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
 
 @lru_cache(maxsize=100_000)
 def lemmas(word: str, tag: str) -> tuple[str, ...]:
-    """Return a lower-case word's lemmas, the likeliest first; outside the four classes, itself."""
+    """Return a lower-case word's lemmas, likeliest first; the word itself outside four classes."""
     upos = _UPOS.get(coarse_class(tag))
     if upos is None:
         return (word,)
@@ -75,7 +75,7 @@ def has_library() -> bool:
 
 
 def require_library(setting: str) -> None:
-    """Raise ValueError where lemminflect is not installed, which a setting wants."""
+    """Raise ValueError if lemminflect, which a setting needs, is not installed."""
     if not has_library():
         raise ValueError(
             f"{setting}: expected lemminflect to be installed, which knows lemmas and inflections; "
@@ -84,7 +84,7 @@ def require_library(setting: str) -> None:
 
 
 def _library() -> Any:
-    # It looks for spaCy, which is there already: what has tags came from a tagger.
+    # Importing it imports spaCy, which is imported already: tags come from a tagger.
     import lemminflect
 
     return lemminflect

@@ -19,13 +19,13 @@ from merge_dataset.schema import NLI, ProblemFormat
 BLOCK: Final = 1024
 """Problems in a block; a block is held in memory and worked on as a whole."""
 _LETTERS: Final = 2**20
-"""Most characters in a block of long problems."""
+"""Maximum of characters in a block of long problems."""
 SORTED_AT_A_TIME: Final = 65_536
 """Number of problems held in memory while they are sorted."""
 _LETTERS_SORTED: Final = 2**27
-"""Most characters of long problems held meanwhile."""
+"""Maximum of characters of problems held in memory while they are sorted."""
 MERGED_AT_A_TIME: Final = 256
-"""Number of sorted files that are read at a time; a block of each is in memory."""
+"""Number of sorted files merged at a time; one block of each is in memory."""
 
 
 class Sorter:
@@ -39,7 +39,7 @@ class Sorter:
         self._letters = 0
 
     def add(self, seed: Seed) -> None:
-        """Take a problem, in any order."""
+        """Add a problem; they may come in any order."""
         self._held.append(seed)
         self._letters += sum(map(len, seed.texts))
         if len(self._held) == SORTED_AT_A_TIME or self._letters > _LETTERS_SORTED:
@@ -112,7 +112,7 @@ _BY_ID = attrgetter("seed_id")
 
 
 def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
-    """Write a file of problems, whole or not at all, as many at a time as a block has."""
+    """Write a file of problems, whole or not at all, block by block."""
     block: list[Seed] = []
     letters = 0
     schema = problem_schema(problem_format)
@@ -129,7 +129,7 @@ def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> 
 
 
 def _seeds_of(path: Path) -> Iterator[Seed]:
-    # Opened once: that takes as long as there are blocks.
+    # Opened once: opening takes time in proportion to the number of blocks.
     with open_parquet(path) as file:
         for number in range(file.metadata.num_row_groups):
             yield from seeds_in(file.read_row_group(number))

@@ -26,11 +26,11 @@ def coarse_class(tag: str) -> str:
 
 
 WordForms = tuple[set[tuple[str, str]], dict[str, tuple[int, ...]]]
-"""(form, class) of a text's alphabetic tokens; form → the places of its tokens."""
+"""(form, class) of a text's alphabetic tokens; form → indices of its tokens."""
 
 
 def word_forms(sentence: Sentence) -> WordForms:
-    """Find the word forms of a text, once for all problems that it stands in."""
+    """Find the word forms of a text, to be reused for all problems that have the text."""
     classed = {
         (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
     }
@@ -43,7 +43,7 @@ def word_forms(sentence: Sentence) -> WordForms:
 def shared_words(
     texts: Sequence[WordForms], word_classes: Collection[str], sharing: Sequence[int] | None = None
 ) -> list[SharedWord]:
-    """List words shared by all texts or `sharing` (D1), with all places (D2), by class and form."""
+    """List words shared by all texts or by `sharing` (D1), with all places (D2), sorted."""
     among = [texts[i] for i in sharing] if sharing else texts
     shared = set.intersection(*(classed for classed, _ in among))
     return [
@@ -75,7 +75,7 @@ class TaggedProblems:
                 yield seed, word
 
     def places(self, seed: Seed, word: SharedWord) -> list[tuple[int, Place]]:
-        """List (number of the text, place) for each text in which a shared word stands."""
+        """List (number of the text, place) for each text that has a shared word."""
         return [
             (number, Place(sentence, positions))
             for number, (sentence, positions) in enumerate(

@@ -33,17 +33,17 @@ from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
 log = logging.getLogger(__name__)
 
 _LONGEST_TEXT: Final = 1_000_000
-"""Characters: the tagger's limit."""
+"""Maximum of characters, the tagger's limit."""
 _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
-"""Characters of a value that a message shows."""
+"""Maximum of characters of a value in a message."""
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
 _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
 _VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
-"""Ids that `merge_dataset.schema.variant_id` may give."""
+"""Pattern of ids that `merge_dataset.schema.variant_id` may return."""
 _STATEMENTS: Final = (
     "PRAGMA journal_mode = OFF",
     "PRAGMA synchronous = OFF",
@@ -52,7 +52,7 @@ _STATEMENTS: Final = (
     "BEGIN",
 )
 _DIGITS = 12
-"""Hexadecimal digits of a digest: two of 20,000 problems share one by a chance in a million."""
+"""Hexadecimal digits of a digest; any two of 20,000 problems share one with probability 1e-6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class Problems:
     count: int
     """Number of labelled problems."""
     unlabelled: list[str]
-    """Ids of the rows dropped for having no gold label."""
+    """Ids of the rows that were dropped because they have no gold label."""
     skipped: list[Skipped]
-    """Rows that cannot be used, where the settings say to leave them out."""
+    """Rows that cannot be used, if the settings say to leave them out."""
     description: str
     """Origin: a file name, or a data set with commit, configuration and split."""
     commit: str | None = None
     """Commit of a data set on the Hub."""
     sha256: str
-    """Digest of the problems, by which two runs can tell whether they read the same ones."""
+    """Digest of the problems, which shows whether two runs read the same problems."""
 
     @property
     def source_data(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Problems:
         }
 
     def list_skipped(self, path: Path) -> None:
-        """Write the rows that were left out, as JSON, or no file where there are none."""
+        """Write the rows that were left out, as JSON, or no file if there are none."""
         if not self.skipped:
             path.unlink(missing_ok=True)
             return
@@ -118,8 +118,8 @@ def load_problems(
     """Read the problems that `config` names; `add` takes each labelled one, in the source's order.
 
     Rows without an id get SNLI's pairID or their number; repeated ids get `~2`, `~3`, …, before any
-    row is dropped. With `streaming`, a data set of the Hub is not kept in the cache. A temporary
-    file like `scratch` keeps the ids of millions of rows; by default memory does.
+    row is dropped. With `streaming`, a data set of the Hub is not kept in the cache. Ids are kept
+    in memory or, for millions of rows, in a temporary file named after `scratch`.
     """
     opened, first, rows = _open_rows(config, streaming=streaming)
     columns = _find_columns(config, first, opened.description)
@@ -173,7 +173,7 @@ def load_problems(
 
 
 def require_labels(config: ProblemSettings) -> None:
-    """Require that labels are named if problems are not NLI problems."""
+    """Raise ValueError if problems are not NLI problems and the settings do not name labels."""
     if config.labels or config.fields == NLI.fields:
         return
     opened, first, rows = _open_rows(config)
@@ -189,7 +189,7 @@ def require_labels(config: ProblemSettings) -> None:
 
 
 def require_source(config: ProblemSettings) -> None:
-    """Look at the first row of a file, before what takes longer: models, connections."""
+    """Check the first rows of a file, before slower steps: models and connections."""
     place = config.data or config.dataset
     if place is None:
         if config.source != DEMO_SOURCE and source_of(config.source).hub is None:
@@ -200,7 +200,7 @@ def require_source(config: ProblemSettings) -> None:
 
 
 def source_files(config: ProblemSettings) -> list[Path]:
-    """List the files that hold the problems; none where the library `datasets` reads them."""
+    """List the files that hold the problems; none if the library `datasets` reads them."""
     path = Path(config.data or config.dataset or "")
     if path.is_file():
         return [path]
@@ -209,7 +209,7 @@ def source_files(config: ProblemSettings) -> list[Path]:
 
 
 def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
-    """Open what the settings name: files, a folder, the bundled problems, or the Hub's."""
+    """Open the problems that the settings name: files, a folder, bundled ones, or the Hub's."""
     place = config.data or config.dataset
     if place is not None:
         path, files = Path(place), source_files(config)
@@ -256,7 +256,7 @@ def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
 def _open_rows(
     config: ProblemSettings, *, streaming: bool = False
 ) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
-    """Open the problems; return also the columns that the first rows have, and all rows."""
+    """Open the problems; return also the columns of the first rows, and all rows."""
     opened = _open(config, streaming=streaming)
     before: list[Row] = []
     columns: dict[str, Any] = {}
@@ -276,7 +276,7 @@ def _open_rows(
 def _find_columns(
     config: ProblemSettings, row: Mapping[str, Any], description: str
 ) -> dict[str, str | None]:
-    """Map each part to its column: the one that is configured, else the first usual name found."""
+    """Map each part to its column: the configured one, or else the first usual name found."""
     found: dict[str, str | None] = {}
     is_nli = config.fields == NLI.fields
     for part in (*config.fields, "label", "id"):
@@ -294,30 +294,30 @@ def _find_columns(
 
 
 class _UnknownLabelError(ValueError):
-    """A label that neither the settings nor the usual spellings know."""
+    """A label that is neither in the settings nor among the usual spellings."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Makes seeds of rows."""
+    """Converter of rows to seeds."""
 
     config: ProblemSettings
     columns: Mapping[str, str | None]
     """Part of a problem → its column."""
     ids: PairIds | None
-    """SNLI's, where the rows have none."""
+    """SNLI's ids, if the rows have none."""
     unique: UniqueIds
     spellings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Collect the spellings of labels; "" means unlabelled, and no number is guessed."""
+        """Collect the spellings of labels; "" means unlabelled."""
         labels = self.config.problem_format.labels
         usual = LABEL_SPELLINGS if labels == LABELS else {}
         named = {label.lower(): label for label in labels} | {label: label for label in labels}
         self.spellings = {**dict.fromkeys(UNLABELLED, ""), **usual, **named}
 
     def read(self, row: Row, number: int) -> tuple[str, Seed | None, str, str]:
-        """Return a row's id, its seed or None, what is wrong with the row or "", and what to do."""
+        """Return a row's id, its seed or None, the problem with the row or "", and the remedy."""
         values, problem, remedy = row.columns, row.problem, row.remedy or _SKIPPING
         row_id = values.get(self.columns["id"] or "")
         has_id = row_id not in (None, "")
@@ -334,7 +334,7 @@ class _Reader:
                 votes = self._votes(values)
                 if has_id:
                     id_column = self.columns["id"]
-                    # What programs show of lists names nothing.
+                    # The text form of a list or the like is not a useful id.
                     if isinstance(row_id, list | dict | bool | bytes):
                         raise ValueError(
                             f"expected an id in column {id_column!r}, got {_shown(row_id)}"
@@ -379,7 +379,7 @@ class _Reader:
 
 
 def _require_text(column: str | None, text: Any) -> str:
-    """Return a text that the tagger and files can take."""
+    """Return a text if the tagger and files can take it, or raise ValueError."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
     if found := _SURROGATE.search(text):
@@ -415,7 +415,7 @@ def _say(
     skipped: Sequence[Skipped],
     count: int,
 ) -> None:
-    """Log what a user should know of the problems that were read."""
+    """Log warnings about the problems that were read."""
     if skipped:
         listed = "\n  ".join(_reported(skipped))
         log.warning("%s: rows that cannot be used and are left out: %s\n  %s", opened.description,
@@ -435,7 +435,7 @@ def _say(
 
 
 def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
-    """Say of rows that cannot be used where they are and what to do: one on a line of its own."""
+    """Describe rows that cannot be used: one row in a line, several in a list, and what to do."""
     advice = [each for each in remedies if each != _SKIPPING] or [_SKIPPING]
     lines = _reported(bad)
     if len(bad) == 1:
@@ -444,19 +444,19 @@ def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
 
 
 def _reported(bad: Sequence[Skipped]) -> list[str]:
-    """List the first rows that cannot be used, and how many more there are."""
+    """List the first rows that cannot be used, and the number of others."""
     lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]
 
 
 class UniqueIds:
-    """Renames repeated ids to `x~2`, `x~3`, …; ids lie in memory or a temporary file."""
+    """Renames repeated ids to `x~2`, `x~3`, …; ids are kept in memory or a temporary file."""
 
     def __init__(self, scratch: Path | None = None) -> None:
-        """Start without ids; they lie in memory or, beyond a cache, in a temporary file."""
+        """Start without ids; they are kept in memory or, beyond a cache, in a temporary file."""
         self._file = None if scratch is None else partial_path(scratch.absolute())
-        # Without a lock, which some file systems of clusters lack.
+        # Without locks, which some file systems of clusters do not have.
         place = "file::memory:" if self._file is None else f"{self._file.as_uri()}?nolock=1"
         self._taken = sqlite3.connect(place, uri=True, isolation_level=None)
         for line in _STATEMENTS:
@@ -464,10 +464,10 @@ class UniqueIds:
         self._last: dict[str, int] = {}
         """Repeated id → the last number given to it."""
         self._like_variants: dict[str, tuple[str, str]] = {}
-        """Id with the form of a variant's → the problem whose variant it would be, and place."""
+        """Id in the form of a variant's → id of the problem that would have it, and the row."""
 
     def __call__(self, row_id: str, where: str = "") -> str:
-        """Return the id itself, or where it is taken, with a number."""
+        """Return the id itself or, if it is taken, the id with a number."""
         unique, number = row_id, self._last.get(row_id, 1)
         while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
             number += 1
@@ -478,7 +478,7 @@ class UniqueIds:
         return unique
 
     def of_variant(self, dropped: Iterable[str] = ()) -> tuple[str, str, str] | None:
-        """Find an id that a variant of another problem could have, that problem's, and the row."""
+        """Find an id that another problem's variant could have; return both ids, and the row."""
         if self._like_variants:
             without = set(dropped)
             for own, (seed, where) in self._like_variants.items():
@@ -488,7 +488,7 @@ class UniqueIds:
         return None
 
     def __enter__(self) -> Self:
-        """Take ids from now on."""
+        """Return the renamer."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -499,20 +499,20 @@ class UniqueIds:
 
 
 class PairIds:
-    """SNLI's pairIDs by texts and label; those of equal problems in alphabetical order."""
+    """SNLI's pairIDs by texts and label; equal problems get theirs in alphabetical order."""
 
     def __init__(self) -> None:
-        """Read them from this package."""
+        """Read the pairIDs from this package."""
         self._ids: defaultdict[str, list[str]] = defaultdict(list)
         with gzip.open(bundled_path(PAIR_IDS), "rt", encoding="utf-8") as lines:
             for line in lines:
                 pair_id, digest = line.split()
                 self._ids[digest].append(pair_id)
         self.found = 0
-        """Number of problems that were asked for and known."""
+        """Number of problems that were looked up and found."""
 
     def __call__(self, texts: Sequence[str], label: str) -> str | None:
-        """Return the pairID of a problem, or None if it is none of SNLI's."""
+        """Return the pairID of a problem, or None if it is not in SNLI."""
         known = self._ids.get(problem_digest(texts, label))
         if not known:
             return None
@@ -523,7 +523,7 @@ class PairIds:
 
 
 def problem_digest(texts: Sequence[str], label: str) -> str:
-    """Digest texts and label; copies of SNLI differ in spaces, which do not count.
+    """Compute a digest of texts and label; spaces, in which copies of SNLI differ, do not count.
 
     >>> problem_digest(["A boy  runs. ", "He runs."], "entailment")
     'e9714bc41482'

@@ -1,8 +1,8 @@
-"""Run spaCy's small taggers sparsely: a token's tag from the tokens that can influence it.
+"""Run spaCy's small taggers sparsely: compute a token's tag from the tokens that influence it.
 
-These models embed each token by itself, then apply `depth` convolutions that look one token to each
-side. So a tag depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and on 7, 5, 3 and 1 outputs
-of the successive convolutions. Weights and tags are the model's own.
+These models embed each token by itself, then apply `depth` convolutions over a token and its two
+neighbours. So a tag depends on 2 × depth + 1 tokens (9 in `en_core_web_sm`), and on 7, 5, 3 and 1
+outputs of the successive convolutions. Weights and tags are the model's own.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TokenKey = tuple[str, str | None, bool]
-"""Everything a token's embedding depends on: text, norm if special, whether a space follows."""
+"""Inputs of a token's embedding: text, norm if special, whether a space follows."""
 
 OUTSIDE: Final = 0
-"""Id of the positions before and after a sentence."""
+"""Id for positions before and after a sentence."""
 
 _WINDOWS_PER_BLOCK: Final = 512
 
@@ -31,7 +31,7 @@ class Cone:
     def __init__(
         self, nlp: Any, embed: Callable[[Any, Sequence[TokenKey]], NDArray[np.float32]]
     ) -> None:
-        """Take a pipeline's layers; `embed` applies one to single tokens: [n, width]."""
+        """Take a pipeline's layers; `embed` applies a layer to single tokens: [n, width]."""
         listener, output = nlp.get_pipe("tagger").model.layers
         tok2vec = nlp.get_pipe("tok2vec").model if "listener" in listener.name else listener
         embedding, encode = tok2vec.layers
@@ -63,10 +63,10 @@ class Cone:
         return tags
 
     def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-        """Return [Σ tokens] tags, as indices into its labels, of texts given by their token ids."""
+        """Return [Σ tokens] label numbers of the tokens of texts, which are lists of token ids."""
         if not any(texts):
             return np.zeros(0, np.int64)
-        # The gap between two texts is as wide as the tagger can see.
+        # The gap between two texts is as wide as the tagger's view to one side.
         around = [OUTSIDE] * self.half_width
         ids = np.array([*around, *(i for text in texts for i in (*text, *around))], np.int32)
         x = self._embedded()[ids]
@@ -104,7 +104,7 @@ class Cone:
 
 
 def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first index of each distinct row of [..., 3], and its number for each row."""
+    """Return the first index of each distinct row of [..., 3], and each row's distinct number."""
     # Sorting rows packed into one number is five times as fast as sorting rows.
     numbers, small = np.unique(rows, return_inverse=True)
     left, middle, right = small.reshape(-1, 3).astype(np.int64).T
@@ -114,7 +114,7 @@ def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 class _Convolution:
-    """Thinc's maxout layer and layer norm, a third faster as nothing is kept for training."""
+    """Thinc's maxout layer and layer norm; a third faster, as it keeps nothing for training."""
 
     def __init__(self, layer: Any) -> None:
         """Take the weights of `expand_window`'s successor in a `MaxoutWindowEncoder`."""
@@ -136,7 +136,7 @@ class _Convolution:
             np.maximum(first, piece, out=first)
         centred: NDArray[np.float32] = first - first.mean(axis=1, keepdims=True)
         variance = np.einsum("ij,ij->i", centred, centred) / np.float32(centred.shape[1])
-        # As in Thinc, so that a row of equal numbers is no division by zero.
+        # Thinc's constant, which prevents division by zero if all numbers of a row are equal.
         centred *= (1 / np.sqrt(variance + np.float32(1e-8)))[:, None]
         centred *= self._scale
         centred += self._shift
@@ -144,7 +144,7 @@ class _Convolution:
 
 
 def half_width(nlp: Any) -> int | None:
-    """Return how many tokens on each side influence a tag; None unless a small model of spaCy."""
+    """Return how many tokens on each side influence a tag; None if not a small model of spaCy."""
     tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})
     if "Tok2VecListener" in tok2vec.get("@architectures", "") and "tok2vec" in nlp.pipe_names:
         tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})

@@ -1,7 +1,7 @@
-"""Words put in place of others, as columns: the chunks of text and the windows that change.
+"""Substitutions of words, as columns: the chunks of text and the windows that change.
 
-A chunk is the text between two white spaces, where spaCy splits first. So each distinct chunk with
-each distinct word in it has to be tokenised only once.
+A chunk is the text between two white spaces, where spaCy splits first. So each distinct pair of a
+chunk and a word in it has to be tokenised only once.
 """
 
 from __future__ import annotations
@@ -22,73 +22,73 @@ if TYPE_CHECKING:
 Word = tuple[str, str | None]
 """A token's text, and its norm as in `Token.norm`."""
 Pattern = tuple[tuple[str | int, ...], bool]
-"""A chunk's tokens, where a word is put its number, and whether a space follows."""
+"""A chunk's tokens, with the number of a new word in its place, and whether a space follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens of a sentence that a word is put in place of: all occurrences (D2)."""
+    """The tokens of a sentence that a word replaces: all occurrences (D2)."""
 
     sentence: Sentence
     positions: tuple[int, ...]
-    """Indices of its tokens, in order."""
+    """Indices of the tokens, in order."""
     several: bool = False
-    """Whether each position gets a word of its own, and not all the same."""
+    """Whether each position gets a word of its own, instead of the same word."""
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Character offsets of the original there."""
+        """Half-open character spans of the original."""
         return tuple(self.sentence.tokens[position].span for position in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
 class Substitutions:
-    """n words, each put in a place; or several, as many as the place has positions."""
+    """n substitutions, each of one word at a place, or of one word per position of the place."""
 
     places: Sequence[Place]
     forms: Sequence[str | tuple[str, ...]]
-    """Words as they stand in a text; where a place takes several, these in order."""
+    """Words in the form for a text; a tuple in order for places that take several words."""
     place: NDArray[np.int64]
     """[n] Number of the place."""
     form: NDArray[np.int64]
-    """[n] Number of the form that is put there."""
+    """[n] Number of the form put in that place."""
 
     def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Substitutions:
         """Select substitutions, by number or by mask."""
         return Substitutions(self.places, self.forms, self.place[which], self.form[which])
 
     def compact(self) -> Substitutions:
-        """Drop the places in which nothing is put."""
+        """Drop the places without a substitution."""
         used, place = np.unique(self.place, return_inverse=True)
         places = [self.places[number] for number in used.tolist()]
         return Substitutions(places, self.forms, place, self.form)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """[n] Positions of each."""
+        """[n] Number of each substitution's positions."""
         return np.array([len(place.positions) for place in self.places], np.int64)[self.place]
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Chunks around the positions of substitutions, with words in them, tokenised."""
+    """Chunks around the positions of substitutions, tokenised with the new words in them."""
 
     bounds: list[list[tuple[int, int]]]
     """[places] Half-open ranges of the tokens of each chunk, in order."""
     starts: NDArray[np.int64]
-    """[n + 1] Where each substitution's chunks begin in `outcome`."""
+    """[n + 1] Index of each substitution's first chunk in `outcome`."""
     outcome: NDArray[np.int64]
     """[starts[-1]] Number of each chunk's outcome."""
     words: list[tuple[Word, ...] | None]
-    """[outcomes] The tokens, None if they are others than those put together."""
+    """[outcomes] The tokens; None if the tokeniser splits the chunk otherwise."""
     space_after: list[bool]
-    """[outcomes] Whether a space follows the last of them."""
+    """[outcomes] Whether a space follows the last token."""
 
     @classmethod
     def of(
         cls, substitutions: Substitutions, retokenise: Callable[[str], tuple[Word, ...]]
     ) -> Filled:
-        """Tokenise each distinct chunk with each distinct word in it."""
+        """Tokenise each distinct pair of a chunk and a word in it."""
         numbers: dict[Pattern, int] = {}
         bounds, pattern_of = [], []
         for place in substitutions.places:
@@ -105,7 +105,7 @@ class Filled:
                     last += 1
                 chunks.append((first, last))
             bounds.append(chunks)
-            # Position → which of the words is put there.
+            # Position → number of the word put there.
             put = {at: n * place.several for n, at in enumerate(place.positions)}
             for first, last in chunks:
                 texts = tuple(put.get(i, tokens[i].text) for i in range(first, last))
@@ -134,7 +134,7 @@ class Filled:
 
     @property
     def sound(self) -> NDArray[np.bool_]:
-        """[n] Whether the tokens of all chunks are those put together."""
+        """[n] Whether the tokeniser splits all chunks into the expected tokens."""
         is_sound = np.array([words is not None for words in self.words], np.bool_)
         all_sound: NDArray[np.bool_] = np.logical_and.reduceat(
             is_sound[self.outcome], self.starts[:-1]
@@ -158,8 +158,8 @@ def windows_after(
 ) -> NDArray[np.int32]:
     """Return [Σ positions, width] ids of the tokens around the positions of sound substitutions.
 
-    `sentence_ids` gives the ids of a place's sentence, with `half_width` ids around it. A *cell* is
-    a token of a chunk within a window: what is put in the chunk changes it.
+    `sentence_ids` returns the ids of a place's sentence, with `half_width` ids on each side. A
+    *cell* is a token of a chunk within a window, which a word put in the chunk changes.
     """
     width = 2 * half_width + 1
     ids_before, n_cells, cells = [], [], []

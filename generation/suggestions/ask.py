@@ -1,4 +1,4 @@
-"""Ask the masked LMs: the part of `suggest` that tasks can share; the stores end up the same."""
+"""Ask the masked LMs: the part of `suggest` that tasks can share; they fill the same stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
 
 _SHARDS_SEEN: Final = 8
-"""Shards of some thousand sentences that are looked at for unknown tokens."""
+"""Number of shards, of some thousand sentences each, that are checked for unknown tokens."""
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -47,7 +47,7 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
 def wanted_mlms(
     mlms: Sequence[str], *, dtype: Literal["float32", "bfloat16", "float16"]
 ) -> list[tuple[str, ModelRequest, Head]]:
-    """Tell what `suggest` will load, for a look beforehand."""
+    """List the models that `suggest` will load, for a check beforehand."""
     return [
         (name, ModelRequest(model=model, dtype=dtype), MASKED_LM)
         for name, model in mlm_names(mlms).items()
@@ -55,7 +55,7 @@ def wanted_mlms(
 
 
 def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
-    """List the units of work: a masked LM and every n-th shard, an even share for each task."""
+    """List the units of work, each a masked LM and every n-th shard; all tasks get equal shares."""
     n = min(tasks, len(questions.shards))
     return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
 
@@ -102,7 +102,7 @@ def ask(folder: Path, unit: str) -> None:
 
         def skip(answered: int) -> None:
             if not bar.disable:
-                bar.initial += answered  # stored answers say nothing about the speed
+                bar.initial += answered  # stored answers do not count for the speed
             bar.update(answered)
 
         store.fill(
@@ -114,7 +114,7 @@ def ask(folder: Path, unit: str) -> None:
 
 
 def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
-    """Warn where the tokenizer does not know the run's words; all tasks check the same sample."""
+    """Warn if the tokenizer does not know the run's words; all tasks check the same sample."""
     shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
     sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
     if unknown := mlm.unknown_tokens(list(sentences)):
@@ -174,7 +174,7 @@ def stores_of(
 
 
 def unchanged_questions(run: RunFolder) -> Questions:
-    """Open the questions of a run."""
+    """Open the questions of a run, and check that they and their inputs are unchanged."""
     questions = Questions(run.questions)
     paths = [run.config, run.problems, questions.header]
     if "asked" in read_record(run.suggested):

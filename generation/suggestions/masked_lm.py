@@ -43,48 +43,48 @@ _HEAD_ROWS_CPU, _HEAD_ROWS = 128, 2048
 """Masks per pass of the head: its matrix has a row per word of the vocabulary, and needs more
 masks at a time than a batch of sentences has."""
 _LOOKED_AT: Final = 32
-"""Rows of logits that a CPU looks at together, to be fetched into the processor's cache once."""
+"""Number of rows of logits that a CPU reduces together, so that they stay in its cache."""
 _BLOCK: Final = 16
-"""Logits of which `most_probable` takes the highest, to know how high the others have to be."""
+"""Logits in a block, whose maximum `most_probable` takes, to find a threshold for all logits."""
 _IN_FLIGHT: Final = 3
 """Number of results left on the device while it works on; fetching the newest would idle it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A tokenised text as lists, [tokens] each; the library's own copies them at each access."""
+    """A tokenised text as lists, [tokens] each; the library's class copies them at each access."""
 
     ids: list[int]
     offsets: list[Span]
-    """Half-open characters of each token."""
+    """Half-open character span of each token."""
     special_tokens_mask: list[int]
-    """1 where a token is none of the text."""
+    """1 for each token that is not part of the text."""
     word_ids: list[int | None]
-    """Number of the tokenizer's word; None of special tokens."""
+    """Number of the tokenizer's word; None for special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A text as the model sees it, and the mask whose tokens are wanted."""
+    """A text as input of the model, and the mask whose tokens are asked for."""
 
     row: int
     """Number of the question, and row of the answer."""
     ids: tuple[int, ...]
     position: int
     original: int
-    """The masked token, whose own score is wanted too."""
+    """The masked token, whose score is asked for too."""
     windowed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """The place of a word in a tokenised sentence, to be filled with other words."""
+    """A word in a tokenised sentence, to be replaced by other words."""
 
     row: int
     query: MaskedQuery
     encoding: Encoding
     places: tuple[range, ...]
-    """Indices of the tokens of every occurrence that is masked, in order."""
+    """Ranges of token indices of all masked occurrences, in order."""
     here: int
     """Index of the place that is asked about."""
 
@@ -97,7 +97,7 @@ class Blank:
     def input(
         self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
     ) -> Input:
-        """Build the input `row` that asks for what follows `found`; places have `sizes` pieces."""
+        """Build the input `row` that asks for the piece after `found`; `sizes`: pieces by place."""
         ids: list[int] = []
         end = word = 0
         for number, (place, size) in enumerate(zip(self.places, sizes, strict=True)):
@@ -129,7 +129,7 @@ class MaskedLM:
         self.name, self.architecture = name, type(model).__name__
         self._model: Any = model.eval()
         if self._model.config.is_encoder_decoder:
-            self._model.config.use_cache = False  # of a decoder that writes token by token
+            self._model.config.use_cache = False  # only useful for a decoder that generates tokens
         self.mask_id: int = tokenizer.mask_token_id
         from tokenizers import Tokenizer
 
@@ -164,7 +164,7 @@ class MaskedLM:
         `name`, by default the id or the folder's name, is for provenance columns.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
-        # A folder is known by the name given, also where that is a link.
+        # A folder has the name given, even if it is a link.
         given = Path(model).name if Path(model).is_dir() else loaded.name
         mlm = cls(loaded._replace(name=name or given))
         mlm.batch_tokens = batch_tokens or mlm.batch_tokens
@@ -182,7 +182,7 @@ class MaskedLM:
 
     @property
     def questions_at_once(self) -> int:
-        """Number of questions that fills the device's batches though sentences differ in length."""
+        """Number of questions that fills the device's batches of sentences of equal length."""
         return 1 if self.device == "cpu" else 32_768
 
     @cached_property
@@ -191,7 +191,7 @@ class MaskedLM:
         return read_vocabulary(self._tokenizer, self._special_ids)
 
     def unknown_tokens(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Count tokens of texts that the tokenizer does not know; empty where they are few."""
+        """Count tokens of texts that the tokenizer does not know; empty if they are few."""
 
         def tokenize(sample: list[str]) -> list[list[int]]:
             encodings = self._tokenizer.encode_batch_fast(sample, add_special_tokens=False)
@@ -206,7 +206,7 @@ class MaskedLM:
         k: int,
         on_progress: Callable[[int], object] = lambda queries: None,
     ) -> Scores:
-        """Find the `k` most probable tokens at each query's mask (D4): one row per query, in order.
+        """Find the `k` most probable tokens at each query's mask (D4), one row per query, in order.
 
         Queries whose word, or another masked occurrence, is not exactly one token stay empty (D3).
         """
@@ -225,7 +225,7 @@ class MaskedLM:
         return self.best(inputs, rows=len(queries), k=k, on_progress=on_progress)
 
     def blanks(self, queries: Mapping[int, MaskedQuery], max_pieces: int) -> Iterator[Blank]:
-        """Yield the places of words with at most `max_pieces` pieces at all masked occurrences."""
+        """Yield blanks of words that have at most `max_pieces` pieces at all masked occurrences."""
         sentences = list(dict.fromkeys(query.sentence for query in queries.values()))
         encodings = dict(zip(sentences, self.encode(sentences), strict=True))
         pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
@@ -242,7 +242,7 @@ class MaskedLM:
                 yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
-        """Return ids with masks, the mask's index, the original's id; None if words do not do."""
+        """Return ids with masks, the mask's index, the original's id; None if `_words` cannot."""
         sentence, words = query.sentence, self._words
         if words is None or not words.knows(sentence):
             return None
@@ -291,7 +291,7 @@ class MaskedLM:
                 # In place, starting from the known maximum: logits are large.
                 highest = values[:, :1]
                 shares = some.sub_(highest).exp_()
-                # Of a row alone PyTorch's threads would sum parts, and round otherwise.
+                # For a single row PyTorch's threads would sum parts, and round otherwise.
                 sums = shares.expand(max(2, len(shares)), -1).sum(-1)[: len(shares)]
                 log_normalizer = sums.log_() + highest[:, 0]
                 found.append((tokens, values, own, log_normalizer))
@@ -313,9 +313,9 @@ class MaskedLM:
         allowed: NDArray[np.bool_],
         which: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Find every token of the wanted kind that is more probable than the input's floor.
+        """Find all tokens of the wanted kind that are more probable than the input's floor.
 
-        `floors`, [inputs], are log P in nats; `which`, [inputs], selects the input's row of
+        `floors`, [inputs], are log P in nats; `which`, [inputs], is each input's row of
         `allowed`, [kinds, vocabulary]. Returns [n] rows of inputs, tokens, and log P in nats,
         sorted by row and token.
         """
@@ -372,7 +372,7 @@ class MaskedLM:
     def fitted(
         self, ids: Sequence[int], position: int, encoding: Any
     ) -> tuple[tuple[int, ...], int]:
-        """Cut ids to a window around a position if too many; return them and its index."""
+        """Cut ids to a window around a position if they are too many; return them and its index."""
         if len(ids) <= self.max_tokens:
             return tuple(ids), position
         special = encoding.special_tokens_mask
@@ -384,7 +384,7 @@ class MaskedLM:
         return kept, position - first + head
 
     def is_word(self, tokens: Sequence[int], word: str) -> bool:
-        """Return whether tokens stand for a word, and not for "unknown" or another text."""
+        """Tell whether tokens stand for a word, and not for "unknown" or another text."""
         if not all(map(self.vocabulary.is_text, tokens)):
             return False
         text = "".join(self.vocabulary.texts[token] for token in tokens)
@@ -410,7 +410,7 @@ class MaskedLM:
                 vectors.append(self._run(asked))
                 seen += asked
                 on_progress(len(asked))
-                # As many rows as the head needs, which is more than the trunk does.
+                # The head takes more rows at a time than the trunk.
                 while len(seen) >= most or (seen and number == len(batches)):
                     rows = torch.cat(vectors)
                     waiting.append(reduce(seen[:most], self._logits(rows[:most])))
@@ -420,9 +420,9 @@ class MaskedLM:
         yield from waiting
 
     def _run(self, batch: list[Input]) -> torch.Tensor:
-        """Return [batch, width] the trunk's vector at each mask, or logits of a whole model.
+        """Return [batch, width] the trunk's vectors at the masks, or a whole model's logits.
 
-        BART's decoder predicts a word at its own place, as transformers shifts the decoder's input.
+        BART's decoder predicts a word at the word's position, as transformers shifts its input.
         """
         import torch
 
@@ -444,7 +444,7 @@ class MaskedLM:
         return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Run the head; results stay on the device, and may still be in the making."""
+        """Run the head; results stay on the device, which may still be computing them."""
         import torch
 
         from merge_metric.models.fast_layers import rows_for
@@ -465,27 +465,27 @@ class MaskedLM:
 
 
 def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return [rows, k] tokens and logits, the highest first; of equal ones the lower token first.
+    """Return [rows, k] tokens and logits, the highest first; the lower token first among equals.
 
-    Only what reaches the k-th highest of blocks' maxima, at least k logits and few more, is sorted.
+    On a CPU only logits up from the k-th highest of blocks' maxima are sorted: k and few more.
     """
     import torch
 
     size = logits.shape[1]
     block = min(_BLOCK, size // k)
-    # On other devices sorting is quick, and would wait for nothing.
+    # On other devices sorting is quick, and copying logits to the CPU would make them wait.
     if logits.device.type != "cpu":
         values, tokens = logits.topk(k, dim=-1)
         return tokens, values
-    blocks = size // block  # each with every so-many-th logit
+    blocks = size // block  # block i holds logits i, i + blocks, i + 2 · blocks, …
     highest = torch.unflatten(logits[:, : blocks * block], 1, (block, blocks)).amax(1).numpy()
     floors = np.partition(highest, blocks - k, axis=1)[:, blocks - k, None]
     rows, tokens_above = np.divmod(np.flatnonzero(logits.numpy() >= floors), size)
     counts = np.bincount(rows, minlength=len(logits))
-    if len(logits) and counts.min() < k:  # a model that gives no numbers
+    if len(logits) and counts.min() < k:  # the model's logits have NaN
         values, tokens = logits.topk(k, dim=-1)
         return tokens, values
-    # Floats as integers in the same order, and the token below them: one number to sort by.
+    # One number to sort by: the float as an integer of the same order, then the token.
     above = logits.numpy()[rows, tokens_above] + np.float32(0)  # no -0
     bits = above.view(np.int32).astype(np.int64)
     bits ^= (bits >> 63) & 0x7FFF_FFFF
@@ -511,7 +511,7 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
     after = [*(start for start, _, _ in spans[1:]), len(sentence)]
     found: dict[Span, range] = {}
     open_spans: list[tuple[int, range]] = []
-    """Starts of words that may go on, and their tokens up to the one before."""
+    """Starts of words that may continue, and their tokens so far."""
     for (start, end, i), last, following in zip(spans, before, after, strict=False):
         if not (last <= start and end <= following):
             open_spans = []
@@ -527,6 +527,6 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
 
 
 def _folded(text: str) -> str:
-    """Fold text to lower case without accents, as uncased tokenizers see it."""
+    """Fold text to lower case without accents, as uncased tokenizers do."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()

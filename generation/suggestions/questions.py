@@ -1,7 +1,7 @@
-"""Questions to masked LMs: what is masked (D4), a run's questions on disk, and which are asked.
+"""Questions to masked LMs: their masks (D4), a run's questions on disk, and the selection asked.
 
 A shard holds the sentences whose digests begin with the same bits: no question is in two shards,
-and what is in them depends on nothing but the problems.
+and their contents depend on the problems alone.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PROBLEMS_PER_SHARD: Final = 1024
-"""Problems per shard, on average at most: a shard's answers fit into memory many times."""
+"""Maximum of problems per shard, on average; many shards' answers fit into memory."""
 _QUESTIONS_PER_SHARD: Final = 32_768
-"""Where a shard has more than this, as long texts give, there are more shards."""
+"""Maximum of questions per shard; if long texts give more, there are more shards."""
 _MOST_BITS: Final = 24
 _BUFFERED: Final = 2**22
 """Bytes of questions held before they are spilled to the files of their shards."""
@@ -63,7 +63,7 @@ _SHARD_SCHEMA: Final = pa.schema(
         *((name, pa.list_(kind)) for name, kind in QUESTION_FIELDS if name != "sentence"),
     ]
 )
-"""A row per sentence, as a long one has hundreds of questions."""
+"""Schema of a shard, with one row per sentence, as a long one has hundreds of questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Shard:
         return f"{self.bits}-{self.prefix:0{-(-self.bits // 4) or 1}x}"
 
     def overlaps(self, other: Shard) -> bool:
-        """Return whether a question can be in both shards."""
+        """Tell whether a question can be in both shards."""
         bits = min(self.bits, other.bits)
         return self.prefix >> (self.bits - bits) == other.prefix >> (other.bits - bits)
 
@@ -100,7 +100,7 @@ def _sentence_digest(sentence: str) -> bytes:
 
 
 def key_of(query: MaskedQuery) -> bytes:
-    """Return the key of a question, 16 bytes: a digest of its sentence, then one of its spans."""
+    """Return a question's key, 16 bytes: digests of its sentence and of its spans."""
     spans = json.dumps([query.span, query.masked])
     span_digest = blake2b(spans.encode(), digest_size=_SPAN_BYTES).digest()
     return _sentence_digest(query.sentence) + span_digest
@@ -110,7 +110,7 @@ class Questions:
     """A run's distinct questions on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the questions that `write` left."""
+        """Open the questions that `write` wrote."""
         header = folder / "questions.json"
         self.header = header
         if not header.is_file():
@@ -128,7 +128,7 @@ class Questions:
     def write(
         cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
     ) -> Self:
-        """Deal questions to shards, each once; the folder is replaced as a whole, or not at all."""
+        """Divide distinct questions among shards; replace the folder as a whole or not at all."""
         partial = partial_path(folder)
         (partial / "shards").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
@@ -144,8 +144,8 @@ class Questions:
     def _write(partial: Path, tables: Iterable[pa.Table], bits: int, made_from: str) -> None:
         largest = _deal(partial / "shards", tables, bits)
         if largest > _QUESTIONS_PER_SHARD:
-            # Without repetitions, of which it depends on more than the problems how many there are.
-            # By the keys alone, as more questions may be there than memory has room for.
+            # Counted without repetitions, whose number depends on more than the problems; and by
+            # keys alone, as there may be more questions than fit into memory.
             keys_of = (
                 np.concatenate([_keys(table) for table in _spilled(path)])
                 for path in partial.glob("shards/*.arrows")
@@ -187,12 +187,12 @@ class Questions:
 
     @cached_property
     def places(self) -> dict[Shard, slice]:
-        """Rows of each shard's questions in the order of shards and keys."""
+        """Rows of each shard's questions among all questions, ordered by shard and key."""
         ends = list(accumulate(self.sizes.values(), initial=0))
         return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, sorted by key; earlier versions had a row for each."""
+        """Read a shard's questions, sorted by key; earlier versions wrote one row per question."""
         table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
         of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
@@ -220,15 +220,15 @@ class Questions:
 
 @dataclass(frozen=True)
 class Asked:
-    """The questions to ask, by a file of one byte for each, in the order of shards and keys."""
+    """The questions to ask, selected by a file of one byte per question, by shard and key."""
 
     questions: Questions
     path: Path
-    """File of a byte per question; missing where all are asked."""
+    """File of one byte per question, 0 or 1; missing if all are asked."""
 
     @property
     def rows(self) -> NDArray[np.bool_]:
-        """[questions] Whether each is asked."""
+        """[questions] Whether each question is asked."""
         if not self.path.is_file():
             return np.ones(len(self.questions), np.bool_)
         rows = np.fromfile(self.path, np.uint8)
@@ -244,7 +244,7 @@ class Asked:
         return int(self.rows.sum())
 
     def write(self, rows: NDArray[np.bool_]) -> None:
-        """Replace which questions are asked; where all are, there is no file."""
+        """Replace the selection of questions to ask; if all are, remove the file."""
         if rows.all():
             self.path.unlink(missing_ok=True)
             return
@@ -252,12 +252,12 @@ class Asked:
             file.write_bytes(rows.astype(np.uint8).tobytes())
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read the questions of a shard that are asked, sorted by key."""
+        """Read a shard's selected questions, sorted by key."""
         asked = self.rows[self.questions.places[shard]].tolist()
         return list(compress(self.questions.of(shard), asked))
 
     def sizes(self) -> dict[Shard, int]:
-        """Count each shard's questions that are asked."""
+        """Count the selected questions of each shard."""
         rows = self.rows
         return {shard: int(rows[place].sum()) for shard, place in self.questions.places.items()}
 
@@ -273,7 +273,7 @@ def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQue
 
 
 def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
-    """Make a question of each occurrence of a word (D4); `joint` masking hides the others, too."""
+    """Make a question about each occurrence of a word (D4); `joint` masking masks all of them."""
     spans = place.spans
     return [
         MaskedQuery(place.sentence.text, span, spans if masking == "joint" else (span,))
@@ -293,7 +293,7 @@ def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
 
 
 def question_table(queries: Iterable[MaskedQuery]) -> pa.Table:
-    """Convert questions to a table with a row for each sentence, as shards have it."""
+    """Convert questions to a table in the form of shards, with a row for each sentence."""
     of_sentence: dict[str, list[MaskedQuery]] = {}
     for query in queries:
         of_sentence.setdefault(query.sentence, []).append(query)

@@ -29,7 +29,7 @@ from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.files import digest_of, read_json, write_json
 
 PART_SIZE: Final = 2048
-"""Questions in a part: a killed run loses at most the answers of two."""
+"""Number of questions in a part; on a CPU, a killed run loses at most two parts' answers."""
 _SCORES: Final = ("original", "original_logit", "log_normalizer", "windowed", "tokens", "logits")
 _LAYOUT: Final = 3
 """Version of the files' layout and of how scores are rounded; each version has its own stores."""
@@ -37,7 +37,7 @@ _LAYOUT: Final = 3
 
 OF_MODEL: Final = ("name", "revision", "architecture", "dtype", "device")
 OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence", "max_pieces")
-"""Attributes of a model, and settings of the questions, by which stores are told apart."""
+"""Attributes of a model, and settings of the questions, that distinguish stores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class StoreIdentity:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The identity as files have it: `max_pieces` only where words may have several."""
+        """The identity as written to files: `max_pieces` only if words may have several pieces."""
         values = asdict(self)
         if self.max_pieces == 1:
             del values["max_pieces"]
@@ -76,7 +76,7 @@ class SuggestionStore:
 
     @classmethod
     def create(cls, root: Path, identity: StoreIdentity, vocabulary: Vocabulary) -> Self:
-        """Open the store of `identity` under `root`, and make it if it does not exist."""
+        """Open the store of `identity` under `root`; make it if it does not exist."""
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
@@ -125,11 +125,11 @@ class SuggestionStore:
         return Vocabulary(tuple(table["text"].to_pylist()), table["kind"].to_numpy())
 
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[tuple[list[bytes], Scores]]:
-        """Yield keys and answers of a shard's intact parts; some may be other shards' answers."""
+        """Yield keys and answers of a shard's intact parts, perhaps with other shards' answers."""
         word = (self.identity.max_pieces,) if self.identity.max_pieces > 1 else ()
         shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
         for path in filter(is_sound, self._part_paths(shard)):
-            # Without the sentences: a long one stands in each of its questions.
+            # Without the sentences: a long one is repeated in each of its questions.
             table = pq.read_table(path, columns=["key", *_SCORES]).combine_chunks()
             columns = {}
             for name in _SCORES:
@@ -140,7 +140,7 @@ class SuggestionStore:
             yield table["key"].to_pylist(), Scores(**columns)
 
     def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
-        """Collect the keys of a shard's answered questions, perhaps also of neighbouring ones."""
+        """Collect the keys of a shard's answered questions, perhaps with other shards' keys."""
         return {
             key
             for path in filter(is_sound, self._part_paths(shard))
@@ -148,7 +148,7 @@ class SuggestionStore:
         }
 
     def missing(self, shard: Shard, queries: Sequence[MaskedQuery]) -> list[list[MaskedQuery]]:
-        """Group a shard's unanswered questions into the parts that are to be written."""
+        """Group a shard's unanswered questions into parts to be written."""
         answered = self.keys(shard)
         ordered = sorted((key_of(query), query) for query in set(queries))
         parts = missing_parts(ordered, lambda pair: pair[0] in answered, size=PART_SIZE)
@@ -164,8 +164,8 @@ class SuggestionStore:
     ) -> None:
         """Score the questions whose answers are missing or damaged, and write part by part.
 
-        At least `at_once` questions, and at least a part's, are scored together, so that batches of
-        equal length are full.
+        At least `at_once` questions, and at least `PART_SIZE`, are scored together, so that batches
+        of equal length are full.
         """
         waiting: list[tuple[Shard, list[MaskedQuery]]] = []
         for shard, queries in shards:
@@ -229,4 +229,4 @@ def _shard_of(name: str) -> Shard:
     try:
         return Shard.parse(name)
     except ValueError:
-        return EVERYTHING  # a stray file: its digest will not fit either
+        return EVERYTHING  # a stray file: its digest will not match either

@@ -1,4 +1,4 @@
-"""Texts of a tokenizer's ids, and which are whole words (D4); told by decoding, not by markers."""
+"""Texts of a tokenizer's ids, and whether they are whole words (D4); read by decoding them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WHOLE: Final = 1
-"""The token begins and ends a word: " girl"."""
+"""Kind of a token that is a word by itself: " girl"."""
 ATTACHED: Final = 2
-"""The token joins on to the text before it: "girl" at the start of a text, "##s"."""
+"""Kind of a token that joins on to the text before it: "girl" at the start of a text, "##s"."""
 OTHER: Final = 0
-"""Special tokens and white space."""
+"""Kind of special tokens and white space."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Vocabulary:
     """[len(texts)] `WHOLE`, `ATTACHED` or `OTHER`."""
 
     def is_text(self, token: int) -> bool:
-        """Return whether an id stands for text, not for padding or an unknown word."""
+        """Tell whether an id stands for text, not for padding or an unknown word."""
         return token < len(self.texts) and bool(self.kinds[token] != OTHER)
 
     @cached_property
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @cached_property
     def lowered(self) -> tuple[str, ...]:
-        """Texts in lower case, as words are compared (D6)."""
+        """Texts in lower case, for comparison of words (D6)."""
         return tuple(text.lower() for text in self.texts)
 
     @cached_property
@@ -56,16 +56,16 @@ class Vocabulary:
         return np.array([text in whole for text in self.texts], np.bool_)
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """Add words of several pieces: word i is `len(texts) + 2 i`, one more if it joins on."""
+        """Add words of several pieces: word i has id `len(texts) + 2 i`, plus 1 if it joins on."""
         texts = [word for word in words for _ in (WHOLE, ATTACHED)]
         kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
         return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
 
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which suggestions, [n, k], are whole words in place of [n] originals (D4).
+        """Return [n, k] whether suggestions are whole words in place of [n] originals (D4).
 
-        Where the original joins on to the text before it (byte-level BPE at the start of a sentence
-        or after a quotation mark), so must they, and have a twin that is a whole word.
+        If the original joins on to the text before it (byte-level BPE at the start of a sentence or
+        after a quotation mark), a suggestion must too, and a whole-word token must have its text.
         """
         known = (tokens >= 0) & (tokens < len(self.texts))
         ids = np.where(known, tokens, 0)
@@ -77,9 +77,9 @@ class Vocabulary:
 
 
 def read_vocabulary(tokenizer: Any, special_ids: Collection[int]) -> Vocabulary:
-    """Decode every id between two copies of a plain word, and see whether it joins on to them."""
+    """Decode every id between two copies of a plain word, to see whether it joins on to it."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    # An id that is a word of its own wherever it stands.
+    # Finds an id that is a whole word in any position.
     ids = [i for i in range(size) if i not in special_ids]
     anchor, word = -1, ""
     for i in ids:

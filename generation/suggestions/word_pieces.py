@@ -1,9 +1,9 @@
 """Suggestions of several word pieces, and their probabilities (D3–D5).
 
-A word's log-probability is the sum over its pieces, each with itself and those to its right masked:
-PLL-word-l2r of Kauf and Ivanova (2023), "A Better Way to Do Masked Language Model Scoring". Further
-pieces can only make a word less probable, so a search that extends every prefix more probable than
-the original, and than the least of the suggestions so far, misses none.
+A word's log-probability is the sum over its pieces, each with itself and the pieces to its right
+masked: PLL-word-l2r of Kauf and Ivanova (2023), "A Better Way to Do Masked Language Model Scoring".
+Further pieces can only make a word less probable, so a search misses no word if it extends all
+prefixes that are more probable than the original and than the least of the suggestions so far.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _TOGETHER_CPU, _TOGETHER = 128, 4096
 """Number of questions searched side by side, so that their prefixes share batches."""
 _MOST_PREFIXES: Final = 200
-"""Prefixes extended in a step of a question's search; one in twenty has more. It takes a quarter
-less time than without a bound and misses one in a hundred words; with 50, one in four."""
+"""Maximum of prefixes extended in a step of a question's search; one question in twenty has more.
+This takes a quarter less time than no bound and misses one word in a hundred; 50, one in four."""
 _CONTINUES, _BEGINS = 0, 1
 
 
@@ -39,8 +39,8 @@ def score_words(
 ) -> Scores:
     """Find the `k` most probable words of up to `max_pieces` pieces at each query's mask (D4).
 
-    Words of several pieces consist of letters, are cut by the tokenizer into just these pieces, and
-    are more probable than the original. Rows of queries whose word has more pieces are empty.
+    Words of several pieces consist of letters, are tokenised into exactly these pieces, and are
+    more probable than the original. Rows of queries whose word has more pieces are empty.
     """
     if max_pieces > mlm.max_tokens // 4:
         raise ValueError(
@@ -62,18 +62,18 @@ class _Prefixes:
     """Prefixes of words, each for one of the blanks."""
 
     blank: NDArray[np.int64]
-    """[n]"""
+    """[n] Number of the blank."""
     pieces: NDArray[np.int32]
-    """[n, pieces so far]"""
+    """[n, pieces so far] Token ids."""
     log_prob: NDArray[np.float32]
-    """[n] Sum over the pieces, in nats."""
+    """[n] Sum of log P over the pieces, in nats."""
 
     def take(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> _Prefixes:
         """Select prefixes by number or by mask."""
         return _Prefixes(self.blank[which], self.pieces[which], self.log_prob[which])
 
     def most_probable(self, most: int) -> _Prefixes:
-        """Keep the `most` most probable prefixes of each blank, in their present order."""
+        """Keep the `most` most probable prefixes of each blank, in the same order."""
         # Ties are broken by the ids of the pieces.
         order = np.lexsort((*self.pieces.T[::-1], -self.log_prob, self.blank))
         first = np.searchsorted(self.blank[order], self.blank[order])
@@ -86,7 +86,7 @@ last piece; [n] their log-probabilities."""
 
 
 class _Search:
-    """Search words for some blanks side by side."""
+    """Search for words in several blanks side by side."""
 
     def __init__(self, mlm: MaskedLM, blanks: Sequence[Blank], k: int, max_pieces: int) -> None:
         self._mlm, self._blanks, self._k, self._max_pieces = mlm, blanks, k, max_pieces
@@ -110,8 +110,8 @@ class _Search:
             zip(pieces, best.logits - best.log_normalizer[:, None], strict=True)
         )
         own = best.original_logit - best.log_normalizer
-        # An original of one piece has this log-probability only if its other occurrences are
-        # masked by one piece each too.
+        # This is an original's log-probability only if each of its masked occurrences has one
+        # piece.
         longer = [row for row, blank in enumerate(self._blanks) if max(map(len, blank.places)) > 1]
         own[longer] = self._originals([self._blanks[row] for row in longer])
         for length in range(2, self._max_pieces + 1):
@@ -126,7 +126,7 @@ class _Search:
             scores.windowed[row] = longest.windowed
 
     def _originals(self, blanks: Sequence[Blank]) -> NDArray[np.float32]:
-        """Return [blanks] log P of the original words, each occurrence in its own pieces."""
+        """Return [blanks] log P of the original words, each occurrence tokenised as it is."""
         steps = [(row, step) for row, b in enumerate(blanks) for step in range(len(b.original))]
         inputs = []
         for number, (row, step) in enumerate(steps):
@@ -167,7 +167,7 @@ class _Search:
         return merged
 
     def _extend(self, prefixes: _Prefixes, floors: NDArray[np.float32], length: int) -> _Prefixes:
-        """Extend prefixes by every piece with which they stay above their blank's floor."""
+        """Extend prefixes by all pieces that keep them above their blank's floor."""
         inputs = [
             self._blanks[blank].input(
                 row, pieces, [length] * len(self._blanks[blank].places), 0, self._mlm
@@ -190,7 +190,7 @@ class _Search:
         )
 
     def _drop_invalid(self, words: _Prefixes) -> _Prefixes:
-        """Drop originals, and words tokenised otherwise: "pl" + "aying" is not "playing"."""
+        """Drop originals, and words that are tokenised otherwise, such as "pl" + "aying"."""
         texts = self._mlm.vocabulary.texts
         put, expected, is_other = [], [], []
         for number, pieces in zip(words.blank.tolist(), words.pieces.tolist(), strict=True):
