@@ -21,12 +21,12 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import WHOLE, Pair, PairModel, Share, require_probabilities
 
 PART: Final = 8192
-"""Pairs whose answers are saved together: what a killed run loses at most."""
+"""Number of pairs whose answers are saved together; a killed run loses at most these."""
 
 _CANDIDATES = pa.schema(
     {"request": pa.int32(), "text": pa.string(), "finished": pa.bool_(), "score": pa.float64()}
 )
-"""Columns of a part: a row per candidate, those of a request in order; `request` is its place."""
+"""Columns of a part: one row per candidate, in order; `request` is the number of its request."""
 _BATCHES = pa.schema([("batch", pa.int32()), ("request", pa.int32())])
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ ModelT = TypeVar("ModelT")
 
 
 class ModelChangedError(Exception):
-    """A model is not the one that an earlier run was told of by the same settings."""
+    """A model differs from the one that an earlier run recorded for the same settings."""
 
 
 class LazyModel(Generic[ModelT]):
@@ -52,12 +52,12 @@ class LazyModel(Generic[ModelT]):
         asked: Mapping[str, Any],
         record: Path,
     ) -> None:
-        """Get ready to open the model; nothing is opened yet."""
+        """Prepare to open the model; nothing is opened yet."""
         self._open, self._describe, self._record = open_model, describe, record
         self._asked = json.loads(json.dumps(asked))
         self._model: ModelT | None = None
         self._known: dict[str, Any] = {}
-        """Record of what was asked for, the description and the weights; empty until known."""
+        """Record of the settings asked for, the description and the weights; empty until known."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class LazyModel(Generic[ModelT]):
         return {**description, **({"weights": weights} if weights else {})}
 
     def __call__(self) -> ModelT:
-        """Open the model once; ModelChangedError if its description is not the recorded one."""
+        """Open the model once; raise ModelChangedError if its description is not the record's."""
         if self._model is None:
             self._model, before = self._open(), self._known
             made = {
@@ -119,7 +119,7 @@ def rewrite_in_parts(
     what: str,
     kept: int,
 ) -> list[list[Candidate]]:
-    """Return the candidates for each request; batches that are saved are not asked for again."""
+    """Return the candidates for each request; saved batches are not asked for again."""
     asked = [asdict(request) for request in requests]
     mine = folder / digest_of([identity, batch_size, asked])[:16]
     found: list[list[Candidate]] = [[] for _ in requests]
@@ -127,8 +127,8 @@ def rewrite_in_parts(
     def deal() -> pa.Table:
         lengths = [generator().length(request.hypothesis) for request in requests]
         order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
-        # The longest first: what does not fit into memory shows at once. The others at random, so
-        # that the speed so far is an honest estimate of that to come.
+        # The longest batch first, so that a lack of memory shows at once; the others at random, so
+        # that the speed so far is an honest estimate of the speed to come.
         first, *others = (order[i : i + batch_size] for i in range(0, len(order), batch_size))
         random.Random(0).shuffle(others)
         rows = [
@@ -153,7 +153,7 @@ def rewrite_in_parts(
         return pa.Table.from_pylist(rows, schema=_CANDIDATES)
 
     dealt = read_or_make(mine, "batches", deal)
-    # Those of a batch stand side by side.
+    # Requests of a batch stand side by side.
     batches = dealt.group_by("batch", use_threads=False).aggregate([("request", "list")])
     batches = batches["request_list"].to_pylist()
     names = [f"{number:06}" for number in range(len(batches))]
@@ -181,7 +181,7 @@ def ask_in_parts(
     what: str,
     share: Share = WHOLE,
 ) -> NDArray[np.float64]:
-    """Return (n, 3) probabilities of distinct pairs; what is saved is not asked again."""
+    """Return (n, 3) probabilities of distinct pairs; saved answers are not asked for again."""
 
     def ask(some: Sequence[Pair]) -> pa.Table:
         answers = np.empty((len(some), len(LABELS)))
@@ -215,7 +215,7 @@ def ask_once(
     pairs: Sequence[Pair],
     known: MutableMapping[Pair, NDArray[np.float64]],
 ) -> NDArray[np.float64]:
-    """Return (n, 3) probabilities for pairs: those not `known` are asked about, and known then."""
+    """Return (n, 3) probabilities for pairs; ask about pairs not in `known`, and add them to it."""
     if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
         known.update(zip(new, ask(new), strict=True))
     return np.array([known[pair] for pair in pairs]).reshape(-1, len(LABELS))

@@ -31,7 +31,7 @@ _GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
 
 
 def fill_prompt(prompt: str, hypothesis: str) -> str:
-    """Put the hypothesis in its place in the prompt, whatever other braces either has.
+    """Put the hypothesis in its place in the prompt; other braces in either do not matter.
 
     >>> fill_prompt(INSTRUCTION, "A girl jumps.")
     'Rephrase the following sentence while preserving its original meaning: A girl jumps.'
@@ -47,14 +47,14 @@ def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> V
 class ParaphraseConfig(ProblemSettings):
     """Everything that determines a run; validated on creation.
 
-    Beams are dealt to groups that keep out of each other's way (Vijayakumar et al., 2016,
-    arXiv:1610.02424), and within a group beams of one parent keep out of each other's way
+    Beams are divided into groups, with a penalty for words of earlier groups (Vijayakumar et
+    al., 2016, arXiv:1610.02424), and within a group with a penalty for beams of the same parent
     (Li, Monroe and Jurafsky, 2016, arXiv:1611.08562).
 
-    Penalties are in nats of the scores they are taken from, which are log-probabilities at
-    the request's temperature. A temperature t stretches differences of log-probabilities by
-    1/t, so at 0.3–0.6 a penalty of 1 is what 0.3–0.6 is at temperature 1: within 0.2–0.8,
-    where Vijayakumar et al. found group beam search to work well.
+    Penalties are in nats; they are subtracted from log-probabilities at the request's
+    temperature. A temperature t stretches differences of log-probabilities by 1/t, so a penalty
+    of 1 at 0.3–0.6 corresponds to one of 0.3–0.6 at temperature 1: within 0.2–0.8, where
+    Vijayakumar et al. found group beam search to work well.
     """
 
     generator: str = _paraphrase_setting(
@@ -116,8 +116,8 @@ class ParaphraseConfig(ProblemSettings):
     batch_size: int | None = _paraphrase_setting(
         None, "Hypotheses rewritten at a time.", RUNNING, minimum=1
     )
-    """By default what suits the device. Their company decides by rounding only, but may so
-    decide between two words."""
+    """By default a number that suits the device. Hypotheses of a batch affect each other only by
+    rounding, which may decide between two words."""
     device: str = setting_of(ModelRequest, "device", commands="paraphrase", affects_output=False)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase_setting(
         "auto",
@@ -170,12 +170,12 @@ class ParaphraseConfig(ProblemSettings):
 
     @property
     def decoding(self) -> dict[str, float]:
-        """Settings of the search for candidates: all that determine them but the temperature."""
+        """Settings that determine the candidates together with the temperature."""
         names = ("num_beams", "num_beam_groups", "diversity_penalty", "sibling_penalty",
                  "max_new_tokens")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     @property
     def group_size(self) -> int:
-        """Beams of a group."""
+        """Number of beams per group."""
         return self.num_beams // self.num_beam_groups

@@ -73,7 +73,7 @@ from merge_metric.models.readiness import inspect_models, machine_for, require_a
 log = logging.getLogger(__name__)
 
 BLOCK: Final = 1024
-"""Hypotheses whose rounds are held in memory together, and done in one task."""
+"""Number of hypotheses whose rounds are held in memory together, and done in one task."""
 
 _PACKAGES: Final = ("datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
 
@@ -88,23 +88,23 @@ def paraphrase(
 ) -> RunFolder:
     """Paraphrase the hypotheses of the problems that an NLI model answers right.
 
-    Resumes where an earlier run stopped. A model is opened only where something is to be
-    asked of it; one on the Hub without a revision is taken to be what it was then.
+    Resumes where an earlier run stopped. A model is opened only if it has to be asked; a model
+    on the Hub without a revision is assumed not to have changed since.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
         distribution: Where tasks ask the models; by default this process does.
         overwrite: Replace paraphrases made with other settings. Answers of the models stay.
-        generator: Opens what rewrites; by default the model of the settings.
-        judge: Opens the NLI model, given the file of all problems; by default as the settings say.
+        generator: Opens the text generator; by default the model of the settings.
+        judge: Opens the NLI model, given the file of all problems; by default the settings' model.
 
     Returns:
         The run folder, ready for export.
 
     Raises:
         TypeError: `config` is no `ParaphraseConfig`.
-        ValueError: the folder is another kind of run's, a model or source cannot be used,
-            or nothing is left.
+        ValueError: the folder has a run of another kind, a model or source cannot be used,
+            or no paraphrase is left.
         FileNotFoundError: the source's file does not exist.
         FileExistsError: the folder has paraphrases made with other settings.
         BlockingIOError: another command is at work in the folder.
@@ -121,7 +121,7 @@ def paraphrase(
             run.require_same_build(config.output_settings())
         with sorted_problems(run.problems) as add:
             problems = load_problems(config, add)
-            # What an earlier run left no longer fits these settings until this one is done.
+            # An earlier run's manifest does not fit these settings until this run is done.
             run.manifest.unlink(missing_ok=True)
             problems.list_skipped(run.skipped_rows)
         log.info("%s: %d problems, %d without a label", problems.description, problems.count,
@@ -143,9 +143,9 @@ def paraphrase(
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
-    """Look at both models of a new run, before it makes anything."""
+    """Inspect both models of a new run before it starts."""
     if (Path(config.run) / "generator.json").is_file():
-        return  # a run that goes on opens a model only where it has to
+        return  # a resumed run opens a model only if it has to
     generator = ModelRequest(
         model=config.generator,
         gguf_file=config.gguf_file,
@@ -191,7 +191,7 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
 
 
 def do_unit(folder: Path, unit: str) -> None:
-    """Ask the models for a unit of work ("problems" or "search", and a share); keep the answers."""
+    """Do a unit of work ("problems" or "search", and a share): ask models and keep the answers."""
     step, text = unit.split(" ")
     run, share = RunFolder(folder), Share.parse(text)
     work = _Work.of(run, ParaphraseConfig.read(run.config))
@@ -212,7 +212,7 @@ class _Answers:
 
     right: frozenset[str]
     hypotheses: list[str]
-    """Hypotheses of these problems, distinct and sorted."""
+    """Distinct hypotheses of the problems answered right, sorted."""
     known: dict[Pair, NDArray[np.float64]]
     """Probabilities of each distinct problem."""
 
@@ -234,11 +234,11 @@ class _Work:
         generator: Callable[[], TextGenerator] | None = None,
         judge: Callable[[Path], PairModel] | None = None,
     ) -> Self:
-        """Get ready to open the models: those given, else those of the settings."""
+        """Prepare to open the models given, or else the models of the settings."""
         open_it = judge or partial(open_judge, config)
 
         def described(model: PairModel) -> dict[str, Any]:
-            # With what the problems say of its classes if they had to.
+            # With the problems' evidence for the meaning of its classes, if it was needed.
             order = getattr(model, "label_order", None)
             if not order or order.source != SEEDS:
                 return model.describe()
@@ -249,7 +249,7 @@ class _Work:
 
         names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
         of_judge = ("model", "model_kind", "model_revision", "label_order", "device")
-        # An order of labels may have been found out from the problems.
+        # The order of labels may have been inferred from the problems.
         made_from = {"problems": digest_of_file(run.problems)}
         return cls(
             run,
@@ -269,7 +269,7 @@ class _Work:
         )
 
     def do(self, problems: Problems, distribution: Distribution | None) -> RunFolder:
-        """Take all steps; what tasks ask beforehand is not asked here."""
+        """Take all steps; with a distribution, tasks ask the models beforehand."""
 
         def deal(step: str) -> None:
             if distribution is not None:
@@ -317,7 +317,7 @@ class _Work:
         return run
 
     def answers(self) -> _Answers:
-        """Ask the NLI model about each distinct problem, and write its answers down."""
+        """Ask the NLI model about each distinct problem, and write its answers."""
         names = ("seed_id", "premise", "hypothesis", "label")
         table = read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
@@ -368,7 +368,7 @@ class _Work:
     def _search_block(
         self, answers: _Answers, block: int, counts: defaultdict[int, Counter[str]]
     ) -> pa.Table:
-        """Rewrite, ask and select for a block, which knows nothing of others; add to `counts`."""
+        """Rewrite, ask and select for a block, independently of others; add to `counts`."""
         blocks = -(-len(answers.hypotheses) // BLOCK)
         where = f"block {block + 1}/{blocks}, round" if blocks > 1 else "round"
         hypotheses = answers.hypotheses[block * BLOCK : (block + 1) * BLOCK]
@@ -413,7 +413,7 @@ class _Work:
         )
 
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
-        """Write seeds, variants and exclusions; count the first two."""
+        """Write seeds, variants and exclusions; return the numbers of seeds and variants."""
         run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
         none_kept = ParaphraseReason.NO_PARAPHRASE, 0
         wrong = ParaphraseReason.ANSWERED_WRONG, None

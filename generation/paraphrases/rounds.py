@@ -1,4 +1,4 @@
-"""Rounds of rewriting: requests, finding the paraphrase in an answer, the fate of candidates."""
+"""Rounds of rewriting: requests, paraphrases found in answers, and fates of candidates."""
 
 import hashlib
 import shlex
@@ -23,12 +23,12 @@ from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
 from merge_metric.models.pair_model import Pair
 
 _RUN: Final = 4
-"""Words of the instruction in a row that are its echo."""
+"""Number of consecutive words of the instruction that count as an echo."""
 _MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
 
 
 class ParaphraseReason(RejectionReason):
-    """Reasons to drop candidates, and of problems to yield no paraphrases: the first that holds."""
+    """Reasons to drop candidates, or problems without paraphrases; the first that holds counts."""
 
     # fmt: off
     ANSWERED_WRONG = "answered_wrong", "problems", "the NLI model answers the problem wrong"
@@ -69,7 +69,7 @@ class ParaphraseRequest:
     temperature: float
     """Divisor of the logits; above 0."""
     earlier: tuple[str, ...] = ()
-    """Candidates of earlier rounds (`Candidate.text`): groups before the first."""
+    """Candidates of earlier rounds (`Candidate.text`), which count as groups before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Candidate:
     text: str
     """Decoded text without special tokens; `clean` finds the paraphrase in it."""
     finished: bool
-    """False where the most new tokens were reached before an end."""
+    """False if the maximum of new tokens was reached before an end."""
     score: float
     """Log-probability at the request's temperature, without penalties, in nats per token."""
 
@@ -89,18 +89,18 @@ class TextGenerator(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """Number of requests that suit its device at a time."""
+        """Number of requests per batch that suits the device."""
 
     def describe(self) -> dict[str, Any]:
-        """Describe what tells it from others; JSON-able, `name` and `revision` at least."""
+        """Describe what identifies the model, as JSON, with at least `name` and `revision`."""
 
     def length(self, hypothesis: str) -> int:
-        """Count the tokens of a hypothesis' prompt: similar lengths suit a batch."""
+        """Count the tokens of a hypothesis's prompt; a batch has prompts of similar lengths."""
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find the candidates for each request of one batch; the same for the same batch.
+        """Find the candidates for each request of a batch; equal batches have equal candidates.
 
-        The best of each group first, group by group, then each group's second best, and so on.
+        Each group's best comes first, group by group, then each group's second best, and so on.
         """
 
 
@@ -112,18 +112,18 @@ class Tried:
     round: int
     """Number of the round, from 1."""
     rank: int
-    """Place among the candidates of that round."""
+    """Place among the candidates of the round, from 0."""
     text: str
     raw_text: str
-    """Text as it came, before `clean`."""
+    """The generator's text, before `clean`."""
     temperature: float
     score: float
     reason: str | None = None
     """One of `REASONS`, or `KEPT`; None until that is known."""
     entailed: float | None = None
-    """The probability of entailment by the hypothesis, where the NLI model was asked."""
+    """Probability that the hypothesis entails the candidate, if the NLI model was asked."""
     entailing: float | None = None
-    """The probability that the candidate entails the hypothesis, likewise."""
+    """Probability that the candidate entails the hypothesis, if the NLI model was asked."""
 
 
 @dataclass(slots=True)
@@ -157,13 +157,13 @@ def clean(text: str, hypothesis: str) -> str:
 
 
 def _quoted(line: str) -> bool:
-    """Tell whether one pair of quotation marks encloses the whole, and no more than that.
+    """Tell whether one pair of quotation marks encloses the line, without such marks inside.
 
     >>> [_quoted(line) for line in ('"A girl."', '"A" and "B"', "'A girl doesn't.'", '"')]
     [True, False, True, False]
     """
     inner = line[1:-1]
-    # Between letters it is an apostrophe.
+    # A mark between letters is an apostrophe.
     letters = [False, *(c.isalpha() for c in inner), False]
     marks = {c for i, c in enumerate(inner) if not (letters[i] and letters[i + 2])}
     return any(
@@ -176,7 +176,7 @@ def _quoted(line: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """Reduce a text to what tells duplicates: no case, punctuation, or width of spaces.
+    """Normalise a text to find duplicates: no case, punctuation, or width of spaces.
 
     >>> normalise("  A girl—smiling—JUMPS! "), normalise("¿…?")
     ('a girl smiling jumps', '')
@@ -188,7 +188,7 @@ def normalise(text: str) -> str:
 
 
 def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> float:
-    """Draw a temperature, the same for the same `rng_seed`, hypothesis and round."""
+    """Draw a temperature, determined by `rng_seed`, hypothesis and round."""
     key = f"{config.rng_seed}\0{number}\0{hypothesis}"
     draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
     low, high = config.temperature_min, config.temperature_max
@@ -196,7 +196,7 @@ def temperature_of(hypothesis: str, number: int, config: ParaphraseConfig) -> fl
 
 
 def echoes(text: str, hypothesis: str, prompt: str) -> bool:
-    """Tell whether a text repeats four words in a row of the instruction (not the hypothesis's).
+    """Tell whether a text has four consecutive words of the instruction, not of the hypothesis.
 
     >>> prompt = "Rephrase the following sentence: {hypothesis}"
     >>> echoes("Rephrase the following sentence: A girl.", "A girl.", prompt)
@@ -217,7 +217,7 @@ def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
 
 
 def entails(answers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell which (n, 3) answers predict entailment: the likeliest label and, at a tie, the first.
+    """Tell for (n, 3) answers whether the likeliest label, at a tie the first, is entailment.
 
     >>> entails(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.3, 0.4, 0.3]])).tolist()
     [True, True, False]
@@ -235,7 +235,7 @@ def run_rounds(
 ) -> Iterator[list[Tried]]:
     """Rewrite hypotheses until k paraphrases of each are kept; yield each round's candidates.
 
-    `rewrite` gives the candidates of a round's requests, `judge` probabilities (n, 3) of pairs.
+    `rewrite` returns candidates for a round's requests, `judge` probabilities, (n, 3), for pairs.
     """
     histories = {hypothesis: _History() for hypothesis in hypotheses}
     for number in range(1, config.max_rounds + 1):
@@ -358,7 +358,7 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
 
 
 def render_funnel(rows: Iterable[Mapping[str, int]]) -> str:
-    """Render the funnel as text: rounds as columns, reasons and those kept as lines."""
+    """Render the funnel as text: rounds as columns, reasons and kept candidates as lines."""
     rows = list(rows)
     lines = {"generated": [f"{row['generated']:,}" for row in rows]}
     for key in (*REASONS, KEPT):
@@ -374,7 +374,7 @@ def summarise(
     model: Mapping[str, str | None],
     as_json: bool = False,
 ) -> str:
-    """Sum a run up: funnel, eligible seeds, paraphrases, and what to do next."""
+    """Summarise a run: funnel, eligible seeds, paraphrases, and the next commands."""
     manifest = read_json(RunFolder(run).manifest)
     problems, seeds = manifest["problems"], manifest["eligible"][PARAPHRASE]
     predictions = f"predictions/{'_'.join(configs)}_{slug(manifest['nli_model']['name'])}.parquet"

@@ -1,7 +1,7 @@
 """Text generators: encoder-decoders and causal LMs of transformers that rewrite hypotheses.
 
-Of a model's own generation settings, only the tokens that begin and end a text are used. A prompt
-is encoded once per request, and its beams share the outcome.
+A model's own generation settings are not used, except the tokens that begin and end a text. A
+prompt is encoded once per request, and its beams share the result.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
 
 _ROWS_CPU, _ROWS = 160, 640
-"""Beams in a forward pass: each has keys and values of prompt and answer of its own."""
+"""Number of beams in a forward pass; each has its own keys and values of prompt and answer."""
 _DATE: Final = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}{{ '' }}"
-"""Put before chat templates that tell the date: a prompt is the same every day."""
+"""Macro put before chat templates that use the date, so that prompts are the same every day."""
 
 
 class Generator:
@@ -34,7 +34,7 @@ class Generator:
     batch_size: int
 
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
-        """Wrap a loaded model; a causal one without a chat template answers in a new line."""
+        """Wrap a loaded model; a causal one without a chat template answers on a new line."""
         model, tokenizer, name, self.revision, self.weights = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
@@ -49,10 +49,10 @@ class Generator:
         declared = getattr(model.generation_config, "eos_token_id", None)
         ids = declared if isinstance(declared, list) else [declared]
         self._eos = {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
-        # Special tokens are no text. A causal model that comes to one has said what it had to say:
-        # chat models have one for the end of a turn, whatever they call it. A decoder's are there
-        # for other tasks (T5's `<extra_id_0>`), and only its own end is one. Nor are numbers text
-        # that the tokenizer does not know: vocabularies are filled up to round ones.
+        # Special tokens are not text. In a causal model all of them end a text: chat models have
+        # one for the end of a turn, under various names. In a decoder others serve other tasks
+        # (T5's `<extra_id_0>`), and only its end token ends a text. Ids that the tokenizer does
+        # not know, which fill up vocabularies to round sizes, are not text either.
         vocabulary = range(model.config.get_text_config().vocab_size)
         added = tokenizer.added_tokens_decoder.items()
         special = {i for i, token in added if token.special} & set(vocabulary)
@@ -70,7 +70,7 @@ class Generator:
                 f"token, found none: set eos_token_id there"
             )
         start: tuple[int, ...] = ()
-        if self.encodes:  # begins with a token, and with another that some force after it
+        if self.encodes:  # begins with a start token, and in some models a forced second token
             configs = (model.generation_config, model.config)
             first, forced = (
                 next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
@@ -83,14 +83,14 @@ class Generator:
                 )
             start = (first,) if forced is None else (first, forced)
         self.start = start
-        """First tokens of a decoder; none where the prompt itself is read on."""
+        """First tokens of a decoder; none for a causal model, which continues the prompt."""
         self.ends, self.never = tuple(sorted(ends)), tuple(sorted(never))
-        """Tokens that end a text, at least one; those that are no text and not chosen, ends too."""
+        """Tokens that end a text, at least one; and tokens never chosen as text, ends included."""
         rows = _ROWS_CPU if model.device.type == "cpu" else _ROWS
         self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
     def describe(self) -> dict[str, Any]:
-        """Describe what, with prompt and decoding, determines the candidates."""
+        """Describe the model, which determines the candidates with prompt and decoding."""
         return {
             **self._loaded.describe(),
             "kind": "seq2seq" if self.encodes else "causal",
@@ -98,7 +98,7 @@ class Generator:
         }
 
     def length(self, hypothesis: str) -> int:
-        """Count the tokens of a hypothesis' prompt."""
+        """Count the tokens of a hypothesis's prompt."""
         return len(self._encode([hypothesis])[0])
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
@@ -107,7 +107,7 @@ class Generator:
             return []
         prompts = self._encode([request.hypothesis for request in requests])
         temperatures = [request.temperature for request in requests]
-        # The tokens that earlier texts may have been generated as.
+        # Tokens of earlier texts, as they may have been generated.
         earlier = [
             self._ids(request.earlier, special=False) if request.earlier else []
             for request in requests
@@ -134,13 +134,13 @@ class Generator:
                 chat_template=_DATE + template if "strftime_now" in template else template,
                 tokenize=False,
                 add_generation_prompt=True,
-                enable_thinking=False,  # what templates do not know they ignore
+                enable_thinking=False,  # templates ignore unknown arguments
             )
         elif not self.encodes:
             texts = [text + "\n" for text in texts]
         prompts = self._ids(texts, special=not self._chat)
         if not self.encodes and not self._chat:
-            # Without the end that some tokenizers give every text; nothing would follow it.
+            # Without the end token that some tokenizers add: no text would follow it.
             for ids in prompts:
                 while len(ids) > 1 and ids[-1] in self._eos:
                     ids.pop()
@@ -171,12 +171,12 @@ class Generator:
 
 
 class Stepper:
-    """A model that has read rows of tokens, at first a prompt each; for inference mode."""
+    """A model and the rows of tokens it has read, at first a prompt each; for inference mode."""
 
     def __init__(
         self, of: Generator, prompts: Sequence[Sequence[int]], temperatures: Sequence[float]
     ) -> None:
-        """Pad the prompts, ids per request: left what is read on, right what is encoded."""
+        """Pad the prompts, ids per request: left for causal models, right for encoders."""
         self._model, self._encodes, self._start = of.model, of.encodes, of.start
         self._parameters = inspect.signature(self._model.forward).parameters
         rows = [torch.tensor(ids, dtype=torch.int64) for ids in prompts]
@@ -192,7 +192,7 @@ class Stepper:
         self._cache: Any = None
 
     def start(self, k: int) -> Following:
-        """Return likely first tokens, a row per request; `k` of them, or all there are."""
+        """Return the `k` likeliest first tokens, or all if fewer; a row per request."""
         if not self._encodes:
             return self._read(self._ids, k)
         encoder = self._model.get_encoder()
@@ -200,7 +200,7 @@ class Stepper:
         return self._read(self._tensor([self._start] * len(self._ids)), k)
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
-        """Return likely next tokens; row i now is row `rows[i]` as it was, then `tokens[i]`."""
+        """Return likely next tokens; row i becomes the old row `rows[i]` plus `tokens[i]`."""
         index, requests = self._tensor(rows), self._requests[rows]
         same = np.array_equal(requests, self._requests)
         if self._encodes:
@@ -262,13 +262,13 @@ class Following(NamedTuple):
     """Likely next tokens, for each row that a model has read so far."""
 
     tokens: Ints
-    """[rows, k] the most probable tokens that do not end a text, the best first."""
+    """[rows, k] The most probable tokens that do not end a text, best first."""
     log_probs: Floats
-    """[rows, k] their log-probabilities in nats, at the temperature."""
+    """[rows, k] Log-probabilities of `tokens` in nats, at the temperature."""
     ends: Ints
-    """[rows] the most probable token that ends the text."""
+    """[rows] The most probable token that ends the text."""
     end_log_probs: Floats
-    """[rows]"""
+    """[rows] Log-probabilities of `ends` in nats, at the temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class Beam:
     """One output of the search."""
 
     tokens: tuple[int, ...]
-    """Its tokens, with the one that ends it where it has ended."""
+    """The beam's tokens, including the end token if it has ended."""
     finished: bool
     score: float
     """Log-probability per token, without penalties."""
@@ -284,17 +284,17 @@ class Beam:
 
 class _Lanes(NamedTuple):
     requests: Ints
-    """[lanes]"""
+    """[lanes] Number of the request."""
     groups: Ints
-    """[lanes]"""
+    """[lanes] Number of the group."""
     rows: Ints
-    """[lanes, beams] the rows of the model's answer."""
+    """[lanes, beams] Rows of the beams in the model's answer."""
     tokens: Ints
-    """[lanes, beams, steps]"""
+    """[lanes, beams, steps] Tokens so far."""
     log_probs: Floats
-    """[lanes, beams]"""
+    """[lanes, beams] Log-probabilities in nats, at the temperature."""
     scores: Floats
-    """[lanes, beams] log-probabilities less diversity penalties."""
+    """[lanes, beams] Log-probabilities less diversity penalties."""
 
     def take(self, which: NDArray[np.bool_]) -> _Lanes:
         """Keep some of the lanes, in order."""
@@ -304,31 +304,31 @@ class _Lanes(NamedTuple):
 def search(
     model: Stepper, config: ParaphraseConfig, earlier: Sequence[Sequence[Sequence[int]]]
 ) -> list[list[Beam]]:
-    """Search for as many beams as asked for, for every request of a batch.
+    """Search for `num_beams` beams for every request of a batch.
 
-    Beams are dealt to groups. At every step the groups choose in order, each by a beam search of
-    its own, in which a token is the less worth the more beams of earlier groups have just chosen
-    it (Vijayakumar et al., 2016, arXiv:1610.02424, with Hamming diversity). Within a group, the
-    n-th best continuation of the same beam is the less worth the larger n (Li, Monroe and
-    Jurafsky, 2016, arXiv:1611.08562).
+    Beams are divided into groups. At every step the groups choose in order, each by its own beam
+    search, with a penalty for each beam of earlier groups that has just chosen the same token
+    (Vijayakumar et al., 2016, arXiv:1610.02424, with Hamming diversity). Within a group, the
+    continuations of a beam have a penalty that grows with their rank (Li, Monroe and Jurafsky,
+    2016, arXiv:1611.08562).
 
-    - A beam's score is its log-probability less its diversity penalties so far: what tells it from
-      earlier groups at one step does so for good. Sibling penalties decide one step and are gone.
-    - An end is a continuation like others, but without diversity penalty: to be as long as another
-      is not to be alike.
-    - A beam ends where its end is among the group's best, as many as it has beams. A group is done
-      as soon as that number of its beams have ended, and its other beams are given up; should more
-      of them end at once, those with most log-probability per token stay. At the last step beams
-      that have not ended take the places left.
+    - A beam's score is its log-probability less its diversity penalties so far, which are
+      permanent. Sibling penalties count at one step only.
+    - An end is a continuation like others, but without diversity penalty: texts of equal length
+      are not alike for that reason.
+    - A beam ends if its end is among the group's best continuations, as many as it has beams. A
+      group is done when that number of its beams have ended, and its other beams are dropped; if
+      more of them end at once, the ones with the highest log-probability per token stay. After
+      the last step unfinished beams take the places left.
 
     `earlier` has for each request the tokens of texts that count as beams of groups before the
     first. The `num_beams` beams of a request are each group's best, group by group, then each
-    group's second best, and so on. Those that have ended come before those that have not.
+    group's second best, and so on. Within a group, finished beams come before unfinished ones.
     """
     found: list[list[list[Beam]]] = [[[] for _ in range(config.num_beam_groups)] for _ in earlier]
     n_requests, n_groups, size = len(earlier), config.num_beam_groups, config.group_size
     requests = np.tile(np.arange(n_requests), n_groups)
-    lanes = _Lanes(  # every group of every request, with nothing but the prompt
+    lanes = _Lanes(  # every group of every request, with the prompt alone
         requests=requests,
         groups=np.repeat(np.arange(n_groups), n_requests),
         rows=requests[:, None],
@@ -342,8 +342,8 @@ def search(
         counts.fill(0)
         for request, tokens in enumerate(taken):
             np.add.at(counts[request], tokens, 1)
-        # As many as are sure to hold the best after penalties: what is neither penalised nor among
-        # them is beaten by as many as a group has beams.
+        # Enough to include the best after penalties: a token that is neither penalised nor among
+        # these is worse than as many others as a group has beams.
         k = size
         if config.diversity_penalty:
             k = config.num_beams + max((len(set(tokens)) for tokens in taken), default=0)
@@ -374,7 +374,7 @@ def _step(
     counts: NDArray[np.int32],
     found: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Extend all groups by one token; return those that are not finished.
+    """Extend all groups by one token; return the unfinished groups.
 
     `counts` [requests, vocabulary] (how often earlier beams chose a token) and `found` are updated.
     """
@@ -387,7 +387,7 @@ def _step(
         tokens, log_probs = following.tokens[mine.rows], following.log_probs[mine.rows]
         penalties = config.diversity_penalty * counts[mine.requests[:, None, None], tokens]
         scores = mine.scores[..., None] + log_probs - penalties
-        # Each beam's children, the best first. Sorts are stable: of equals the first one stays.
+        # Each beam's children, best first. Sorts are stable: equals stay in order.
         children = np.argsort(-scores, axis=-1, kind="stable")[..., :size]
         of_children = np.take_along_axis(scores, children, -1)
         of_ends = (mine.scores + following.end_log_probs[mine.rows])[..., None]
@@ -407,7 +407,7 @@ def _step(
             log_probs=mine.log_probs[lane, parents] + log_probs[lane, parents, child],
             scores=scores[lane, parents, child],
         )
-        # Beams end whose end is among the best of ends and children.
+        # A beam ends if its end is among the best of ends and children.
         both = np.concatenate([worth_of_ends, worth], axis=-1)
         is_best = np.zeros(both.shape, np.bool_)
         best = np.argsort(-both, axis=-1, kind="stable")[:, :size]

@@ -1,4 +1,4 @@
-"""Phase 2, `build`: everything but the masked LMs; quick."""
+"""Phase 2, `build`: all steps after the masked LMs' answers; quick."""
 
 import logging
 from collections import Counter, deque
@@ -40,7 +40,7 @@ from merge_dataset.settings import RUNNING, check_members, declared_settings
 log = logging.getLogger(__name__)
 
 _SHOWN_NEAR: Final = 3
-"""Limits, words and replacements that a message names, where no seed has enough replacements."""
+"""Number of limits, words and replacements in the message that no seed has enough replacements."""
 
 
 def build_run(
@@ -53,7 +53,7 @@ def build_run(
     may_be_empty: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Build a run without slices, or a slice, which may come to nothing; see `slices.build`."""
+    """Build a run without slices, or one slice, which may have no variants; see `slices.build`."""
     base, name = RunFolder(Path(run)), into or ablation
     out = base.named(name)
     base.require_suggestions()
@@ -103,8 +103,8 @@ def _model_signals(
     asked: Sequence[Mapping[str, Any]],
     used: Sequence[Mapping[str, Any]],
 ) -> dict[str, SignalFile]:
-    """Find changes of log-likelihood, and of neighbours; log what `quality` is estimated by."""
-    # Limits are on words as they were before their letters are shuffled.
+    """Find changes of log-likelihood and of neighbours; log what `quality` is estimated from."""
+    # Limits apply to words before their letters are shuffled.
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
     found: dict[str, SignalFile] = {}
@@ -151,7 +151,7 @@ def _model_signals(
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
-    """Overlay a run's settings by those of a build; what `suggest` did stays as it was."""
+    """Overlay a run's settings by a build's; require settings of `suggest` alone to be equal."""
     for name in ("ablation", "recipe", "run"):
         if settings.get(name) is not None:
             raise ValueError(f"expected settings of recipes for a build, got {name}")
@@ -237,7 +237,7 @@ def _write_results(
                 f"{base.path}: expected the suggestions to stay during the build, but another "
                 "command replaced them; wait until it has ended, and build again"
             )
-        # Till here an earlier build is whole; now its files are replaced.
+        # An earlier build is whole until here; now its files are replaced.
         out.manifest.unlink(missing_ok=True)
     return {
         "tagger": tagger,
@@ -250,15 +250,15 @@ def _write_results(
 
 @dataclass(slots=True)
 class _Near:
-    """Seeds and words with too few replacements, to say what would be enough."""
+    """Seeds and words with too few replacements, to say which limits would be low enough."""
 
     of_seeds: Counter[str] = field(default_factory=Counter)
-    """Seed → the most replacements that one of its parts has."""
+    """Seed → its largest number of replacements per class, problem or word."""
     of_words: list[tuple[int, str, list[str]]] = field(default_factory=list)
-    """Number of replacements, the word, and these, of the words that have the most."""
+    """(Number of replacements, word, replacements) of the words with the most replacements."""
 
     def add(self, exclusions: pa.Table, replacements: pa.Table) -> None:
-        """Note what a block leaves out, and its replacements."""
+        """Add the exclusions and the replacements of a block."""
         few = exclusions.filter(pc.equal(exclusions["reason"], Reason.TOO_FEW.value))
         for seed_id, count in zip(few["seed_id"], few["replacements"], strict=True):
             seed = seed_id.as_py()
@@ -273,11 +273,11 @@ class _Near:
 
     @property
     def most(self) -> int:
-        """The most replacements of a seed."""
+        """The largest number of replacements of a seed."""
         return max(self.of_seeds.values(), default=0)
 
     def lower(self, *, least: bool) -> str:
-        """Say how many seeds lower limits would give, at least where not all was asked."""
+        """Say how many seeds lower limits would give; `least` if not all questions were asked."""
         gives: dict[int, int] = {}
         for limit in (self.most, *(n for n in (10, 5, 3, 1) if n < self.most)):
             gives.setdefault(sum(n >= limit for n in self.of_seeds.values()), limit)
@@ -288,7 +288,7 @@ class _Near:
         return f": {said}" if self.most else ""
 
     def words(self) -> str:
-        """Name the words with the most replacements, and some of these."""
+        """Name the words with the most replacements, and some of the replacements."""
         return ", ".join(
             f"{word} → {', '.join(some[:_SHOWN_NEAR])}{', …' * (n > _SHOWN_NEAR)} ({n})"
             for n, word, some in self.of_words

@@ -56,18 +56,18 @@ from merge_dataset.files import distinct_rows
 from merge_dataset.settings import parse_toml
 
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
-"""Packages on which it depends what a block comes to."""
+"""Packages on which the result of a block depends."""
 
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """The rows that a block adds to `replacements`, `exclusions`, `seeds` and `variants`, sorted by
 seed, and its counts, as JSON: `last`, the last `seed_id`; `is_last`, whether no block follows;
-`problems`; the `funnel`; `changes`, fates of whatever edits more than one word; `eligible`, seeds
+`problems`; the `funnel`; `changes`, fates of rows that edit more than one word; `eligible`, seeds
 by word class; and the name and version of the `tagger`."""
 
 
 @dataclass(frozen=True)
 class Builder(BlockWork):
-    """All that a build reads, and the work on one block; can be sent to other processes."""
+    """The inputs of a build, and the work on one block; can be sent to other processes."""
 
     mlms: Sequence[Mapping[str, Any]]
     unablated: Path | None = None
@@ -96,7 +96,7 @@ class Builder(BlockWork):
         drawn, too_few, of_combinations = self._drawn(problems, rows)
         neighbours = self.signals.get("neighbours")
         if config.scored_by and neighbours is not None:
-            # Only those of seeds that were eligible are scored: enough, unless limits are looser.
+            # Only replacements of eligible seeds were scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
             neighbours.of(of_pairs(of_words, pairs), required=True)
         variants = self._in_full(problems, drawn)
@@ -127,17 +127,17 @@ class Builder(BlockWork):
     def _filtered(
         self, problems: TaggedProblems, rows: pa.Table, funnel: Funnel
     ) -> tuple[pa.Table, pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
-        """Add further edits, then drop what they, and the limits on signals, reject.
+        """Add further edits, then drop rows for reasons of further edits and limits on signals.
 
-        Returns the rows left; these in full, before letters are shuffled; the words whose
-        replacements were rejected, why and how many; and the fates of what edits more than a word.
+        Returns the rows left; the same rows in full, before letters are shuffled; words with
+        rejected replacements, with reason and number; fates of rows that edit more than a word.
         """
         rows, reasons = adapt(problems, rows, self.tagger, self.config)
         changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
         whole = self._in_full(problems, rows, first=True)
-        # Once: what is drawn and written has them from here.
+        # Computed once: drawn and written rows take these signals from here.
         rows = with_columns(rows, {name: whole[name] for name in self._deciding})
         numbers = rejections(whole, self.config)
         count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
@@ -157,7 +157,7 @@ class Builder(BlockWork):
     def _drawn(
         self, problems: TaggedProblems, rows: pa.Table
     ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
-        """Draw subsamples (D10) of eligible seeds (D9); in an ablation, of those without it."""
+        """Draw subsamples (D10) of eligible seeds (D9); in an ablation, eligible without it."""
         config, pairs = self.config, self._unablated_pairs
         if config.words_at_once > 1:
             return draw_several(rows, problems, self.tagger, config, pairs=pairs)
@@ -180,7 +180,7 @@ class Builder(BlockWork):
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
-        """Return rows with all that they edit: with all signals if `first`, else as written."""
+        """Return rows with all words that they edit; all signals if `first`, else as written."""
         config, whole = self.config, in_full(rows, problems)
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
@@ -210,7 +210,7 @@ class Builder(BlockWork):
         return distinct_rows(self.unablated, ["seed_id", "word_class"])
 
     def to_plan(self) -> dict[str, Any]:
-        """Return what tasks have to know, as JSON; candidates lie in the folder of the call."""
+        """Return the plan for tasks, as JSON; candidates lie in the folder of the call."""
         signals = {
             name: {**asdict(made), "path": str(made.path.absolute())}
             for name, made in self.signals.items()
@@ -225,7 +225,7 @@ class Builder(BlockWork):
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
-        """Read what `to_plan` made."""
+        """Make a builder from a plan that `to_plan` made."""
         signals = {
             name: SignalFile(**{**made, "path": Path(made["path"])})
             for name, made in plan["signals"].items()
@@ -245,7 +245,7 @@ class Builder(BlockWork):
 def block_results(
     builder: Builder, out: RunFolder, distribution: Distribution | None, *, made_from: Any
 ) -> Iterator[Iterator[BlockResult]]:
-    """Yield all blocks' results in order; what tasks made is removed when the context ends."""
+    """Yield all blocks' results in order; remove the tasks' files when the context ends."""
     folder = out.tasks("build")
     if distribution is None:
         blocks = range(len(block_sizes(builder.run.problems)))
@@ -260,7 +260,7 @@ def block_results(
 def _results_of_tasks(
     folder: Path, plan: Mapping[str, Any], distribution: Distribution
 ) -> Iterator[BlockResult]:
-    """Have tasks write candidates and then work on blocks; yield what the blocks come to."""
+    """Have tasks write candidates and then work on blocks; yield the blocks' results."""
     units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
     call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
     count = len(block_sizes(RunFolder(Path(plan["run"])).problems))
@@ -283,7 +283,7 @@ def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
     number = int(unit.split()[1])
     target = folder / "candidates"
-    shutil.rmtree(target / str(number), ignore_errors=True)  # of a task that was killed
+    shutil.rmtree(target / str(number), ignore_errors=True)  # left by a killed task
     Builder.of_plan(plan_of(folder)).write_candidates(target, number)
 
 
@@ -301,7 +301,7 @@ def block_unit(folder: Path, unit: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _builder(folder: Path, text: str) -> Builder:
-    """Read from a plan what works on blocks; a task reads it once, with one tagger."""
+    """Make the builder of a plan, once per task, so that the task has one tagger."""
     plan = json.loads(text)
     require_versions(plan["packages"])
     return replace(Builder.of_plan(plan), folder=folder / "candidates")

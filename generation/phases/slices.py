@@ -1,7 +1,7 @@
-"""Slices: a source too large for one run is dealt to several, whose results are one.
+"""Slices: a source too large for one run is split into several runs, with joint results.
 
-Sorted by id, the problems are cut into runs in `slices/`, whose rows, one after the other, are
-those that one run of all problems would make.
+The problems, sorted by id, are cut into runs in `slices/`. The rows of these runs, one after the
+other, are the rows that a single run of all problems would make.
 """
 
 import json
@@ -45,7 +45,7 @@ from merge_dataset.settings import require_settings
 log = logging.getLogger(__name__)
 
 _Slice = tuple[RunFolder, Problems]
-"""A run folder, and its problems, which are there already."""
+"""A run folder, and its problems, which are already in it."""
 
 _KEYS: Final = ("mlm", "word_class", "what")
 
@@ -53,13 +53,13 @@ _OF_QUESTIONS: Final = ("not_in_vocabulary", "windowed")
 """Counts of a masked LM's questions. A question that two slices ask is counted twice."""
 
 _ALIKE: Final = 3
-"""Slices that fail from the first on, after which the others are not tried."""
+"""Number of first slices; if all of them fail, the others are not tried."""
 
 
 def generate(
     config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
-    """Problems in, variants out: `suggest`, then `build`; `scored_by` is asked between them.
+    """Make variants of problems: `suggest`, then `build`; for `scored_by`, scores are made between.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.
@@ -83,7 +83,7 @@ def generate(
         if config.scored_by:
             parts = [folder for folder, _ in _read(run)] if run.sliced.is_file() else [run]
             for part in parts:
-                # Limits are on words as they were before their letters are shuffled.
+                # Limits apply to words before their letters are shuffled.
                 build_run(part.path, into=SCORED, distribution=distribution, overwrite=True,
                           may_be_empty=True, scramble=False)  # fmt: skip
                 write_changes(part.path, NEIGHBOURS, of=SCORED, distribution=distribution)
@@ -93,22 +93,22 @@ def generate(
 def suggest(
     config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
-    """Phase 1: ask every masked LM about every occurrence of a shared word.
+    """Phase 1: ask every masked LM about the occurrences of shared words.
 
-    Resumes where an earlier run stopped; what the store already holds is not asked again.
+    Resumes where an earlier run stopped; questions with answers in the store are not asked again.
 
     Args:
-        config: The run's settings; with `slice_problems`, slice by slice.
+        config: The run's settings; with `slice_problems`, the run works slice by slice.
         distribution: Where tasks ask the masked LMs; by default this process does.
-        overwrite: Replace what was made of other problems or by other models. The masked LMs'
-            answers stay in any case.
+        overwrite: Replace results of other problems or models. The masked LMs' answers stay in
+            any case.
 
     Returns:
         The run folder.
 
     Raises:
         BlockingIOError: another command is at work in the folder.
-        ExecutorError: tasks or slices failed, the rest is kept; or there is no such executor.
+        ExecutorError: tasks or slices failed (others are kept), or there is no such executor.
         FileExistsError: the folder has a build, or slices, of other problems, sizes or models.
         FileNotFoundError: the source's file does not exist.
         TypeError: `config` is no `Config`.
@@ -132,7 +132,7 @@ def suggest(
         slices = _dealt(run, config, overwrite=overwrite)
 
         def ask(part: _Slice) -> None:
-            # Settings of the whole, with the whole's masked LMs and store.
+            # Settings of the whole run, with its masked LMs and store.
             whole = config.with_absolute_paths()
             mine = replace(whole, run=str(part[0].path), slice_problems=None)
             suggest_run(mine, problems=part[1], **options)
@@ -158,18 +158,18 @@ def build(
     overwrite: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Phase 2: filters, eq. 1, eligibility, sampling, variants; no masked LM runs.
+    """Phase 2: make variants by filters, eq. 1, eligibility and sampling; no masked LM runs.
 
     Args:
         run: The folder that `suggest` filled.
         ablation: One of `config.ablation_names()` (D13): built into a folder of that name
             inside `run`, for the seeds that are eligible without it (paper, A.2).
-        into: Name of a folder inside `run` for this build, so that the run's own stays;
+        into: Name of a folder inside `run` for this build, so that the run's own build stays;
             by default `ablation`, if any.
         distribution: Where tasks work on the problems; by default `workers` processes do here.
         overwrite: Replace a build of other settings, problems or models.
-        settings: Fields of `Config` to change for this build alone: the manifest has them,
-            the run's `config.toml` stays.
+        settings: Fields of `Config` to change for this build alone: the manifest records them,
+            and the run's `config.toml` stays.
 
     Returns:
         The folder with the result.
@@ -179,9 +179,9 @@ def build(
         ExecutorError: tasks or slices failed; what the others finished is kept.
         FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
-        TypeError: the run is no path or `RunFolder`, or a name no text.
-        ValueError: suggestions are missing or were changed since, settings are wrong, or nothing
-            is left.
+        TypeError: `run` is not a path or `RunFolder`, or a name is not a text.
+        ValueError: suggestions are missing or were changed since, settings are wrong, or no
+            variant is left.
     """
     base = RunFolder(as_path("run", run))
     for key, value in (("ablation", ablation), ("into", into)):
@@ -244,7 +244,7 @@ def _do_each(
     *,
     again: bool,
 ) -> Path:
-    """Do the slices not yet done with `made_from`; return the file that says which are done."""
+    """Do the slices not yet done with `made_from`; return the file that lists the done ones."""
     path = run.slices_done(command)
     made = digest_of([made_from, versions("merge-nli", *PACKAGES)])
     there = read_record(path) if path.is_file() and not again else {}
@@ -264,7 +264,7 @@ def _do_each(
             work((folder, problems))
             done[name] = digest(folder)
             write_record(path, {"made_from": made, "slices": done})
-        except Exception as error:  # whatever it is, the other slices do not depend on it
+        except Exception as error:  # of any kind: other slices do not depend on this one
             said = describe_os_error(error) if isinstance(error, OSError) else str(error)
             reason = " ".join(said.split()).removesuffix(".") or type(error).__name__
             log.error("slice %s failed: %s", name, reason)
@@ -352,7 +352,7 @@ def _read(run: RunFolder) -> list[_Slice]:
 
 
 def require_same_mlms(run: RunFolder, made: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ValueError where a masked LM changed before the last slice asked it."""
+    """Raise ValueError if a masked LM changed between the slices."""
     told = {
         json.dumps([[mlm[key] for key in ("name", "revision", "dtype", "device")]
                     for mlm in each["mlms"]])
@@ -376,7 +376,7 @@ def _told(failed: Mapping[str, str]) -> str:
 def _summed(
     out: RunFolder, parts: Sequence[RunFolder], record: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the manifest of the whole: what slices have in common, and sums of their counts."""
+    """Return the manifest of the whole run: the slices' common values, and sums of their counts."""
     made = [read_record(part.manifest) for part in parts]
     whole = dict(made[0])
     whole["source_data"] = record["source_data"]
@@ -407,7 +407,7 @@ def _summed(
 
 
 def suggestions_of(run: RunFolder) -> dict[str, Any]:
-    """Read what `suggest` left: questions and masked LMs, summed over slices if there are some."""
+    """Read the record of `suggest`: questions and masked LMs, summed over any slices."""
     if not run.sliced.is_file():
         return read_record(run.suggested)
     made = [read_record(folder.suggested) for folder, _ in _read(run)]
@@ -415,7 +415,7 @@ def suggestions_of(run: RunFolder) -> dict[str, Any]:
 
 
 def _questions(made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Sum the questions of slices, those asked where some were left out, and each masked LM's."""
+    """Sum counts over slices: questions, asked ones if some were left out, and by masked LM."""
     count = sum(each["questions"] for each in made)
     found: dict[str, Any] = {"questions": count}
     if some := [each["asked"] for each in made if "asked" in each]:

@@ -1,8 +1,8 @@
-"""Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow, wants a GPU.
+"""Phase 1, `suggest`: ask the masked LMs and fill the suggestion store; slow without a GPU.
 
 A replacement has to be in the sets of all texts (eq. 1), so the set of any one text bounds their
 intersection from above. The text asked about first is the cheapest: short, or shared by many
-problems. Where its sets, after the filters that need only that text, add up to fewer words than
+problems. If its sets, after the filters that need only that text, add up to fewer words than
 `min_replacements`, the masked LMs are not asked about the other texts.
 """
 
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PACKAGES: Final = ("merge-nli", "numpy", "spacy")
-"""Packages on which it depends what is asked about a block."""
+"""Packages on which the questions about a block depend."""
 
 DECISIVE: Final = (
     "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
     "class_filter", "tag_match", "combine", "words_at_once",
 )  # fmt: skip
-"""Settings of a build on which it depends which answers can matter."""
+"""Settings of a build that decide which answers can matter."""
 _SCOPES: Final = ("problem", "class", "word")
-"""Scopes: a seed that is eligible by one is also eligible by those before it."""
+"""Scopes in order: a seed that is eligible by one is also eligible by the ones before it."""
 
 
 def suggest_run(
@@ -70,7 +70,7 @@ def suggest_run(
     overwrite: bool = False,
     problems: Problems | None = None,
 ) -> RunFolder:
-    """Fill a run without slices, or a slice, with its problems known; see `slices.suggest`."""
+    """Do `suggest` for a run without slices, or for a slice and its given problems."""
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
     if problems is None:
         require_labels(config)
@@ -80,11 +80,11 @@ def suggest_run(
         there: dict[str, Any] | None = None
         made_by = (run.manifest, run.suggested, run.config)
         if not overwrite and all(path.is_file() for path in made_by):
-            # Record and settings of a build's `suggest`, which is not replaced unasked.
+            # Record and settings of a build's `suggest`, which is replaced only on request.
             made = Config.read(run.config).output_settings()
             there = {**read_record(run.suggested), "config": made}
         _require_same(run, there, config, named_mlms(config))
-        # All that is wrong with any masked LM is told before the long work.
+        # All problems with masked LMs are reported before the long work.
         wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
         require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
@@ -129,7 +129,7 @@ def suggest_run(
 def _require_same(
     run: RunFolder, there: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
 ) -> None:
-    """Raise FileExistsError where a build is there that these would not make again."""
+    """Raise FileExistsError if there is a build made with other settings, problems or models."""
     coming = {"config": config.output_settings(), **made_from}
     if there and (differing := differences(there, coming)):
         raise FileExistsError(
@@ -142,22 +142,22 @@ def _require_same(
 def _settle_problems(
     run: RunFolder, config: Config, there: Mapping[str, Any] | None, problems: Problems
 ) -> None:
-    """Require the problems of the build that has to stay, or drop what fits no longer."""
+    """Require the problems of the build that has to stay, or remove records that do not fit."""
     _require_same(run, there, config, {"source_data": problems.source_data})
     if not there:
-        # What an earlier run left no longer fits these settings until both phases are done.
+        # An earlier run's records do not fit these settings until both phases are done.
         run.manifest.unlink(missing_ok=True)
         run.suggested.unlink(missing_ok=True)
     shutil.rmtree(run.stores, ignore_errors=True)
 
 
 def named_mlms(config: Config) -> dict[str, Any]:
-    """Return what is known of the masked LMs before they are loaded, as the record has it."""
+    """Return the masked LMs' names, known before they are loaded, in the form of the record."""
     return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
 
 
 def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
-    """Write the questions about the run's problems; those of an earlier run stay where they fit."""
+    """Write the questions about the run's problems; keep an earlier run's questions if they fit."""
     reach = Reach(run, config)
     made_from = digest_of(
         [digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
@@ -197,7 +197,7 @@ def tag_unit(folder: Path, unit: str) -> str:
 def ask_what_matters(
     run: RunFolder, config: Config, asked: Asked, distribution: Distribution | None
 ) -> None:
-    """Ask all masked LMs about one text of each word, then about others where that can matter."""
+    """Ask all masked LMs about one text of each word, then about other texts that can matter."""
 
     def ask_now() -> None:
         units = units_of(config, asked.questions, tasks=distribution.tasks if distribution else 1)
@@ -208,7 +208,7 @@ def ask_what_matters(
             run_units("generation.suggestions.ask:ask", run.path, units, distribution)
 
     run.asked.unlink(missing_ok=True)
-    # Only then is one text's set a bound on the number of replacements.
+    # Only with these settings is one text's set a bound on the number of replacements.
     if not config.ask_all and config.combine == "intersection" and config.words_at_once == 1:
         reach = Reach(run, config)
         first = _wanted(reach, distribution)
@@ -224,7 +224,7 @@ def ask_what_matters(
 
 
 def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    """Return [questions] whether each is to be asked, about problems here or in tasks."""
+    """Return [questions] whether to ask each one; blocks are looked at here or in tasks."""
     run, questions = reach.run, reach.asked.questions
     blocks = range(len(block_sizes(run.problems)))
     wanted = np.zeros(len(questions), np.bool_)
@@ -266,10 +266,10 @@ def _reach(plan: str) -> Reach:
 
 
 class Reach(BlockWork):
-    """Finds the questions about blocks of problems, and chooses which to ask."""
+    """Work that finds the questions about blocks of problems, and chooses which to ask."""
 
     def plan(self, made_from: str, **more: Any) -> dict[str, Any]:
-        """Return what tasks have to know, with the digest of what the questions depend on."""
+        """Return the plan for tasks; `made_from` is a digest of the questions' inputs."""
         return {
             "run": str(self.run.path.absolute()),
             "questions": made_from,
@@ -294,7 +294,7 @@ class Reach(BlockWork):
         rows = self.asked.questions.rows(words.queries)
         if self.folder:
             return rows[self._within_reach(words)[words.side_word[words.side]]]
-        # First the text with the least to read. What several problems ask costs each its share.
+        # First the text with the least to read; problems that share a question share its cost.
         _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
         lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
         cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
@@ -304,7 +304,7 @@ class Reach(BlockWork):
         return rows[is_first[words.side]]
 
     def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
-        """Return [words] whether the class of each can still get enough replacements."""
+        """Return [words] whether the word's class can still get enough replacements."""
         config = self.config
         survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
         missing = words.side[~next(iter(survivors.values())).asked]
@@ -316,7 +316,7 @@ class Reach(BlockWork):
         units = words.units(config.min_replacements_scope)
 
         def enough(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-            # [words] Whether those counted together can have so many; `keys` are (side, word).
+            # [words] Whether words counted together can have enough; `keys` are (side, word).
             sizes = np.bincount(split(keys)[0], minlength=len(words.places))
             bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
             np.minimum.at(bounds, words.side_word[known], sizes[known])
@@ -326,8 +326,8 @@ class Reach(BlockWork):
         keys = suggested.keys
         alive = enough(keys)
         if config.class_filter:
-            # Tagging is dear, so only where it can make the difference: first of so many on each
-            # side as mostly are enough, then of the rest where they were not.
+            # Tagging is expensive, so it is done only where it can decide: first for a number of
+            # words per side that is mostly enough, then for the others where it was not.
             keys = keys[alive[words.side_word[split(keys)[0]]]]
             side, _ = split(keys)
             rank = np.arange(len(side)) - np.searchsorted(side, side)
@@ -345,13 +345,13 @@ class Reach(BlockWork):
 
 
 def decisive_settings(config: Config) -> dict[str, Any]:
-    """Return the settings by which it was chosen what to ask."""
+    """Return the settings that decide which questions are asked."""
     values = {name: getattr(config, name) for name in DECISIVE}
     return values | {"word_classes": list(config.word_classes)}
 
 
 def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
-    """Name the settings of a build with which answers can matter that were not asked for."""
+    """Name the settings of a build for which answers that were not asked for can matter."""
     wanted = decisive_settings(config)
     fits = {
         "min_replacements": wanted["min_replacements"] >= asked_for["min_replacements"],
@@ -368,7 +368,7 @@ def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
 
 
 def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> None:
-    """Raise ValueError where questions were left out whose answers matter with these settings."""
+    """Raise ValueError if questions were left out whose answers matter with these settings."""
     if "asked" not in suggested:
         return
     asked_for = suggested["asked"]["for"]
