@@ -1,7 +1,7 @@
 """Make label-preserving variants of NLI problems, and paraphrases of their hypotheses.
 
-A run has two phases: `suggest` asks masked LMs, `build` does the rest from what they answered;
-`generate` is both. `paraphrase` is the second system.
+A run has two phases: `suggest` asks masked LMs, and `build` makes variants from their answers;
+`generate` does both. `paraphrase` is the second system.
 
 >>> from tempfile import TemporaryDirectory
 >>> from generation import Config, build, generate

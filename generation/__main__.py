@@ -1,4 +1,4 @@
-"""The command `merge-nli`; Ctrl+C before a command has begun, or after it, is no traceback."""
+"""The command `merge-nli`; Ctrl+C before a command begins, or after it, gives no traceback."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def main() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _NoPandasForArrow())
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed (`2>&-`): the next file would be taken for it
+        if getattr(sys, name) is None:  # closed (`2>&-`): the next open file would replace it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
         stream = getattr(sys, name)
         is_strict = stream.errors == "strict" or stream.encoding != "utf-8"
         if name != "stdin" and is_strict and isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may have anything in it
-    # Progress in a line a minute where nobody watches, and none with --quiet: tqdm reads its
-    # defaults from the environment when it is imported.
+            stream.reconfigure(errors="backslashreplace")  # names may have any characters
+    # Progress is a line a minute if stderr is not a terminal, and none with --quiet: tqdm reads
+    # its defaults from the environment when it is imported.
     if "--quiet" in sys.argv[1:]:
         sys.argv[1:] = ["--quiet", *(word for word in sys.argv[1:] if word != "--quiet")]
         os.environ["TQDM_DISABLE"] = "1"
@@ -38,7 +38,7 @@ def main() -> None:
             os.environ.setdefault(f"TQDM_{setting}", value)
     pressed: list[int] = []
     usual = signal.getsignal(signal.SIGINT)
-    if usual is signal.default_int_handler:  # a shell has it ignored in the background
+    if usual is signal.default_int_handler:  # a shell ignores it for jobs in the background
         signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     from generation import cli
 
@@ -47,20 +47,20 @@ def main() -> None:
     try:
         cli.main(is_stopped=bool(pressed))
     finally:
-        # Nothing is left to stop; a traceback while the interpreter ends would say otherwise.
+        # Nothing is left to stop, and while the interpreter ends there would be a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _NoPandasForArrow:
     """A finder that hides pandas from pyarrow where our code makes an array.
 
-    pyarrow imports it, which takes a third of a second, to know a series if it sees one; our
-    arrays are made of none. Whoever else imports pandas, or asks pyarrow for its frames, finds it.
+    pyarrow imports it, which takes a third of a second, to recognise series; our arrays are not
+    made from series. Other code that imports pandas, or asks pyarrow for data frames, finds it.
     """
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Raise `ModuleNotFoundError` there, else find nothing."""
+        """Raise `ModuleNotFoundError` for these imports of pandas, and find nothing otherwise."""
         frame = sys._getframe(1)
         while name == "pandas" and frame.f_back:
             importer = frame.f_globals["__name__"].partition(".")
@@ -72,7 +72,7 @@ class _NoPandasForArrow:
 
 
 def _raise_again(error: UnraisableHookArgs) -> None:
-    """Repeat a Ctrl+C that came in a destructor or callback, which swallows it."""
+    """Repeat a Ctrl+C that came during a destructor or callback, where it is lost."""
     if issubclass(error.exc_type, KeyboardInterrupt):
         Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
     else:

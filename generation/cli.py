@@ -24,7 +24,7 @@ _COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in 
 
 
 class _Commands(OneLineErrors):
-    """A group that imports a command when it is wanted: to import all takes longer than some."""
+    """A group that imports commands when needed: importing all takes longer than some commands."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -107,12 +107,12 @@ def _options_of_all(
 
 
 def main(*, is_stopped: bool = False) -> None:
-    """Register the metric and run a command; Ctrl+C before it has begun ends it in a line, too."""
+    """Register the metric and run a command; Ctrl+C, also before it begins, ends it with a line."""
     try:
         if is_stopped:
             raise KeyboardInterrupt
-        # So that `evaluate.load` finds the metric from now on; `register` says what is wrong with
-        # a cache that cannot be written to.
+        # `evaluate.load` finds the metric from now on; the command `register` reports what is
+        # wrong with a cache that cannot be written to.
         with suppress(OSError):
             register_metric(wait=False)
         app()

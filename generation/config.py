@@ -1,4 +1,4 @@
-"""Settings of generation runs: the recipe's, then the ablation's, then what the user says."""
+"""Settings of generation runs: from a recipe, overlaid by an ablation, then by the user."""
 
 import dataclasses
 import re
@@ -51,12 +51,12 @@ _COLUMNS = "More columns of the dataset"
 
 
 def _problem_setting(default: Value, help: str, **more: Any) -> Value:
-    """Declare a setting of the problems: of all runs, unless `commands` says of which."""
+    """Declare a setting of the problems, for all kinds of runs unless `commands` names some."""
     return setting(default, help, panel=_PROBLEMS, **{"commands": "suggest paraphrase"} | more)
 
 
 def _format_setting(default: Value, help: str, **more: Any) -> Value:
-    """Declare a setting of problems that are not of NLI."""
+    """Declare a setting of problems other than NLI problems."""
     more = {"commands": "suggest", "parse": parse_names, "omit_if_default": True} | more
     return _problem_setting(default, help, **more)
 
@@ -74,13 +74,13 @@ def _least(help: str, **more: Any) -> Any:
 
 
 def _flag(help: str, option: str, panel: str = _SIGNALS) -> bool:
-    """Declare a filter by signals, or optional columns, which a build has where it is asked to."""
+    """Declare a filter by signals, or optional columns, that a build has on request."""
     return setting(False, help, commands="build", panel=panel, option=option, omit_if_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSettings:
-    """Settings of where problems come from (D15): the base of those of every kind of run."""
+    """Settings of the source of problems (D15): base class of the settings of every kind of run."""
 
     source: str = _problem_setting(
         "",
@@ -132,7 +132,7 @@ class ProblemSettings:
         parse=partial(parse_pairs, form="field=column"),
         repeated=True,
     )
-    """Columns of texts that are not called like their field."""
+    """Columns of texts that have another name than their field."""
 
     @property
     def problem_format(self) -> ProblemFormat:
@@ -143,7 +143,7 @@ class ProblemSettings:
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Optional columns of what is made."""
+        """Optional columns of the dataset."""
         return ()
 
     @property
@@ -154,7 +154,7 @@ class ProblemSettings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Make settings of fields by name; raises ValueError for a key that is no field."""
+        """Make settings from fields by name; raise ValueError for a key that is not a field."""
         return from_mapping(cls, values)
 
     @classmethod
@@ -162,7 +162,7 @@ class ProblemSettings:
         """Read a `config.toml` as `to_toml` wrote it; errors name the file."""
         values = parse_toml(read_text(path), str(path))
         if "with_columns" in cls.__dataclass_fields__:
-            values.setdefault("with_columns", [])  # 1.0.0 filled none, and did not say so
+            values.setdefault("with_columns", [])  # 1.0.0 filled none, and did not record that
         try:
             return cls.from_mapping(values)
         except (ValueError, TypeError) as error:
@@ -177,13 +177,13 @@ class ProblemSettings:
         return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
 
     def output_settings(self) -> dict[str, Any]:
-        """Settings that decide what a run makes: neither the machine's nor paths."""
+        """Return the settings that decide the results of a run, without paths and the machine's."""
         values = {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
         return {k: v for k, v in values.items() if (k, v) != ("with_columns", ())}  # as in 1.0.0
 
 
 def check_problem_settings(settings: ProblemSettings) -> None:
-    """Check source, fields, labels and columns; a source that nobody named becomes SNLI."""
+    """Check source, fields, labels and columns; a source without a name becomes SNLI."""
     place_name = "data" if settings.data is not None else "dataset"
     place = getattr(settings, place_name)
     if place == "":
@@ -228,7 +228,7 @@ def check_problem_settings(settings: ProblemSettings) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ProblemSettings):
-    """Everything that determines a run; the defaults are those of recipe `paper-v2`.
+    """Everything that determines a run; the defaults are the settings of recipe `paper-v2`.
 
     Build one with `Config.from_recipe`, or directly. Validated on creation.
     """
@@ -271,7 +271,7 @@ class Config(ProblemSettings):
         panel=_MODELS,
         affects_output=False,
     )
-    """By default only where the answer can still matter: see `phases/suggest.py`."""
+    """By default questions are asked only if the answer can matter: see `phases/suggest.py`."""
     max_pieces: int = setting(
         1,
         "Most subwords of an original or a replacement; by default 1.",
@@ -311,7 +311,7 @@ class Config(ProblemSettings):
     min_log_odds: float | None = _least(
         "Least log-odds of a replacement against the original, in nats."
     )
-    """The smallest over models and occurrences."""
+    """A replacement's log-odds are the smallest over models and occurrences."""
     min_mlms: int | None = _least(
         "Least number of masked LMs that validated a replacement.", minimum=1
     )
@@ -346,7 +346,7 @@ class Config(ProblemSettings):
         members=OPTIONAL,
         omit_if_default=True,
     )
-    """None becomes what this machine can fill, for good: others make the same, or refuse."""
+    """None becomes the columns that this machine can fill; others then make these, or refuse."""
     label_flags: bool = _flag(
         "Flag variants whose label may not hold, for reports on the rest.",
         "--label-flags",
@@ -382,7 +382,7 @@ class Config(ProblemSettings):
         minimum=1,
         affects_output=False,
     )
-    """The outcome is that of one run."""
+    """The results are the same as those of a single run."""
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )
@@ -422,7 +422,7 @@ class Config(ProblemSettings):
     )
 
     def __post_init__(self) -> None:
-        """Check every value; raises ValueError or TypeError naming field and remedy."""
+        """Check every value; raise ValueError or TypeError that names field and remedy."""
         check_types(self)
         known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
         columns = known if self.with_columns is None else self.with_columns
@@ -453,16 +453,16 @@ class Config(ProblemSettings):
     def from_recipe(
         cls, recipe: str | Path, *, ablation: str | None = None, **settings: Any
     ) -> Self:
-        """Settings of a recipe, overlaid by an ablation, overlaid by `settings`.
+        """Make settings from a recipe, overlaid by an ablation, then by `settings`.
 
         Args:
             recipe: Name of a bundled recipe, or path of a .toml file with the same keys.
             ablation: One of `ablation_names()` (D13).
-            settings: Single fields; those that are None are left as the recipe has them.
+            settings: Single fields; a field that is None keeps the recipe's value.
 
         Raises:
             ValueError: unknown recipe, ablation or key, or a value out of range.
-            TypeError: the recipe is no text or path, or a value is of another type.
+            TypeError: the recipe is not a text or path, or a value is of another type.
 
         >>> Config.from_recipe("poster").min_replacements_scope
         'word'
@@ -478,9 +478,9 @@ class Config(ProblemSettings):
         return base.overlaid(ablation, settings)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
-        """Overlay these settings by an ablation (D13), and that by single fields.
+        """Overlay these settings by an ablation (D13), and then by single fields.
 
-        Problems come with a name: a recipe's is not that of other problems.
+        With `data` or `dataset`, the recipe's `source` is dropped: other problems need a name.
 
         Raises:
             ValueError: unknown ablation or key, or a value out of range.
@@ -494,7 +494,7 @@ class Config(ProblemSettings):
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """Optional columns of what is made: those asked for, and those that limits want."""
+        """Optional columns of the dataset: the requested ones, and ones that limits need."""
         wanted = {
             *(self.with_columns or ()),
             *(column for column, name in LEAST.items() if getattr(self, name) is not None),
@@ -519,12 +519,12 @@ class Config(ProblemSettings):
 
 
 def ablation_names() -> list[str]:
-    """Names of the bundled ablations (D13)."""
+    """Return the names of the bundled ablations (D13)."""
     return sorted(path.stem for path in bundled_path("recipes/ablations").glob("*.toml"))
 
 
 def bundled_path(name: str) -> Path:
-    """Path of a file or folder shipped beside this module, such as `demo/problems.jsonl`."""
+    """Return the path of a file or folder shipped with this module: `demo/problems.jsonl`, say."""
     return Path(str(resources.files("generation").joinpath(name)))
 
 

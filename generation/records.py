@@ -30,17 +30,17 @@ TextEdits = tuple[Sequence[Span], str | Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One original problem: of NLI ⟨p, h, l⟩."""
+    """One original problem; in NLI ⟨p, h, l⟩."""
 
     seed_id: str
     """`<source>:<pairID>`, unique within a source."""
     source: str
     texts: tuple[str, ...]
-    """The texts by field of its format: of NLI premise and hypothesis."""
+    """The texts, one per field of its format; in NLI premise and hypothesis."""
     label: str
     """One of the format's labels."""
     annotator_labels: tuple[str, ...] = ()
-    """The annotators' votes where the source has them, labels as above."""
+    """The annotators' votes, as labels of the format; empty if the source has none."""
 
     @property
     def premise(self) -> str:
@@ -63,7 +63,7 @@ class Token:
     tag: str
     """Penn Treebank tag."""
     norm: str | None = None
-    """Its norm by a rule of the tokeniser ("n't" → "not"); None where the form alone decides."""
+    """Norm by a rule of the tokeniser ("n't" → "not"); None if the form alone determines it."""
 
     @property
     def span(self) -> Span:
@@ -105,26 +105,26 @@ class MaskedQuery:
 class Scores:
     """A masked LM's answers to n queries, k suggestions each; row i answers query i.
 
-    Where words may have m > 1 pieces, a word is m ids, −1 after its last, its "logit" is its
-    log-probability, and `log_normalizer` 0.
+    If words may have m > 1 pieces, a word is m ids, with −1 after its last piece; its "logit" is
+    its log-probability, and `log_normalizer` is 0.
     """
 
     original: NDArray[np.int32]
-    """[n] or [n, m] Token ids of the original, −1 if it is no token (D3), or not m at most."""
+    """[n] or [n, m] Token ids of the original, −1 if it is not one token (D3), or at most m."""
     original_logit: NDArray[np.float32]
-    """[n] Its logit; nan where there is no original, as in the next three."""
+    """[n] Logit of the original; NaN if that is −1, as in `log_normalizer` and `logits`."""
     log_normalizer: NDArray[np.float32]
     """[n] log Σ exp(logits): log P = logit − log_normalizer, in nats."""
     tokens: NDArray[np.int32]
-    """[n, k] or [n, k, m] Ids of the most probable ones, most probable first; −1 if none."""
+    """[n, k] or [n, k, m] Ids of the suggestions, most probable first; −1 if none."""
     logits: NDArray[np.float32]
-    """[n, k] Their logits."""
+    """[n, k] Logits of the suggestions."""
     windowed: NDArray[np.bool_]
     """[n] Whether the sentence was cut to a window around the mask."""
 
     @classmethod
     def empty(cls, n: int, k: int, *, max_pieces: int = 1) -> Self:
-        """Make room for `n` queries, all of them marked as not in the vocabulary."""
+        """Make scores of `n` queries, all marked as not in the vocabulary."""
         nan = np.float32(np.nan)
         word = (max_pieces,) if max_pieces > 1 else ()
         return cls(
@@ -138,13 +138,13 @@ class Scores:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """[n] Whether the original is one token, or as many as a word may have (D3)."""
+        """[n] Whether the original is one token, or at most m tokens (D3)."""
         first: NDArray[np.int32] = self.original if self.original.ndim == 1 else self.original[:, 0]
         return first >= 0
 
     @classmethod
     def concatenate(cls, pieces: Sequence[Self]) -> Self:
-        """Join pieces, all rows one after the other."""
+        """Join pieces by rows, one after the other."""
         return cls(
             **{
                 field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
@@ -160,13 +160,13 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A seed, word or (seed, class) that yields no variants, and why."""
+    """A seed, word or (seed, class) that yields no variants, and the reason."""
 
     seed_id: str
     source: str
     reason: str
     replacements: int | None = None
-    """Number of its replacements, where that decided."""
+    """Number of its replacements, if that was decisive."""
     word: str | None = None
     word_class: str | None = None
 
@@ -174,7 +174,7 @@ class Exclusion:
 _NAMES = pa.list_(pa.string())
 
 REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")
-"""The columns that tell replacements apart, in the order by which they are sorted."""
+"""Columns that identify replacements, in the order by which they are sorted."""
 EXCLUSIONS = pa.schema(
     [
         *((name, pa.string()) for name in ("seed_id", "source", "word", "word_class", "reason")),
@@ -243,7 +243,7 @@ def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:
 
 
 def with_columns(table: pa.Table, new: Mapping[str, Any]) -> pa.Table:
-    """Replace some columns of a table, whose schema stays."""
+    """Replace some columns of a table, and keep its schema."""
     columns = {name: new.get(name, table[name]) for name in table.column_names}
     return pa.table(columns, table.schema)
 
@@ -254,7 +254,7 @@ def with_columns(table: pa.Table, new: Mapping[str, Any]) -> pa.Table:
 def substitute(
     text: str, spans: Sequence[Span], word: str | Sequence[str]
 ) -> tuple[str, tuple[Span, ...]]:
-    """p[o/r]: put a word in place of each span, or to each a word of its own; return the new spans.
+    """Compute p[o/r]: put a word, or one word each, in place of spans; return text and new spans.
 
     Spans are half-open character offsets, sorted, not overlapping.
 
@@ -263,7 +263,7 @@ def substitute(
     >>> substitute("a boy and a dog", [(0, 1), (2, 5), (12, 15)], ["an", "owl", "cat"])
     ('an owl and a cat', ((0, 2), (3, 6), (13, 16)))
     """
-    if isinstance(word, str) and len(spans) == 1:  # as below, and by far the most frequent
+    if isinstance(word, str) and len(spans) == 1:  # same as below, the most frequent case
         ((start, end),) = spans
         return text[:start] + word + text[end:], ((start, start + len(word)),)
     words = [word] * len(spans) if isinstance(word, str) else word
@@ -278,7 +278,7 @@ def substitute(
 
 
 def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
-    """The split `seeds`: replacement columns empty, `variant_id` the seed's own id."""
+    """Make the split `seeds`: replacement columns are empty, `variant_id` is the seed's id."""
     labels = problem_format.labels
     ordered = sorted(seeds, key=lambda seed: seed.seed_id)
     columns = {
@@ -308,7 +308,7 @@ def variant_rows(
     edits: Sequence[Sequence[TextEdits]],
     problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
-    """The split `variants`, sorted by `seed_id`, then by `variant_id`."""
+    """Make the split `variants`, sorted by `seed_id`, then by `variant_id`."""
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
     mine = [seeds[seed_id] for seed_id in seed_ids]
@@ -360,12 +360,12 @@ def pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int
 
 
 def split(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Take keys of `pairs` apart."""
+    """Split keys of `pairs` into their two numbers."""
     return keys >> _BITS, keys & ((1 << _BITS) - 1)
 
 
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return [n + 1] where rows of these sizes begin, laid end to end.
+    """Return [n + 1] the start offsets of rows of these sizes, laid end to end.
 
     >>> starts_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
@@ -376,7 +376,7 @@ def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return [sizes.sum()] `start, start + 1, …` for each start, as many as its size says.
+    """Return [sizes.sum()] the numbers `start, start + 1, …`, of each size, one after the other.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -388,7 +388,7 @@ def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.in
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return [n] group numbers, the same for rows that agree in some columns.
+    """Return [n] group numbers, equal for rows that agree in the named columns.
 
     >>> groups_of(pa.table({"a": ["x", "y", "x"], "b": ["s", "s", "s"]}), ("a", "b")).tolist()
     [0, 1, 0]
@@ -401,6 +401,6 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def lists_of(names: pa.Array, members: NDArray[np.bool_]) -> pa.ListArray:
-    """Return [n] for each row of members, [n, m], their names, [m], in order."""
+    """Return [n] lists of the `names`, [m], that each row of `members`, [n, m], has, in order."""
     offsets = starts_of(members.sum(1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(members)[1])))

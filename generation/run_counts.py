@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PASSED: Final = ("suggestions", "whole_words", "same_class", "more_probable", "both")
-"""Columns of counts: suggestions, those that are whole words (D4), that keep the word class in
-context (D8), that are more probable than the original (D5), and the last two together."""
+"""Columns of counts: suggestions, whole words among them (D4), words that keep the class in context
+(D8), suggestions more probable than the original (D5), and words that pass the last two."""
 
 _AT_ONCE: Final = 256
-"""Questions that are worked on together: their suggestions are held in memory."""
+"""Number of questions processed together, whose suggestions are held in memory."""
 
 
 def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
-    """Count shared words of all classes, and what each filter lets pass; return `counts.json`."""
+    """Count shared words of all classes, and suggestions by filter passed; return `counts.json`."""
     folder = RunFolder(Path(run))
     folder.require_suggestions()
     with folder.locked():
@@ -77,7 +77,7 @@ def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
             for part in map_blocks(questions.shards, work, workers=config.workers):
                 parts.append(part)
                 bar.update(part.shape[1])
-        # Counts of questions by shard and key.
+        # Counts by question, in the order of shards and keys.
         sums = _write_words(folder, config, tagger, questions, np.concatenate(parts, axis=1))
         fields = config.problem_format.fields
         filters = [
@@ -131,10 +131,10 @@ def _write_words(
     questions: Questions,
     passed: NDArray[np.int32],
 ) -> NDArray[np.int64]:
-    """Write `shared_words.parquet` block by block, and sum up the words that were asked about.
+    """Write `shared_words.parquet` block by block, and sum counts over the words asked about.
 
     `passed` has [MLMs, questions, len(PASSED)] counts. The sums are [MLMs, classes × texts,
-    2 + len(PASSED)]: occurrences, those without suggestions, and what each filter lets pass.
+    2 + len(PASSED)]: all occurrences, occurrences without suggestions, and the columns `PASSED`.
     """
     if not has_library():
         log.warning(
@@ -193,10 +193,10 @@ def count_passed(
     *,
     tag_match: str,
 ) -> NDArray[np.int32]:
-    """Return [MLMs, n, len(PASSED)] how many suggestions each filter lets pass by itself.
+    """Return [MLMs, n, len(PASSED)] the numbers of suggestions that pass each filter by itself.
 
-    All suggestions that are words are tagged; questions about the same sentence stand side by side.
-    Zeros where the original is not in the vocabulary (D3).
+    All suggestions that are words are tagged; questions about the same sentence are adjacent.
+    Counts are 0 where the original is not in the vocabulary (D3).
     """
     lexicon = Lexicon.of({mlm: vocabulary for mlm, (_, vocabulary) in answers.items()})
     counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)

@@ -1,4 +1,4 @@
-"""The run folder: which file holds what, and the manifest that says what made it."""
+"""The run folder: its files, and the manifest, which records how they were made."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenize
                    "transformers", "wordfreq")  # fmt: skip
 
 DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours", "nonce"]
-"""Work that can be dealt to tasks."""
+"""Work that can be divided among tasks."""
 
 
 SCORED: Final = "scored"
-"""Folder of the build that finds which replacements are to be scored for `quality`: as if the words
-beside them stayed as expected as they were, which nothing can better."""
+"""Folder of the build that finds the replacements to score for `quality`. It assumes the best case:
+that neighbouring words stay as likely as they were."""
 
 
 class _File:
@@ -56,7 +56,7 @@ class RunFolder:
     path: Path
 
     def __fspath__(self) -> str:
-        """Give the path, so that what takes a run's path takes the run."""
+        """Return the path, so that functions that take a run's path also take the run."""
         return str(self.path)
 
     config = _File("config.toml")
@@ -66,29 +66,29 @@ class RunFolder:
     suggested = _File("suggested.json")
     """The output of `suggest` for `build`: problems read, models, their stores."""
     sliced = _File("slices.json")
-    """Slices of the run, where its problems were dealt to several; see `slices`."""
+    """Slices of the run, if its problems were divided among several; see `slices`."""
     store = _File("suggestions")
     """The suggestion store, unless the settings put it elsewhere."""
     problems = _File("problems.parquet")
     """All labelled problems of the source, by `seed_id`."""
     skipped_rows = _File("skipped_rows.json")
-    """Rows of the source that were left out as they cannot be used, and why, if any."""
+    """Rows of the source that were left out because they cannot be used, with reasons, if any."""
     questions = _File("questions")
     """The questions to the masked LMs, in shards."""
     asked = _File("asked.bin")
-    """A byte per question, 1 where it is asked; missing where all are."""
+    """A byte per question, 1 if it is asked, else 0; missing if all are asked."""
     stores = _File("stores")
     """Folder with a file for each masked LM, which names the store of its answers."""
     replacements = _File("replacements.parquet")
     """R_M(⟨p, h⟩, o) in full, before sampling."""
     exclusions = _File("exclusions.parquet")
-    """Problems and words without variants, and why."""
+    """Problems and words without variants, and the reasons."""
     seeds = _File("seeds.parquet")
     """The eligible problems, as in the dataset."""
     variants = _File("variants.parquet")
     """The sampled variants, as in the dataset."""
     signals = _File("signals.parquet")
-    """Changes of pseudo-log-likelihood, which `merge-nli signals` computes of a build."""
+    """Changes of pseudo-log-likelihood, which `merge-nli signals` computes for a build."""
     signals_made = _File("signals.json")
     """The model and settings that made `signals`; written last."""
     neighbours = _File("neighbours.parquet")
@@ -102,11 +102,11 @@ class RunFolder:
     shared_words = _File("shared_words.parquet")
     """All shared words of the problems, which `merge-nli count` lists."""
     counts = _File("counts.json")
-    """Counts that a build does without, by `merge-nli count`; written last."""
+    """Counts by `merge-nli count`, which a build does not need; written last."""
     likelihoods = _File("likelihoods")
     """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
     nonce_parts = _File("nonce_parts")
-    """Answers of models that were asked with nonce words, unless the settings say where."""
+    """Models' answers to texts with nonce words, unless the settings put them elsewhere."""
     answers = _File("answers.parquet")
     """Answers of the NLI model to the problems, in a run of paraphrases."""
     paraphrases = _File("paraphrases.parquet")
@@ -114,27 +114,27 @@ class RunFolder:
     sorting = _File("sorting")
     """Problems while they are sorted."""
     candidates = _File("candidates")
-    """Suggestions that the cheap filters leave, while a build reads them."""
+    """Suggestions that pass the cheap filters, as long as a build reads them."""
 
     def slices_done(self, command: str) -> Path:
-        """Name the record of slices that `suggest` or `build` has done, until it has done all."""
+        """Return the path of the record of slices done by a phase, kept until all are done."""
         return self.path / f"slices_done_by_{command}.json"
 
     def tasks(self, work: DealtWork) -> Path:
-        """Name the folder of plans, results and logs of the tasks of a call, until it is over."""
+        """Return the path of the plans, results and logs of a call's tasks, kept until it ends."""
         return self.path / f"{work}_tasks"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder while the block runs: only one command at a time writes to it.
 
-        The tasks that `suggest` deals work to belong to its command; they have no part in this.
+        Tasks belong to the command that started them, and do not lock the folder.
         BlockingIOError says which other command is at work.
         """
         with working_in(self.path):
             names = {file.name for file in vars(RunFolder).values() if isinstance(file, _File)}
             names |= {self.slices_done(command).name for command in ("suggest", "build")}
-            remove_partials(self.path, names)  # of commands that were killed
+            remove_partials(self.path, names)  # left by killed commands
             yield
 
     def require_build(self) -> None:
@@ -143,7 +143,7 @@ class RunFolder:
         self._require(self.manifest, f"{self.path}: {expected}")
 
     def require_kind(self, *, paraphrases: bool) -> None:
-        """Raise ValueError where the folder has a run of the other kind."""
+        """Raise ValueError if the folder has a run of the other kind."""
         if self.config.is_file():
             settings = parse_toml(self.config.read_text(encoding="utf-8"), str(self.config))
             if ("generator" in settings) != paraphrases:
@@ -159,7 +159,7 @@ class RunFolder:
         self._require(self.suggested, f"{found}; run: merge-nli suggest --run {self.path}")
 
     def _require(self, record: Path, missing: str) -> None:
-        """Require a record of the folder, and wait for no command that is at work on it."""
+        """Require a record of the folder; raise BlockingIOError if a command may yet write it."""
         if self.sliced.is_file():
             slices = read_record(self.sliced, "slices")["slices"]
             raise ValueError(
@@ -178,7 +178,7 @@ class RunFolder:
         raise FileNotFoundError(missing)
 
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
-        """Raise ValueError unless files are as the record of an earlier step has them."""
+        """Raise ValueError unless files match the record of an earlier step."""
         recorded = read_record(record).get("files", {})
         if unrecorded := [name for name in names if name not in recorded]:
             log.warning(
@@ -200,11 +200,12 @@ class RunFolder:
         *,
         scored_first: bool = False,
     ) -> tuple[Path, dict[str, Any]] | None:
-        """Find a file of `merge-nli signals` of this build, else of its run, and what made it.
+        """Find a file of `merge-nli signals` for this build, or else for its run, and its record.
 
-        Returns its record without the digest of the problems; None without one. `scored_first`
-        looks at what `generate` had scored before the run's own build, of which less may be scored:
-        what had the quality wanted. ValueError where the file was changed, or is of other problems.
+        Returns the record without the digest of the problems; None if there is no file.
+        `scored_first` prefers the build that `generate` had scored to the run's own build, in which
+        only replacements of the quality wanted are scored. ValueError if the file was changed, or
+        is of other problems.
         """
         runs = [self, base, base.named(SCORED)]
         if scored_first:
@@ -230,7 +231,7 @@ class RunFolder:
     def require_same_build(
         self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None
     ) -> None:
-        """Raise FileExistsError where a build would replace one of other settings or problems."""
+        """Raise FileExistsError if a build would replace one of other settings or problems."""
         if not self.manifest.is_file():
             return
         remedy = "Restore it from a copy, or replace the build with --overwrite"
@@ -247,9 +248,9 @@ class RunFolder:
             )
 
     def named(self, name: str | None) -> RunFolder:
-        """Return the folder of another build of this run, such as an ablation; by default itself.
+        """Return the folder of a named build of this run, such as an ablation, or the run's own.
 
-        ValueError where it would lie elsewhere, or where a run keeps something else.
+        ValueError if it would be outside the run's folder, or if a run uses the name otherwise.
         """
         if not name:
             return self
@@ -283,10 +284,10 @@ def manifest_of(
     signals: Mapping[str, Any],
     counts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what stands in `manifest.json`: what a build made, from what, with which counts.
+    """Return the contents of `manifest.json`: inputs, settings, counts and files of a build.
 
-    `signals` are the records of what `merge-nli signals` made, by name; `counts` the `tagger`, the
-    `funnel`, `changes` of whatever edits more than one word (kind, word class and fate → how many,
+    `signals` are the records of `merge-nli signals`, by name. `counts` has the `tagger`, the
+    `funnel`, `changes` for rows that edit more than one word (kind, word class and fate → number,
     or None), `eligible` seeds by class, and the number of `variants`.
     """
     settings = config.output_settings()
@@ -330,7 +331,7 @@ def manifest_of(
 def explain(
     declared: type, settings: Mapping[str, Any], funnel: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Say what settings and columns of the funnel mean, for whoever has only the manifest."""
+    """Describe settings and columns of the funnel, for readers who have only the manifest."""
     helps = {field.name: each.help for field, each in declared_settings(declared).items()}
     return {
         "settings": {name: helps[name] for name in settings if name in helps},
@@ -344,6 +345,6 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def require_versions(wanted: Mapping[str, str]) -> None:
-    """Raise ValueError where a task's machine has other versions of packages than the command's."""
+    """Raise ValueError if packages here, in a task, have other versions than the command's."""
     if (here := versions(*wanted)) != wanted:
         raise ValueError(f"expected the command's versions {wanted}, a task's machine has {here}")

@@ -1,4 +1,4 @@
-"""The summary of a run, and `merge-nli diff`: two builds compared. For people and for programs."""
+"""The summary of a run, and the comparison of two builds, `merge-nli diff`; as text or JSON."""
 
 import json
 import shlex
@@ -21,13 +21,13 @@ from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 from merge_dataset.show import choose_problems, line_of, marked
 
 _EXAMPLES: Final = 3
-"""Variants that a summary shows."""
+"""Number of variants in a summary."""
 
 
 def summarise(
     run: Path, out: Path, configs: Sequence[str], *, registered: bool = False, as_json: bool = False
 ) -> str:
-    """Show funnel, eligible seeds and variants per class, three of these, and how to load them."""
+    """Summarise funnel, eligible seeds and variants per class, with examples and next steps."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
     parts = [RunFolder(part) for part in parts_of(run, manifest)]
@@ -87,7 +87,7 @@ def summarise(
 
 
 def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
-    """Say how a dataset is loaded and used next."""
+    """Describe how to load a dataset and what to do with it next."""
     if registered:
         return [
             "Dataset and metric load in Python from any directory:",
@@ -110,7 +110,7 @@ def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
 
 
 def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Count a run's problems: all, those that are eligible, and why the others are not."""
+    """Count a run's problems: all, the eligible ones, and the others by reason."""
     kept = int(manifest["problems"]["kept"])
     parts = [RunFolder(part) for part in parts_of(folder.path, manifest)]
     eligible = sum(len(table) for p in parts for table in read_row_groups(p.seeds, ["seed_id"]))
@@ -128,7 +128,7 @@ def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, i
 
 
 def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
-    """Say what became of a run's problems.
+    """Describe the fates of a run's problems in a line.
 
     >>> settings = {"min_replacements": 20, "min_replacements_scope": "class"}
     >>> fates = {"problems": 9, "eligible": 2, "no_shared_word": 3, "too_few_replacements": 4}
@@ -150,7 +150,7 @@ def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
 
 
 def source_line(manifest: Mapping[str, Any]) -> str:
-    """Say where a run's problems are from, and how many rows were left out."""
+    """Describe the source of a run's problems, with numbers of rows left out, in a line."""
     problems = manifest["problems"]
     skipped = problems.get("skipped")
     return (
@@ -161,7 +161,7 @@ def source_line(manifest: Mapping[str, Any]) -> str:
 
 
 def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Show the funnel as text: MLMs and classes as columns, reasons as lines with shares of all."""
+    """Render the funnel as text: MLMs and classes as columns, reasons as lines, with shares."""
     rows = list(rows)
     reasons = [
         key for key in (*SUGGESTION_REASONS, *OCCASIONAL_REASONS) if any(key in row for row in rows)
@@ -198,7 +198,7 @@ def funnel_text(
 
 
 def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the fates of whatever edits more than one word, a line per kind and class."""
+    """Yield the fates of rows that edit more than one word, a line per kind and class."""
     if rows:
         yield "Where more than one word changes:"
     for row in rows:
@@ -225,21 +225,21 @@ class Difference:
 
     runs: tuple[str, str]
     replacements: dict[str, dict[str, int]]
-    """Word class, and "all" → replacements before sampling that only the `first` build has, `both`
-    have, or only the `second` has."""
+    """Word class, and "all" → numbers of replacements before sampling that only the `first` build
+    has, `both` have, or only the `second` has."""
     seeds: dict[str, dict[str, int]]
-    """Word class, and "all" → eligible seeds likewise; a seed of two classes is one of all."""
+    """Word class, and "all" → numbers of eligible seeds likewise; "all" counts each seed once."""
     examples: tuple[list[dict[str, Any]], list[dict[str, Any]]]
-    """Variants whose replacement the other build has not, of the first and of the second."""
+    """Variants of the first and of the second build with replacements that the other lacks."""
 
     def to_json(self) -> str:
-        """Return all of it as one JSON object."""
+        """Return the comparison as one JSON object."""
         shown = {name: getattr(self, name) for name in ("runs", "replacements", "seeds")}
         examples = dict(zip(("first", "second"), self.examples, strict=True))
         return json.dumps({**shown, "examples": examples}, indent=2, ensure_ascii=False)
 
     def to_text(self) -> str:
-        """Return two tables, then the examples with their words marked."""
+        """Return the comparison as two tables, and the examples with their words marked."""
         lines = [f"A: {self.runs[0]}", f"B: {self.runs[1]}"]
         for title, counts in (("replacements", self.replacements), ("eligible seeds", self.seeds)):
             lines += ["", f"{title:<16}{'only A':>12}{'both':>12}{'only B':>12}"]
@@ -260,7 +260,7 @@ class Difference:
 def difference(
     first: str | Path, second: str | Path, *, examples: int = 10, rng_seed: int = 0
 ) -> Difference:
-    """Compare two builds, in run folders, of the same problems, with random examples of each."""
+    """Compare two builds of the same problems, given by folders, with random examples of each."""
     runs = RunFolder(Path(first)), RunFolder(Path(second))
     for run in runs:
         run.require_build()

@@ -1,1 +1,1 @@
-"""Commands of the generation: on runs of the masked LMs, and `paraphrase`."""
+"""Commands of the package generation: of runs with masked LMs, `paraphrase` and `models`."""

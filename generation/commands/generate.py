@@ -412,7 +412,7 @@ def diff_command(
 
 
 def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) -> Config:
-    """Overlay a recipe by `--set`, and that by the options that were given."""
+    """Overlay a recipe by `--set`, then by the options that were given."""
     from generation.variants.optional_columns import require_columns
 
     values = parse_assignments(assignments) | given | {"run": run}
@@ -439,7 +439,7 @@ def _export(
     output: OutputFormat = "text",
     register: bool = False,
 ) -> RunFolder:
-    """Make a run, turn it into a dataset folder, and say what was made."""
+    """Make a run, export it to a dataset folder, and print a summary."""
     from generation.run_summary import summarise
     from merge_dataset.export import export_dataset
 
@@ -507,7 +507,7 @@ def paraphrase_command(
     config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
     config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
     distribution = distribution_of(dealt)
-    # Once the options are known to be right: this takes seconds, and needs the extras.
+    # Imported after the options are checked: this takes seconds, and needs the extras.
     from generation.paraphrases.paraphrase_run import paraphrase
     from generation.paraphrases.rounds import summarise
     from merge_dataset.export import export_dataset, require_target

@@ -132,7 +132,7 @@ class ParaphraseConfig(ProblemSettings):
     )
 
     def __post_init__(self) -> None:
-        """Check every value; raises ValueError or TypeError naming field and remedy."""
+        """Check every value; raise ValueError or TypeError that names field and remedy."""
         check_types(self)
         check_problem_settings(self)
         if self.fields != NLI.fields or self.labels not in ((), NLI.labels):

@@ -173,7 +173,7 @@ class Questions:
         write_record(partial / "questions.json", header)
 
     def changed(self) -> list[str]:
-        """List files that are not as they were written; none where older runs kept no digests."""
+        """List files that have changed since they were written; none if there are no digests."""
         return changed_files(self.folder, self._files)
 
     def __len__(self) -> int:
