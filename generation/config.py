@@ -177,7 +177,7 @@ class ProblemSettings:
         return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
 
     def output_settings(self) -> dict[str, Any]:
-        """Return the settings that decide the results of a run, without paths and the machine's."""
+        """Return the settings that decide a run's results, without paths and machine settings."""
         values = {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
         return {k: v for k, v in values.items() if (k, v) != ("with_columns", ())}  # as in 1.0.0
 
@@ -346,7 +346,7 @@ class Config(ProblemSettings):
         members=OPTIONAL,
         omit_if_default=True,
     )
-    """None becomes the columns that this machine can fill; others then make these, or refuse."""
+    """None becomes the columns that this machine can fill; other machines make these or refuse."""
     label_flags: bool = _flag(
         "Flag variants whose label may not hold, for reports on the rest.",
         "--label-flags",
@@ -382,7 +382,7 @@ class Config(ProblemSettings):
         minimum=1,
         affects_output=False,
     )
-    """The results are the same as those of a single run."""
+    """The results equal the results of a single run."""
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )

@@ -137,7 +137,7 @@ def _masked(
 
 
 def word_ends(sentence: str, encoding: Any) -> list[int]:
-    """Return for each token the end of its word, in tokens; punctuation splits words ("air.")."""
+    """Return for each token its word's end, a token index; punctuation splits words ("air.")."""
     # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
     words = [
         (number, (text := sentence[start:end].strip()).isalnum() or not text)
@@ -182,7 +182,7 @@ class CausalLM:
             list(sentences), add_special_tokens=False, split_special_tokens=True
         ).input_ids
         total = np.zeros(len(sentences))
-        # (length, row, ids after the start token, index of the first score that counts)
+        # (length, row, ids with the start token first, index of the first score that counts)
         pieces: list[tuple[int, int, list[int], int]] = []
         width = self.max_tokens - 1
         for row, ids in enumerate(encoded):

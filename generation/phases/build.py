@@ -277,7 +277,7 @@ class _Near:
         return max(self.of_seeds.values(), default=0)
 
     def lower(self, *, least: bool) -> str:
-        """Say how many seeds lower limits would give; `least` if not all questions were asked."""
+        """Say how many seeds lower limits would give; with `least`, the numbers are minima."""
         gives: dict[int, int] = {}
         for limit in (self.most, *(n for n in (10, 5, 3, 1) if n < self.most)):
             gives.setdefault(sum(n >= limit for n in self.of_seeds.values()), limit)

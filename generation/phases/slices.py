@@ -59,7 +59,7 @@ _ALIKE: Final = 3
 def generate(
     config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
-    """Make variants of problems: `suggest`, then `build`; for `scored_by`, scores are made between.
+    """Make variants of problems by `suggest`, then `build`; for `scored_by`, score in between.
 
     Args:
         config: The run's settings; `config.run` is the folder to write.

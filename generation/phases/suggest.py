@@ -84,7 +84,7 @@ def suggest_run(
             made = Config.read(run.config).output_settings()
             there = {**read_record(run.suggested), "config": made}
         _require_same(run, there, config, named_mlms(config))
-        # All problems with masked LMs are reported before the long work.
+        # All faults of masked LMs are reported before the long work.
         wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
         require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")

@@ -122,7 +122,7 @@ def _resolve(name: str, revision: str | None) -> str | None:
 
 
 def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
-    """Say what is wrong with a data set, and what to do, in the words of our settings."""
+    """Describe what is wrong with a data set and what to do, in terms of our settings."""
     from huggingface_hub import HfApi
 
     reason = " ".join(str(error).split())

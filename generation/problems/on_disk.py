@@ -17,7 +17,7 @@ from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_p
 from merge_dataset.schema import NLI, ProblemFormat
 
 BLOCK: Final = 1024
-"""Problems in a block; a block is held in memory and worked on as a whole."""
+"""Number of problems in a block, which is held in memory and processed as a whole."""
 _LETTERS: Final = 2**20
 """Maximum of characters in a block of long problems."""
 SORTED_AT_A_TIME: Final = 65_536
@@ -29,7 +29,7 @@ MERGED_AT_A_TIME: Final = 256
 
 
 class Sorter:
-    """Sorts problems by `seed_id` in bounded memory, in files that `sorting` removes."""
+    """Sorter of problems by `seed_id` in bounded memory, with files that `sorting` removes."""
 
     def __init__(self, spill: Path, problem_format: ProblemFormat) -> None:
         """Use `sorting`."""

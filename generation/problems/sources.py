@@ -52,7 +52,7 @@ _STATEMENTS: Final = (
     "BEGIN",
 )
 _DIGITS = 12
-"""Hexadecimal digits of a digest; any two of 20,000 problems share one with probability 1e-6."""
+"""Hexadecimal digits of a digest; 20,000 problems have a collision with probability 1e-6."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +451,7 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
 
 
 class UniqueIds:
-    """Renames repeated ids to `x~2`, `x~3`, …; ids are kept in memory or a temporary file."""
+    """Renamer of repeated ids to `x~2`, `x~3`, …; ids are kept in memory or a temporary file."""
 
     def __init__(self, scratch: Path | None = None) -> None:
         """Start without ids; they are kept in memory or, beyond a cache, in a temporary file."""

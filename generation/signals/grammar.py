@@ -28,7 +28,7 @@ _AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
 _VOWELS: Final = frozenset("aeiouy")
 
 _LETTERS_SPELLED: Final = 3
-"""Maximum letters of words in capitals that are read as abbreviations ("FBI", not "SKY")."""
+"""Maximum length of a word in capitals that is read as an abbreviation ("FBI", not "SKY")."""
 
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
 """Words that the rule gets wrong: abbreviations that look like words, and a shortened word."""
@@ -56,7 +56,7 @@ def article_position(sentence: Sentence, position: int) -> int | None:
 
 @lru_cache(maxsize=100_000)
 def fitting_article(word: str) -> str:
-    """Return a word's article by `inflect`; long words in capitals are not read as abbreviations.
+    """Return a word's article by `inflect`; long words with vowels are not read as abbreviations.
 
     >>> [fitting_article(word) for word in ("owl", "unicorn", "hour", "one", "SCHOOL", "MRI")]
     ['an', 'a', 'an', 'a', 'a', 'an']
@@ -191,7 +191,7 @@ def in_compound(sentence: Sentence, position: int) -> bool:
 
 
 def valency(sentence: Sentence, position: int, word: str) -> float | None:
-    """Return log P(pattern | verb) − log P(pattern), in nats; None if it is no counted verb."""
+    """Return log P(pattern | verb) − log P(pattern), in nats; None if there are no counts."""
     tag = sentence.tokens[position].tag
     if not tag.startswith("VB"):
         return None

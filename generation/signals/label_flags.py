@@ -1,4 +1,4 @@
-"""Flags of variants whose label may not hold, for people to check and figures to leave out.
+"""Flags of variants whose label may not hold, for people to check and for figures without them.
 
 They reject nothing: leaving out variants that one kind of model finds doubtful would make a
 benchmark easier for models of that kind.
@@ -114,7 +114,7 @@ def hangs(seed_right: bool, nonce_right: int, asked: int) -> bool | None:
 
 
 def hanging(answers: SignalFile, keys: Sequence[tuple[str, str, str]]) -> list[bool | None]:
-    """Tell for [n] keys (seed, class, words) if the label hangs on a word; None if unknown."""
+    """Tell for [n] keys (seed, class, words) if the label depends on a word; None if unknown."""
     if not keys:
         return []
     ids = [seed_id for seed_id, *_ in keys]

@@ -146,7 +146,7 @@ class MaskedLM:
         self._is_flat = is_flat(model)
         usual = batch_tokens_for(self.device)
         self.batch_tokens = tokens_for(model) if self._is_flat else usual
-        """Most tokens of a forward pass."""
+        """Maximum of tokens in a forward pass."""
         self._filler = filler_for(model)
 
     @classmethod
@@ -242,7 +242,7 @@ class MaskedLM:
                 yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
-        """Return ids with masks, the mask's index, the original's id; None if `_words` cannot."""
+        """Tokenise word by word: return ids, mask index, original's id; None if not possible."""
         sentence, words = query.sentence, self._words
         if words is None or not words.knows(sentence):
             return None

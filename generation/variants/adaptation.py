@@ -203,7 +203,7 @@ def _inflected(
     family: Family,
     tags: Mapping[tuple[int, int], str | None],
 ) -> _Outcome:
-    """Inflect the replacement for each word of the family, or return the reason why it cannot."""
+    """Inflect the replacement for each word of the family, or return the reason why not."""
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]
     if any(is_in_compound(sentences[number], n) for number, n in (*own, *family)):

@@ -53,7 +53,7 @@ class Survivors:
     """Suggestions that pass the cheap filters; row i has `starts[i]:starts[i + 1]`, best first."""
 
     starts: NDArray[np.int64]
-    """[n + 1]"""
+    """[n + 1] Start of each row's suggestions, and the end of all."""
     in_vocabulary: NDArray[np.bool_]
     """[n] Whether the original is one token there (D3), or nothing was asked."""
     asked: NDArray[np.bool_]

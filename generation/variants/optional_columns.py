@@ -53,7 +53,7 @@ class BlockRows:
         return perturbations_of(self.edited, self.problems)
 
     def column(self, name: str) -> pa.Array:
-        """Return the values of any signal, filled where it is an optional one."""
+        """Return the values of any signal, filled if it is optional."""
         if name in FILLERS:
             return FILLERS[name](self)
         return self.written[name].combine_chunks()

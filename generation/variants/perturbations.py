@@ -44,7 +44,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """Change of a token, by text and token number, to a word; `part` is `WORD` or a like one."""
+    """Edit of one token, by text and token number; `part` is `WORD`, `FAMILY` or `ARTICLE`."""
 
     part: int
     text: int
@@ -115,7 +115,7 @@ def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Ta
 
 
 def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return [n] whether a row may edit several words: shared words, or by further edits."""
+    """Return [n] whether a row may edit several words: several shared ones, or further edits."""
     several = pc.match_substring(rows["word"], " ").to_numpy()
     if FURTHER_EDITS not in rows.column_names:
         return np.array(several, np.bool_)

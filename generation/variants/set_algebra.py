@@ -35,7 +35,7 @@ class Occurrences:
     side_word: NDArray[np.int64]
     """[sides] Number of the shared word, ascending."""
     side_text: NDArray[np.int64]
-    """[sides] Number of the text in its problem: of NLI 0 premise, 1 hypothesis."""
+    """[sides] Number of the text in its problem; in NLI 0 is the premise, 1 the hypothesis."""
     texts: int
     queries: list[MaskedQuery]
     """[occurrences] The query to the masked LMs."""
@@ -156,7 +156,7 @@ class Suggested:
     """[n, 2] Whether number and verb form change in context, as `forms_changed` returns it."""
 
     def mlms_by_text(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return [m, texts, MLMs] whether it validated; `places`: [m, texts] rows, −1 for none."""
+        """Return [m, texts, MLMs] whether each validated; `places`: [m, texts] rows, −1: none."""
         validated: NDArray[np.bool_] = self.mlms[places] & (places >= 0)[:, :, None]
         return validated
 

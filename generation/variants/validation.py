@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 LAST_RANK: Final = 201
-"""Rank of words that are not among the first 200 suggestions, the paper's number of them."""
+"""Rank of all words after the first 200 suggestions, the number that the paper asks for."""
 
 
 def find_replacements(
@@ -140,7 +140,7 @@ def validated_by(
         funnel.add_columns(mlm, Reason.OUT_OF_REACH, words.class_of(side[~mine]))
         side, word, log_odds_of = side[mine], word[mine], log_odds_of[mine]
     problem = words.problem[words.side_word[side]]
-    outside = np.isin(pairs(problem, word), words.problem_words, invert=True)  # (ii), D7
+    outside = np.isin(pairs(problem, word), words.problem_words, invert=True)  # condition (ii), D7
     keys, log_odds = over_occurrences(
         pairs(side, word)[outside], log_odds_of[outside], words.per_side
     )
