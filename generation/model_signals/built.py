@@ -34,7 +34,7 @@ class Built:
     build: RunFolder
     """The run's own build, or one inside its folder."""
     settings: Mapping[str, Any]
-    """Settings of the command; those that are None are the build's."""
+    """Settings of the command; a setting that is None has the build's value."""
 
     @classmethod
     @contextmanager

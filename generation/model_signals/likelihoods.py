@@ -138,7 +138,7 @@ def _masked(
 
 def word_ends(sentence: str, encoding: Any) -> list[int]:
     """Return for each token its word's end, a token index; punctuation splits words ("air.")."""
-    # A token of white space alone, such as "▁", belongs to what follows: nearly always a word.
+    # A token of white space alone, such as "▁", belongs to the next token, mostly of a word.
     words = [
         (number, (text := sentence[start:end].strip()).isalnum() or not text)
         for number, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True)

@@ -262,7 +262,7 @@ def _questions(built: Built, block: int) -> list[_Question]:
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     names = ["seed_id", "word_class", "word"]
     columns = (column.to_pylist() for column in built.replacements(problems, names).columns)
-    # Where other words change too, the shared word stands first.
+    # Where other words change too, the shared word comes first.
     keys = dict.fromkeys(
         (*of, words.partition(" ")[0]) for *of, words in zip(*columns, strict=True)
     )

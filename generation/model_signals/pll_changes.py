@@ -184,7 +184,7 @@ def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[st
         rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
-    # Drops the further edits, which stand after the word.
+    # Drops the further edits, which come after the word.
     words = {n: pc.split_pattern(alone[n], " ") for n in ("word", "replacement")}
     alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
     if not built.config.scramble:
@@ -227,7 +227,7 @@ def _write(
                 columns[names[0]] = pa.array(of_row, pa.float32(), from_pandas=True)
             else:
                 for n, name in enumerate(names):
-                    # A text in which the word does not stand stays the same.
+                    # A text without the word stays the same.
                     sides = [(row[n], row[n + len(names)]) for row in of_rows]
                     columns[name] = [
                         None if old == new else of_text[new] - of_text[old] for old, new in sides

@@ -153,7 +153,7 @@ def rewrite_in_parts(
         return pa.Table.from_pylist(rows, schema=_CANDIDATES)
 
     dealt = read_or_make(mine, "batches", deal)
-    # Requests of a batch stand side by side.
+    # Requests of a batch are adjacent.
     batches = dealt.group_by("batch", use_threads=False).aggregate([("request", "list")])
     batches = batches["request_list"].to_pylist()
     names = [f"{number:06}" for number in range(len(batches))]

@@ -170,7 +170,7 @@ def open_generator(config: ParaphraseConfig) -> TextGenerator:
 
 
 def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
-    """Open the NLI model; gold labels of some problems may tell what its classes mean."""
+    """Open the NLI model; gold labels of some problems may show which label each class means."""
 
     def sample() -> tuple[list[Pair], NDArray[np.int64]]:
         table = read_table(problems, ["seed_id", "premise", "hypothesis", "label"])

@@ -157,7 +157,7 @@ def clean(text: str, hypothesis: str) -> str:
 
 
 def _quoted(line: str) -> bool:
-    """Tell whether one pair of quotation marks encloses the line, without such marks inside.
+    """Tell whether one pair of quotation marks encloses the line, with none of them inside.
 
     >>> [_quoted(line) for line in ('"A girl."', '"A" and "B"', "'A girl doesn't.'", '"')]
     [True, False, True, False]

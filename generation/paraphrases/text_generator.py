@@ -342,8 +342,8 @@ def search(
         counts.fill(0)
         for request, tokens in enumerate(taken):
             np.add.at(counts[request], tokens, 1)
-        # Enough to include the best after penalties: a token that is neither penalised nor among
-        # these is worse than as many others as a group has beams.
+        # Enough to include the best after penalties: at least `size` of these tokens have no
+        # penalty, and no other token is more probable.
         k = size
         if config.diversity_penalty:
             k = config.num_beams + max((len(set(tokens)) for tokens in taken), default=0)

@@ -366,7 +366,7 @@ def require_same_mlms(run: RunFolder, made: Sequence[Mapping[str, Any]]) -> None
 
 
 def _told(failed: Mapping[str, str]) -> str:
-    """Say which slices failed, each reason once."""
+    """List the failed slices, each reason once."""
     names: dict[str, list[str]] = {}
     for name, reason in failed.items():
         names.setdefault(reason.replace(name, "…"), []).append(name)

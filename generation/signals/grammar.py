@@ -86,7 +86,7 @@ _SINGULAR: Final = frozenset({"a", "an", "one", "each", "every", "another", "thi
 _PLURAL: Final = frozenset({"these", "those", "many", "few", "several", "both", "various",
                             "numerous", "multiple", "two", "three", "four", "five", "six", "seven",
                             "eight", "nine", "ten", "dozen"})  # fmt: skip
-"""Words before a noun that say its number; other words tagged as numerals ask for a plural."""
+"""Words before a noun that show its number; other words tagged as numerals ask for a plural."""
 _SINGULAR_VERBS: Final = frozenset({"is", "was", "has", "does"})
 _PLURAL_VERBS: Final = frozenset({"are", "were", "have", "do"})
 

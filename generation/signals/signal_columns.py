@@ -252,7 +252,7 @@ LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
 
 @cache
 def shipped() -> dict[str, Any]:
-    """Read `quality.toml`: models, and what they were fitted on."""
+    """Read `quality.toml`: models, and the data that they were fitted on."""
     return bundled_toml("signals/quality.toml")
 
 

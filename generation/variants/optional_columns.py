@@ -156,7 +156,7 @@ def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
     fields = [table[name].to_pylist() for name in table.column_names if name.endswith("_mlms")]
     counts = []
     for (seed_id, word_class, words, _), *mlms in zip(keys_of(table), *fields, strict=True):
-        # Where other words change too, the shared word stands first.
+        # Where other words change too, the shared word comes first.
         texts = standing[seed_id, word_class, words.partition(" ")[0]]
         counts.append(len(set.intersection(*(set(mlms[text]) for text in texts))))
     return pa.array(counts, pa.int32())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORD, FAMILY, ARTICLE = range(3)
-"""Parts of a perturbation: the shared word itself, other forms of it, articles before these."""
+"""Parts of a perturbation: the shared word, its other forms, and articles before edited words."""
 
 FURTHER_EDITS: Final = "further_edits"
 """Column of a row's edits besides the edits of its word; it is not written to files."""
@@ -251,7 +251,7 @@ def tags_after(
 def _substitutions(
     perturbations: Sequence[Perturbation],
 ) -> tuple[list[int], list[int], Substitutions]:
-    """Make m substitutions for the tagger; return [m] perturbations, [m] texts and these."""
+    """Make m substitutions; return their [m] perturbations, [m] texts, and the substitutions."""
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}
     distinct: list[Place] = []

@@ -31,7 +31,7 @@ class Occurrences:
     words: list[SharedWord]
     """[words] The shared word."""
     places: list[Place]
-    """[sides] Where the word stands."""
+    """[sides] The word's place in its text."""
     side_word: NDArray[np.int64]
     """[sides] Number of the shared word, ascending."""
     side_text: NDArray[np.int64]
