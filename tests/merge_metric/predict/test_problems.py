@@ -176,13 +176,15 @@ def test_samples_keep_whole_seeds_and_nest(tmp_path: Path) -> None:
 
 def test_seeds_that_are_held_out(tmp_path: Path) -> None:
     everything = many_problems(40, 3)
-    everything["snli:39/noun/9"] = everything["snli:38"]  # texts of a seed stand elsewhere, too
-    folder = write_folder(tmp_path / "merge-nli", everything)
-    problems = read_problems(str(folder))
+    shown = description_of(hold_out(read_problems(str(write_folder(tmp_path / "a", everything)))))
+    *_, repeated = (shot["seed_id"] for shot in shown[SHOTS]["snli"])
+    everything["snli:39/noun/9"] = everything[repeated]
+    problems = read_problems(str(write_folder(tmp_path / "merge-nli", everything)))
     left = hold_out(problems)
     shots = description_of(left)[SHOTS]["snli"]
     assert sorted(shot["label"] for shot in shots) == sorted(2 * LABELS)
     held = {shot["seed_id"] for shot in shots}
+    assert repeated not in held
     assert set(left["seed_id"].to_pylist()) == set(problems["seed_id"].to_pylist()) - held
     asked = {*rows_of(left).values()}
     for shot in shots:
