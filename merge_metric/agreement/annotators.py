@@ -1,4 +1,4 @@
-"""How far annotators agree: pairs, all of them together, and who said what."""
+"""Agreement of annotators: by pair and of all together, with confusion matrices."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table, columns, interval_columns
 
 Measure = Callable[[Floats], Floats]
-"""(B, k, k) matrices of samples → (B,) a figure of each."""
+"""Function from confusion matrices of B samples, (B, k, k), to a figure of each, (B,)."""
 
 MEAN: Final = "(mean)"
 _INTERVALS: Final = (
@@ -103,7 +103,7 @@ def _agreement_table(
     notes: Sequence[str],
     settings: Settings,
 ) -> Table:
-    """Put class and score before columns, and behind them why a figure is undefined, if any is."""
+    """Make a table that adds columns for class, score and, if any, why figures are undefined."""
     why = columns(note="") if any(row["note"] for row in rows) else ()
     drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
     of = columns(**{"class": "class"}, score="score")
@@ -111,7 +111,7 @@ def _agreement_table(
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
-    """Count scores of each pair of annotators, and what they found good, or the same."""
+    """Make confusion matrices of each pair of annotators: of scores and of verdicts."""
     same = judgements.about_meaning
     answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
     tables, rows = [], []
@@ -154,7 +154,7 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each pair of annotators, and one for their mean where there are several."""
+    """Yield a row for each pair of annotators, and one for the mean of several pairs."""
     weightings = WEIGHTINGS if N_ANSWERS[score] > 2 else WEIGHTINGS[:1]
     measures: dict[str, Measure] = {"agreement": _agreement}
     measures |= {_key("kappa", each): partial(kappas, weighting=each) for each in weightings}
@@ -176,7 +176,7 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
         replicates.append(samples)
     yield from rows
     if len(rows) > 1:
-        # Over the pairs that have a figure; a replicate counts where all of these have it.
+        # The mean is over the pairs that have a figure; a replicate counts if all of them have it.
         means: dict[str, float] = {}
         drawn: dict[str, Floats] = {}
         for key in measures:
@@ -222,7 +222,7 @@ def _note(said: Codes, score: str, none: str) -> str:
 def _draws(part: Judgements, settings: Settings) -> Floats | None:
     """Resample the seeds of a part anew, so that intervals do not depend on other parts."""
     if not settings.n_bootstrap or len({*part.seed_ids}) < 2:
-        return None  # of one seed every replicate is the sample
+        return None  # with one seed every replicate equals the sample
     return resampled(part.seed_ids, settings)
 
 
@@ -233,7 +233,7 @@ def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats])
         row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}
         if row[key] is not None and key in samples:
             defined = float(np.mean(~np.isnan(samples[key])))
-            if defined >= 0.95:  # else an interval of these would hide how little is known
+            if defined >= 0.95:  # else an interval of the few others would hide how little is known
                 row[f"{key}_ci"] = interval(samples[key]).tolist()
     return row
 
@@ -248,7 +248,7 @@ def _key(coefficient: str, kind: str) -> str:
 def _figure_columns(
     coefficient: str, kinds: Sequence[str], headings: Sequence[str], binary: bool
 ) -> tuple[Column, ...]:
-    """Make the columns of a coefficient; of two answers only the first, as all are the same."""
+    """Make the columns of a coefficient; if answers are `binary`, one, as all kinds are equal."""
     keys = [_key(coefficient, kind) for kind in kinds]
     found = interval_columns("fraction", **dict(zip(keys, headings, strict=True)))
     return found[:1] if binary else found

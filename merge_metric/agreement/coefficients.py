@@ -1,7 +1,7 @@
 """Cohen's κ, Krippendorff's α and Spearman's ρ, of a sample and of many resampled ones at once.
 
-For κ and α an item is summed up by a confusion or coincidence matrix: those of resampled items are
-products with the numbers of times that items were drawn.
+For κ and α each item has a confusion or coincidence matrix. The matrix of a resampled set is the
+sum of its items' matrices, weighted by how often each item was drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
-"""Answers, 1 to k; 0 where there is none."""
+"""Array of answers, 1 to k; 0 where there is none."""
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -35,15 +35,15 @@ def resampled(seed_ids: Sequence[str], settings: Settings) -> Floats:
 
 
 def confusions(a: Codes, b: Codes, k: int) -> Floats:
-    """Make each item's own confusion matrix, (n, k, k): a's answers in rows, b's in columns."""
+    """Make a confusion matrix per item, (n, k, k): a's answers in rows, b's in columns."""
     return _one_hot(a, k)[:, :, None] * _one_hot(b, k)[:, None, :]
 
 
 def kappas(matrices: Floats, weighting: Weighting) -> Floats:
     """Compute κ of two annotators (Cohen 1960, 1968), (B,); NaN where it is undefined.
 
-    Of matrices, (B, k, k), of `confusions`, summed over items; disagreements weigh the same, or by
-    distance or its square.
+    `matrices`, (B, k, k), are those of `confusions`, summed over items. Disagreements have equal
+    weights, or weights by distance or by its square.
     """
     distance = _distance(matrices.shape[-1], weighting)
     rows, columns = matrices.sum(axis=2), matrices.sum(axis=1)
@@ -63,7 +63,7 @@ def _distance(k: int, weighting: Weighting) -> Floats:
 
 
 def coincidences(codes: Codes, k: int) -> Floats:
-    """Make each item's own coincidence matrix, (n, k, k) (Krippendorff 2011), of codes (A, n).
+    """Make a coincidence matrix per item, (n, k, k), of codes (A, n) (Krippendorff 2011).
 
     Ordered pairs of answers by two annotators are divided by one less than the number of answers;
     an item with fewer than two has none.
@@ -78,7 +78,7 @@ def alphas(matrices: Floats, level: Level) -> Floats:
     """Compute α (Krippendorff 2011), (B,), of summed `coincidences` (B, k, k); NaN if undefined."""
     counts, k = matrices.sum(axis=2), matrices.shape[-1]
     total = counts.sum(axis=1)[:, None, None]
-    if level == "ordinal":  # from the middle of one answer's ranks to the middle of the other's
+    if level == "ordinal":  # from one answer's mean rank to the other's
         middle = np.cumsum(counts, axis=1) - counts / 2
         distance = (middle[:, :, None] - middle[:, None, :]) ** 2
     else:
@@ -92,12 +92,12 @@ def alphas(matrices: Floats, level: Level) -> Floats:
 
 
 def _one_hot(codes: Codes, k: int) -> Floats:
-    """Put a 1 at the answer, (n, k); a row of zeros where there is none."""
+    """Encode answers as one-hot rows, (n, k); zeros where there is no answer."""
     return np.eye(k + 1)[codes][:, 1:]
 
 
 def _chance_corrected(observed: Floats, by_chance: Floats, distance: Floats) -> Floats:
-    """Subtract observed over expected disagreement from 1; NaN where none is expected."""
+    """Compute 1 − observed / expected disagreement; NaN where no disagreement is expected."""
     seen = (observed * distance).sum(axis=(1, 2))
     expected = (by_chance * distance).sum(axis=(1, 2))
     return np.where(expected > 0, 1 - seen / np.where(expected > 0, expected, 1), np.nan)
@@ -110,7 +110,7 @@ Mask = NDArray[np.bool_]
 
 
 def spearman(x: Floats, y: Floats) -> float | None:
-    """Compute Spearman's ρ, by SciPy; None where one of the two is the same everywhere."""
+    """Compute Spearman's ρ by SciPy; None where `x` or `y` is constant."""
     from scipy.stats import spearmanr
 
     if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
@@ -119,11 +119,11 @@ def spearman(x: Floats, y: Floats) -> float | None:
 
 
 def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
-    """Sum products and squares of (n,) centred ranks within each seed (n,): (n_seeds, 3)."""
+    """Rank x and y within each seed; sum products and squares of centred ranks, (n_seeds, 3)."""
     ranks = []
     for values in (x, y):
         group = np.unique(values, return_inverse=True)[1]
-        # Seed by seed, each value once: ranks start again at every seed.
+        # Distinct values of each seed in turn: ranks start again at every seed.
         _, of_seed, sizes = np.unique(
             seed * (group.max(initial=0) + 1) + group, return_inverse=True, return_counts=True
         )
@@ -139,21 +139,21 @@ def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
 
 
 def pooled(sums: Floats) -> Floats:
-    """Compute ρ, (…,), from sums of `within_seeds` over seeds, (…, 3); NaN if ranks are equal."""
+    """Compute ρ, (…,), from sums of `within_seeds` over seeds, (…, 3); NaN if all tie."""
     with np.errstate(invalid="ignore", divide="ignore"):
         rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
     return rho
 
 
 def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute a bootstrap interval (2,) of `spearman` over seeds (n,), drawn as weights (b, S)."""
+    """Compute the bootstrap interval, (2,), of `spearman`; `weights`, (b, S), resample seeds."""
     a, b = (np.unique(values, return_inverse=True)[1] for values in (x, y))
     replicates = [weighted_spearman(a, b, drawn[seed]) for part in weights for drawn in part]
     return interval(np.array(replicates))
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
-    """Compute ρ of x and y, (n,) dense ranks from 0, with whole weights, (n,); NaN if constant."""
+    """Compute ρ of dense ranks from 0, (n,), with integer weights, (n,); NaN if one is constant."""
     total = weight.sum()
     ranks = []
     for group in (x, y):  # from 1, equal values sharing the mean of their ranks
@@ -166,11 +166,10 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
 
 
 def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
-    """Compute the areas under ROC curves, (b,): how often a good variant's signal is the higher.
+    """Compute areas under ROC curves, (b,): how often a good variant has the higher signal.
 
-    Ties count half; NaN without good variants, or with only good ones. Groups, (n,), are places of
-    the signal among its different values, ascending; weights, (b, n), say how often each variant
-    counts.
+    Ties count half; NaN without good variants, or with only good ones. `groups`, (n,), are dense
+    ranks of the signal from 0, ascending; `weights`, (b, n), say how often each variant counts.
 
     >>> signal, is_good = np.array([0, 1, 1, 2]), np.array([False, True, False, True])
     >>> auc(signal, is_good, np.ones((1, 4))).tolist()
@@ -182,6 +181,6 @@ def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
         np.add.reduceat((weights * part)[:, order], starts, axis=1) for part in (is_good, ~is_good)
     )
     below = np.cumsum(bad, axis=1) - bad / 2
-    with np.errstate(invalid="ignore"):  # 0/0: one kind was not drawn
+    with np.errstate(invalid="ignore"):  # 0/0: no good variant, or no other one, was drawn
         areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
     return areas

@@ -1,4 +1,4 @@
-"""Judgements: what annotators said of variants, as arrays, and what is known of the variants."""
+"""Judgements: annotators' answers about variants, as arrays, and facts about the variants."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ GOOD: Final = "good"
 SAME: Final = "same"
 
 SCORES: Final = {FLUENCY: 5, REASONING: 5, GOOD: 2}
-"""Score → how many answers there are: 1–5, and whether a variant is `good`."""
+"""Score → number of possible answers: 5 (1–5), or 2 for whether a variant is `good`."""
 
 N_ANSWERS: Final = SCORES | {SAME: 2}
-"""Numbers of answers to what may be asked, also whether a paraphrase means the same."""
+"""Question → number of possible answers; also whether a paraphrase means the same."""
 
 EQUIVALENT: Final = "equivalent"
 Cell = tuple[str, str]
@@ -51,10 +51,10 @@ class JudgedVariant:
     validated: tuple[frozenset[str], ...]
     """Masked LMs that validated it, for each of its texts; none of a paraphrase."""
     chance: float | None = None
-    """Likelihood of being drawn, beside others of its source and class; None: not known."""
+    """Probability of being drawn, relative to its source and class; None if not known."""
 
     words_at_once: int = 1
-    """How many words it replaces; of several, `validated` is of any of them."""
+    """Number of words it replaces; with several, `validated` holds LMs of any of them."""
 
     @property
     def cell(self) -> Cell:
@@ -74,11 +74,11 @@ class Judgements:
     annotators: tuple[str, ...]
     variant_ids: tuple[str, ...]
     codes: Mapping[str, Codes]
-    """Answers by `SCORES`, or by `SAME` alone, (A, N): 1–5, or 1 and 2; 0 where there is none."""
+    """Question → answers, (A, N): 1–5 for `SCORES`, 1 or 2 for `SAME`; 0 where there is none."""
     items: tuple[JudgedVariant, ...] | None = None
-    """(N,) or None where nothing is known of the variants."""
+    """Facts about the variants, (N,); None where nothing is known."""
     seeds: Mapping[Cell, int] | None = None
-    """Source and class → seeds in the dataset; None where they are not known."""
+    """Source and class → number of seeds in the dataset; None where it is not known."""
 
     @classmethod
     def from_answers(
@@ -87,7 +87,7 @@ class Judgements:
         items: Mapping[str, JudgedVariant] | None = None,
         seeds: Mapping[Cell, int] | None = None,
     ) -> Judgements:
-        """Make judgements of answers, items by variant, and seeds by source and class."""
+        """Make judgements from answers, facts by variant, and numbers of seeds by cell."""
         if not len(answers):
             raise ValueError("expected answers of annotators, got none that count")
         annotators, rows = _numbered(answers["annotator"])
@@ -98,7 +98,7 @@ class Judgements:
         shape = len(annotators), len(variants)
         codes = {name: np.zeros(shape, np.int8) for name in scores}
         for name, column in scores.items():
-            least = 1 if name == SAME else 0  # no is an answer, too
+            least = 1 if name == SAME else 0  # "no" is an answer, too
             codes[name][rows, columns] = least + answers[column].to_numpy().astype(np.int8)
         if SAME not in codes:
             total = codes[FLUENCY] + codes[REASONING]
@@ -123,7 +123,7 @@ class Judgements:
         )
 
     def by_class(self) -> Iterator[tuple[str, Judgements]]:
-        """Yield all together, then each class that is there, where classes are known."""
+        """Yield "all" judgements, then each class that occurs, where classes are known."""
         yield "all", self
         classes = np.array([item.word_class for item in self.items or ()])
         for name in VARIANT_CLASSES:
@@ -132,19 +132,19 @@ class Judgements:
 
     @property
     def several_words(self) -> bool:
-        """Whether it cannot be told of all variants what would go with a masked LM."""
+        """Whether some variant replaces several words, any of which its masked LMs validated."""
         return any(item.words_at_once > 1 for item in self.items or ())
 
     @property
     def seed_ids(self) -> tuple[str, ...]:
-        """Seeds, (N,); where nothing is known of the variants, as if each had one of its own."""
+        """Seed ids, (N,); where nothing is known, each variant counts as a seed of its own."""
         return (
             self.variant_ids if self.items is None else tuple(each.seed_id for each in self.items)
         )
 
     @property
     def about_meaning(self) -> bool:
-        """Whether paraphrases were judged by whether they mean the same, not by scores."""
+        """Whether paraphrases were judged on sameness of meaning instead of by scores."""
         return SAME in self.codes
 
     @property
@@ -158,7 +158,7 @@ class Judgements:
         return np.asarray(self.answered.sum(axis=0))
 
     def mean(self, score: str) -> Floats:
-        """Average F or R of each variant, (N,), over its annotators."""
+        """Average a score, fluency or reasoning, of each variant, (N,), over its annotators."""
         return np.asarray(self.codes[score].sum(axis=0, dtype=np.int64) / self.n_annotators)
 
     @cached_property
@@ -172,7 +172,7 @@ class Judgements:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Sort distinct names, and find for each row the number of its name."""
+    """Return the distinct names, sorted, and the position of each row's name among them."""
     names, numbers = np.unique(column.to_pylist(), return_inverse=True)
     return tuple(map(str, names)), numbers
 
@@ -183,7 +183,7 @@ def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int6
 def read_judgements(
     files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
 ) -> Judgements:
-    """Read session folders, .jsonl and .csv files; sessions or a dataset know the variants."""
+    """Read session folders, .jsonl and .csv files; facts come from sessions or a dataset."""
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
     items, seeds = _known_from(opened)
@@ -227,7 +227,7 @@ def read_judgements(
 
 
 def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], dict[Cell, int]]:
-    """Gather each variant's facts, and the seeds of each source and class that was drawn from."""
+    """Gather facts of each variant, and numbers of seeds of each source and class drawn from."""
     items: dict[str, JudgedVariant] = {}
     seeds: dict[Cell, int] = {}
     folders: dict[Cell, Path] = {}
@@ -235,7 +235,7 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
         words: dict[Cell, int] = {}
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
-            # Sessions of before variants could replace several do not say how many.
+            # Sessions from before variants could replace several words do not say how many.
             words[cell] = row.get("words_at_once", 1)
             folder = folders.setdefault(cell, session.folder)
             if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
@@ -253,7 +253,7 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
 
 
 def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
-    """Say who validated which text; nothing of a paraphrase, which nobody did."""
+    """List the masked LMs that validated each text; none of a paraphrase."""
     validated = tuple(map(frozenset, by_text))
     return validated if any(validated) else ()
 
@@ -261,7 +261,7 @@ def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
 def _rows_of(
     files: Sequence[Path], names: Sequence[str], variant_ids: Collection[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield some columns of some variants' rows, of which the first is the id."""
+    """Yield the rows of some variants, with some columns, of which the first is the id."""
     wanted = pa.array(sorted(variant_ids), pa.string())
     for table in (table for path in files for table in read_row_groups(path, list(names))):
         chosen = table.filter(pc.is_in(table["variant_id"], wanted))
@@ -269,5 +269,5 @@ def _rows_of(
 
 
 def mlm_columns(path: Path) -> list[str]:
-    """List the columns that say who validated a replacement in which text."""
+    """List a file's columns with the masked LMs that validated a replacement, one per text."""
     return [name for name in read_schema(path).names if name.endswith("_mlms")]

@@ -1,4 +1,4 @@
-"""All that judgements say: one table after the other, and which masked LMs to drop."""
+"""All tables on judgements, one after the other, and which masked LMs to drop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Overview:
     command: str | None
 
     def render(self, output: Output) -> str:
-        """Write everything, shares in JSON as fractions of 1, of LaTeX the tables alone."""
+        """Render everything; JSON has shares as fractions of 1, LaTeX has the tables alone."""
         judgements = self.judgements
         if output == "json":
             counts = judgements.answered.sum(axis=1).tolist()
@@ -77,7 +77,7 @@ def agreement(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> Overview:
-    """Tabulate what annotators' answers say of each other, of the variants and the masked LMs."""
+    """Tabulate annotators' agreement, the quality of variants, and masked LMs to drop."""
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     tables = []
@@ -110,7 +110,7 @@ def agreement(
             "nor which to drop."
         )
     command = None
-    if drop:  # a build of its own: one without a name would replace the run's
+    if drop:  # a separate build: one without a name would replace the run's
         names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in drop)
         options = [word for mlm in drop for word in ("--without-mlm", mlm)]
         into = "-".join(["without", *names])
@@ -123,11 +123,11 @@ def agreement(
 
 _NAMES: Final = {"F": "fluency (F)", "R": "reasoning (R)"}
 _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
-"""Scores 1 to 5, red to blue: ColorBrewer's RdBu, with grey for what is neither."""
+"""Colours of scores 1 to 5, from red to blue: ColorBrewer's RdBu, with grey in the middle."""
 
 
 def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
-    """Draw scores by class and by masked LM: names and plots."""
+    """Yield the names and figures of the drawings: scores by class and by masked LM."""
     if scores is None:
         raise ValueError(
             "plots: expected scores of fluency and reasoning, got other answers; leave plots out"
@@ -138,7 +138,7 @@ def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
 
 
 def plot_scores(table: Table) -> Figure:
-    """Draw bars of F and R by class, and around them those of all, weighted (paper, figure 9)."""
+    """Draw bars of F and R by class within the weighted overall bars (paper, figure 9)."""
     figure, (row_of_axes,) = plots.panels(1, 2)
     places = range(len(ANSWERS))
     for axes, score in zip(row_of_axes, _NAMES, strict=True):
@@ -181,7 +181,7 @@ def plot_mlms(table: Table) -> Figure:
                 range(len(mlms)), widths, left=left, height=0.75, color=colour, label=answer,
                 edgecolor="white", linewidth=0.5,
             )  # fmt: skip
-            # A number has room from 6 % on; black could not be read on what is darker than 0.3.
+            # A number has room from 6 % on; black cannot be read on colours darker than 0.3.
             shown = [f"{100 * width:.0f}" if width >= 0.06 else "" for width in widths]
             ink = "white" if plots.luminance(to_rgb(colour)) < 0.3 else "black"
             axes.bar_label(bars, shown, label_type="center", fontsize="small", color=ink)
@@ -199,7 +199,7 @@ def plot_mlms(table: Table) -> Figure:
 
 
 def short_names(mlms: Sequence[str]) -> list[str]:
-    """Shorten names by whose they are, where the rest tells them apart.
+    """Leave out the owners in names if the names still differ without them.
 
     >>> short_names(["google-bert/bert-base-cased", "FacebookAI/roberta-base"])
     ['bert-base-cased', 'roberta-base']

@@ -1,4 +1,4 @@
-"""Shares of good variants, scores and same paraphrases; masked LMs to drop: Figures 9 and 10."""
+"""Shares of good variants, of scores, of equivalent paraphrases; LMs to drop (figures 9, 10)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _Z: Final = 1.959963984540054
 def share_table(
     judgements: Judgements, seeds: Mapping[Cell, int] | None, settings: Settings
 ) -> Table:
-    """Tabulate shares of good variants by group, and weighted by `seeds` where these are known."""
+    """Tabulate shares of good variants by group, and shares weighted by `seeds` if known."""
     items = judgements.items or ()
     draws = resampled(judgements.seed_ids, settings)
     rows: list[dict[str, Any]] = []
@@ -49,9 +49,9 @@ def share_table(
     shown += interval_columns("number", fluency="F", reasoning="R")
     if seeds and items:
         weights = item_weights(items, seeds)
-        # As many seeds of each source and class as there are, so that none is ever without items;
-        # and however many items these have, sources and classes weigh what they weigh, or the
-        # intervals would be of other figures.
+        # Seeds are resampled within each source and class, so that none is ever without items;
+        # and weights of sources and classes stay the same, however many items are drawn, or
+        # the intervals would be of other figures.
         drawn = np.zeros((settings.n_bootstrap, len(items)))
         for number, mine in enumerate(_by_cell(items).values()):
             seed_ids = [items[i].seed_id for i in mine]
@@ -68,7 +68,7 @@ def share_table(
 
 
 def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
-    """Tabulate shares of scores: a row for each score and group, of all, classes and masked LMs."""
+    """Tabulate shares of scores: a row per score and group (all, classes, masked LMs)."""
     rows: list[dict[str, Any]] = []
     found = []
     for by, group, _, part in groups(judgements, ("class", "MLM"), annotators=False):
@@ -77,7 +77,7 @@ def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None 
             found.append((by, WEIGHTED, part, item_weights(judgements.items, seeds)))
     for score in (FLUENCY, REASONING):
         for by, group, part, weights in found:
-            # Annotators of a variant share it evenly.
+            # Each annotator of a variant has an equal part of its weight.
             each = np.eye(SCORES[score] + 1)[part.codes[score]][:, :, 1:].sum(axis=0)
             shares = np.average(each / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
@@ -131,7 +131,7 @@ def groups(
     *,
     annotators: bool = True,
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
-    """Yield groups, first of all: by what, name, which variants (N,), their judgements."""
+    """Yield all judgements, then groups: kind of group, name, mask of variants (N,), judgements."""
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
     groups_of: dict[str, Callable[[JudgedVariant], Collection[str]]] = {
         "class": lambda item: (item.word_class,),
@@ -158,17 +158,17 @@ def groups(
 
 
 def _means(part: Judgements, weights: Floats, resamplings: Floats, suffix: str) -> dict[str, Any]:
-    """Average goodness, F and R, by weights (n,) and, for intervals, by resamplings (B, n)."""
+    """Average good, F and R with weights (n,) and, for intervals, resampled weights (B, n)."""
     good = part.good.astype(np.float64)
     values = {"good": good, "fluency": part.mean(FLUENCY), "reasoning": part.mean(REASONING)}
-    several = len({*part.seed_ids}) > 1  # else every replicate is the sample
+    several = len({*part.seed_ids}) > 1  # else every replicate equals the sample
     row: dict[str, Any] = {}
     for key, value in values.items():
         row[f"{key}{suffix}"] = float(np.average(value, weights=weights))
         row[f"{key}{suffix}_ci"] = None
         if len(resamplings) and several:
             total = resamplings.sum(axis=1)
-            drawn = total > 0  # of a small group maybe nothing is
+            drawn = total > 0  # perhaps nothing of a small group was drawn
             replicates = (resamplings @ value)[drawn] / total[drawn]
             row[f"{key}{suffix}_ci"] = interval(replicates).tolist() if drawn.any() else None
     return row
@@ -200,13 +200,13 @@ def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[flo
 
 
 def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Weight items, (N,), by 1 / chance (Horvitz and Thompson 1952); sums are the class's seeds."""
+    """Weight items, (N,), by 1 / chance (Horvitz and Thompson 1952); cells sum to their seeds."""
     weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
     return weights
 
 
 def _inverse_chances(items: Sequence[JudgedVariant]) -> Floats:
-    """Invert chances, (N,); 1 where that of another of the same source and class is not known."""
+    """Compute 1 / chance, (N,); 1 for all items of a cell in which some chance is not known."""
     alike = {item.cell for item in items if item.chance is None}
     return np.array(
         [1.0 if item.chance is None or item.cell in alike else 1 / item.chance for item in items]
@@ -214,7 +214,7 @@ def _inverse_chances(items: Sequence[JudgedVariant]) -> Floats:
 
 
 def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Scale weights, (…, N), so that those of each source and class sum to its seeds."""
+    """Scale weights, (…, N), so that they sum to the number of seeds in each cell."""
     scaled = np.zeros_like(weights)
     for cell, mine in _by_cell(items).items():
         own = weights[:, mine]
@@ -223,7 +223,7 @@ def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell
 
 
 def _by_cell(items: Sequence[JudgedVariant]) -> dict[Cell, list[int]]:
-    """Number the items of each source and class, sorted by these."""
+    """Group positions of items by source and class, sorted by these."""
     mine: dict[Cell, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         mine[item.cell].append(number)
@@ -278,7 +278,7 @@ KEEP: Final = "keep"
 UNKNOWN: Final = "unknown"
 
 FEWEST: Final = 10
-"""Judged variants that have to go, and to stay, for a verdict: a single bad one is none."""
+"""Fewest judged variants that must go, and that must stay, for a verdict on a masked LM."""
 
 _RULE: Final = (
     f"Verdict: {DROP} where the whole interval of the difference lies below zero, else {KEEP}; "
@@ -289,7 +289,7 @@ _RULE: Final = (
 
 
 def drop_table(judgements: Judgements) -> Table:
-    """Tabulate what would go with each masked LM, a row for each."""
+    """Tabulate the variants that would be lost without each masked LM, a row per LM."""
     if judgements.items is None:
         raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
@@ -321,7 +321,7 @@ def drop_table(judgements: Judgements) -> Table:
 def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:
     """Compare the variants that need a masked LM with all others."""
     items = judgements.items or ()
-    # Those in one of whose texts no other validated them.
+    # Variants that no other LM validated in one of their texts.
     needed = np.array([frozenset((mlm,)) in item.validated for item in items], np.bool_)
     validated = np.array([mlm in item.mlms for item in items], np.bool_)
     row: dict[str, Any] = {}

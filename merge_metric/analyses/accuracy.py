@@ -1,8 +1,8 @@
 """Accuracy on all test problems, on seeds, on variants, and on variants by their seeds' answers.
 
-Figures 3 and 16, and section 5.4 of the paper. By S on all test problems, averaged over sources,
-the paper chooses the two best models and the worst of each training group, which figures 3 to 5
-show, and figure 16 marks.
+Figures 3 and 16, and section 5.4 of the paper. The paper chooses the two best models and the worst
+of each training group, by S on all test problems, averaged over sources; figures 3 to 5 show
+these, and figure 16 marks them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SOLVED: Final = ("any", "half", "all")
 
 
 def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Read predictions for all test problems: model, of `models`, → id → whether it is right."""
+    """Read test predictions of `models`: model → problem id → whether its answer is right."""
     tests: dict[str, dict[str, bool]] = {}
     for source in map(parse_source, files):
         if source.model not in models:
@@ -52,7 +52,7 @@ def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[st
 
 
 def answered_right(predictions: pa.Table) -> dict[str, bool]:
-    """Say which test problems, rows that are no variants, a predictions table has right."""
+    """Map the id of each test problem (rows that are no variants) to whether it is right."""
     problems = predictions.filter(pc.equal(predictions["variant_id"], predictions["seed_id"]))
     right = pc.equal(problems["label"], problems["prediction"])
     return dict(zip(problems["variant_id"].to_pylist(), right.to_pylist(), strict=True))
@@ -68,8 +68,8 @@ def accuracy(
     """Make a row per model and configuration.
 
     To see whether the seeds are easier than the problems that they were chosen from (`tests`, by
-    model), as many random problems, the same for every model, are drawn `n_subsamples` times
-    without replacement; `higher_share` is how often S on them is higher than on the seeds.
+    model), `n_subsamples` random samples of the size of the seeds are drawn without replacement,
+    the same for every model; `higher_share` is the share of samples with a higher S.
     """
     rows = []
     for run in runs:
@@ -126,7 +126,7 @@ def accuracy(
 def subsample_scores(
     right: NDArray[np.bool_], size: int, n_subsamples: int, rng_seed: int
 ) -> NDArray[np.int64]:
-    """Count, (n_subsamples,), how many of `size` problems drawn without replacement are right."""
+    """Draw `size` problems without replacement; count right ones per draw, (n_subsamples,)."""
     rng = np.random.default_rng(rng_seed)
     draws = (rng.choice(len(right), size, replace=False) for _ in range(n_subsamples))
     return np.array([int(right[draw].sum()) for draw in draws], np.int64)
@@ -146,8 +146,8 @@ def plot_accuracy(table: Table) -> Figure:
 def first_answers(runs: Iterable[Run]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
-    Also numbers of seeds of which a variant, half or every one is right: section 5.4 has numbers of
-    seeds answered wrong of which variants are right, and does not say how many of them.
+    Also has the numbers of seeds with one, half or all of their variants right: section 5.4 counts
+    seeds answered wrong whose variants are right, and does not say how many variants that takes.
     """
     rows = [
         identity(run)
@@ -205,7 +205,7 @@ plot_first_answers: Final = partial(
     series={f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")},
     label="variant accuracy, %",
 )
-"""Draw a panel per configuration, two bars per model."""
+"""Function that draws a panel per configuration, two bars per model."""
 
 
 # --- The best and the worst models of each training group ---
@@ -218,7 +218,7 @@ GROUP: Final = "group"
 
 
 def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
-    """Find training groups of models, `given` as NAME=GROUP, else as predictions files say them."""
+    """Find models' training groups: `given` as NAME=GROUP, else from the predictions files."""
     models = dict.fromkeys(source.model for source in sources)
     stated = {
         source.model: str(group)
@@ -246,16 +246,16 @@ def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> d
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Training groups of models, and by what the best and the worst are told."""
+    """Training groups of models, and the test answers that tell the best from the worst."""
 
     groups: Mapping[str, str]
-    """Model → group, of all models whose group is known."""
+    """Model → group, for all models whose group is known."""
     tests: Mapping[str, Mapping[str, bool]]
     """Model → id of a test problem → whether it is answered right."""
     only_chosen: bool = False
 
     def __post_init__(self) -> None:
-        """Raise where models are to be chosen and cannot be."""
+        """Raise ValueError where models are to be chosen and groups or tests are missing."""
         if not self.only_chosen:
             return
         if not self.groups:
@@ -270,7 +270,7 @@ class Choice:
             )
 
     def of(self, table: Table) -> Table:
-        """Add each model's group and who is the best and the worst of it, if groups are known."""
+        """Add each model's group, and mark the best and the worst of each, if groups are known."""
         if not self.groups:
             return table
         configs = [row["config"] for row in table.rows if "config" in row]
@@ -306,7 +306,7 @@ def places(
 ) -> dict[str, str]:
     """Find the two best models and the worst of each group, by S averaged over sources.
 
-    Of one or two models none is the worst; of equal ones the first is the better one.
+    In a group of one or two models none is the worst; of equal models the first is the better.
 
     >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
     >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}

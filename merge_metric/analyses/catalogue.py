@@ -83,7 +83,7 @@ def matching(
 def _choice(
     request: Request, tests: Sequence[str], groups: Sequence[str], best_and_worst: bool
 ) -> Choice:
-    """Read training groups and test predictions, before anything is computed."""
+    """Read training groups and test predictions before anything is computed."""
     from merge_metric.analyses.accuracy import Choice, read_groups, read_tests
 
     answers = read_tests(tests, [source.model for source in request.sources])

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def on_shared_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, draws_seed: int | None = None
 ) -> dict[str, SeedCounts]:
-    """Count groups (n,) of a run's variants, in each subsample on the seeds with all groups there.
+    """Count groups of variants, masks (n,); in each subsample on the seeds that have all groups.
 
-    With `draws_seed` equally many variants of each group are chosen at random, per seed and
-    subsample: SV accuracy at high thresholds is lower where there are more.
+    With `draws_seed`, an equal number of variants of each group is chosen at random per seed and
+    subsample: SV accuracy at high thresholds falls with the number of variants.
     """
     masks = np.stack([*groups.values()])
     group, n_groups = np.where(masks.any(axis=0), masks.argmax(axis=0), -1), len(groups)
@@ -50,7 +50,7 @@ def on_shared_seeds(
     sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
     least = sizes.min(axis=0)[cell]
     kept = grouped & (least > 0)
-    if draws_seed is not None:  # among the draws of its group, seed and subsample
+    if draws_seed is not None:  # ranks are within a group, seed and subsample
         kept &= random_ranks(key, draws_seed) < least
     return {
         name: count(rows, draws=np.flatnonzero(kept & (of_draw == number)))
@@ -75,10 +75,10 @@ FIXED_DRAWS: Final = 10
 def on_fixed_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
 ) -> dict[str, SeedCounts]:
-    """Count groups (n,) of distinct variants on the seeds with all groups, the same in each draw.
+    """Count groups of distinct variants, masks (n,), on seeds that have all groups, as fixed.
 
-    Where `matched`, `FIXED_DRAWS` draws take of each seed as many of each group as the smallest
-    has.
+    If `matched`, each of `FIXED_DRAWS` draws takes an equal number of variants of each group per
+    seed: the size of the seed's smallest group.
     """
     n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
     drawn = replace(
@@ -91,7 +91,7 @@ def on_fixed_seeds(
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Subtract SV accuracy of `b` from that of `a`, with a paired interval over seeds if wanted."""
+    """Compute the SV accuracy of `a` minus that of `b`; if wanted, a paired interval over seeds."""
 
     def less(weights: Floats | None) -> Floats:
         ct = settings.correctness_threshold
@@ -108,7 +108,7 @@ def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, An
 def rows_of_counts(
     row: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
 ) -> list[Row]:
-    """Make a row per group, if there are seeds, which all share; differences are to the first."""
+    """Make a row per group, on shared seeds (no rows without any); differences are to the first."""
     first, found = next(iter(counts.values())), []
     for name, each in counts.items() if first.seed_ids else ():
         rates = {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
@@ -129,7 +129,7 @@ def contrast_table(
     notes: Sequence[str] = (),
     fixed: bool = False,
 ) -> Table:
-    """Make the table of `rows_of_counts`; `fixed`: on the same seeds in all subsamples."""
+    """Make the table of `rows_of_counts`; if `fixed`, seeds are the same in all subsamples."""
     several = len({row["contrast"] for row in rows}) > 1
     averaged = (
         "averaged over subsamples; in each subsample on the seeds that have variants of every "
@@ -171,7 +171,7 @@ def contrast_table(
 
 
 def plot_contrasts(table: Table) -> Figure:
-    """Draw models by configurations; colours are contrasts, dashes their second groups."""
+    """Draw panels: models by configurations; colours show contrasts, dashes the second groups."""
     models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
     contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
     figure, axes_of = panels(len(models), len(configs))

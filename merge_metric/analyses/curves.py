@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def curves(runs: Iterable[Run], settings: Settings = NO_INTERVALS) -> Table:
-    """Make a row per model and configuration, with a 95 % band; and averages on the same seeds."""
+    """Make a row per model and configuration, with a 95 % band; average models with equal seeds."""
     found = list(runs)
     rows = [identity(run) | measures(run.counts, settings) for run in found]
     for config, group in by_config(found).items():
@@ -56,7 +56,7 @@ def curves(runs: Iterable[Run], settings: Settings = NO_INTERVALS) -> Table:
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
-    """Average over models, but no thresholds, as their average is not where the mean matches."""
+    """Average over models; leave out thresholds, whose mean is not where the mean curve matches."""
     return {
         key: value
         if key in ("n_seeds", "n_variants")  # the same for all models
@@ -92,7 +92,7 @@ def plot_curves(table: Table) -> Figure:
 
 
 def matching(runs: Iterable[Run]) -> Table:
-    """Make a row per model and a column per configuration, of the metric's matching threshold."""
+    """Tabulate matching thresholds: a row per model, a column per configuration."""
     return matching_table(
         ((run.model, run.config, measures(run.counts)) for run in runs),
         "Matching correctness threshold (MC): the CT at which SV accuracy matches S",
@@ -104,10 +104,11 @@ def matching(runs: Iterable[Run]) -> Table:
 def matching_table(
     cells: Iterable[tuple[str, str, Mapping[str, Any] | None]], title: str, note: str
 ) -> Table:
-    """Make a row per model and a column per heading, of (model, heading, figures if any).
+    """Tabulate matching thresholds, in percent: a row per model, a column per heading.
 
-    The JSON also has the lowest and highest threshold that match, which text shows where far apart,
-    and the number of seeds, which text marks where there are few.
+    `cells` are (model, heading, figures as of `measures`, or None). JSON also has the lowest and
+    the highest matching threshold, which text shows where they are far apart, and the number of
+    seeds, which text marks where it is small.
     """
     ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")}
     ends |= {"_n_seeds": "n_seeds"}
@@ -123,7 +124,7 @@ def matching_table(
 
 
 def plot_matching(table: Table) -> Figure:
-    """Draw a heat map, numbers in its cells; what is undetermined or of few seeds is colourless."""
+    """Draw a heat map with numbers; cells undetermined or of few seeds have no colour."""
     shown = [column for column in table.columns if column.kind == "threshold"]
     values: list[list[float | str | None]] = []
     for row in table.rows:
@@ -135,7 +136,7 @@ def plot_matching(table: Table) -> Figure:
                 value = column.show(row)
             values[-1].append(value)
     known = [value for row in values for value in row if isinstance(value, float)] or [0.0, 99.0]
-    # Multiples of ten around them, so that differences show.
+    # The scale ends at multiples of ten around the values, so that differences show.
     low, high = 10.0 * (min(known) // 10), min(100.0, 10.0 * (max(known) // 10 + 1))
     longest = max(len(str(row["model"])) for row in table.rows)
     figure = plots.new_figure(1.0 + 0.065 * longest + 0.7 * len(shown), 1.1 + 0.24 * len(values))
@@ -153,7 +154,7 @@ def plot_matching(table: Table) -> Figure:
 
 
 def ablations(runs: Iterable[Run]) -> Table:
-    """Average over the same models for each data set and configuration, on seeds that all have."""
+    """Average over the same models for each data set and configuration, on common seeds."""
     rows: list[Row] = []
     for config, group in by_config(runs).items():
         datasets = list(dict.fromkeys(run.dataset for run in group))

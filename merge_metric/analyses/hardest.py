@@ -1,8 +1,8 @@
 """The seeds that models fail on (paper, section 5.4 and table 11); hardness, for the report too.
 
-A seed is the harder, the fewer of its distinct variants are answered right, averaged over models:
-table 11's "average accuracy of NLI models across all variants per seed". Subsamples would only
-leave variants of a seed out.
+A seed is harder if fewer of its distinct variants are answered right, averaged over models: table
+11's "average accuracy of NLI models across all variants per seed". Subsamples are not used, as
+they would only leave variants of a seed out.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 _DECIMALS: Final = 12
-"""Averages that differ by less are rounding errors of equal ones."""
+"""Decimals to which averages are rounded: smaller differences are rounding errors."""
 
 
 def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
     """Compute the share (S,) of each seed's variants answered right, averaged over models.
 
-    Of (M, S) distinct variants that each model answers right, and that it answers; models without
-    any do not count. NaN where no model answers any.
+    `n_right` and `n_answered`, (M, S), count each model's distinct variants. Models that answer
+    none of a seed's variants do not count; NaN where no model answers any.
 
     >>> mean_right(np.array([[1, 0], [3, 0]]), np.array([[2, 0], [3, 0]])).tolist()
     [0.75, nan]
@@ -82,7 +82,7 @@ def hardest(
     below: float | None = None,
     corrections: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """Make a row per seed, hardest first: all models wrong, the `top` ones, or `below` (0–1)."""
+    """Make a row per seed, hardest first: all models wrong, `top` ones, or share `below` (0–1)."""
     rows: list[Row] = []
     notes: list[str] = []
     runs = list(runs)
@@ -134,7 +134,7 @@ def hardest(
 def _notes(
     config: str, n_models: int, n_seeds: int, wrong: Sequence[Row], few: Sequence[Row], share: float
 ) -> tuple[str, str]:
-    """Say how many seeds are answered wrong, and mostly wrong, and what annotators said."""
+    """Write notes: how many seeds are wrong, or mostly wrong, and what annotators said of them."""
     wrong_note = (
         f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) "
         f"are answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
@@ -162,7 +162,7 @@ CORRECTED: Final = "corrected_label"
 
 
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
-    """Read labels that annotators think right, seed → annotator → label, of `hardest`'s CSV."""
+    """Read corrected labels from filled-in CSV files of `hardest`: seed → annotator → label."""
     found: dict[str, dict[str, str]] = {}
     for path in paths:
         if not path.is_file():
@@ -185,7 +185,7 @@ def _spelled(
     labels: Sequence[str],
     seeds: Mapping[str, pa.Table],
 ) -> dict[str, dict[str, str]]:
-    """Spell labels out, which may be given by their letters; raise where one is none."""
+    """Spell out corrected labels that are given as letters; raise where one is no label."""
     spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
     known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
     if unknown := [seed for seed in corrections if seed not in known]:
@@ -208,10 +208,10 @@ def _spelled(
 def _seeds(
     config: str, runs: Sequence[Run], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
-    """Make rows of the seeds that a table or a note may be about, the hardest first; count all."""
+    """Make rows of the seeds for the table and its notes, hardest first; also count all seeds."""
     counts = on_common_seeds([run.counts for run in runs], config)
     ids = counts[0].seed_ids
-    # Of each seed, its distinct variants by their answers: subsamples play no part.
+    # Distinct variants of each seed by their answers: subsamples play no part.
     by_answer = np.stack(
         [run.answers[np.isin(np.array(run.counts.seed_ids), np.array(ids))] for run in runs]
     )
@@ -268,12 +268,12 @@ def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
-    """Count answers, as "E3 N2 C0", those without a label as "?1"; None where there are none."""
+    """Write counts of answers, as "E3 N2 C0", with "?1" for no label; None without answers."""
     if not codes:
         return None
     times = Counter(codes)
     named = dict(enumerate(initials(labels))) | ({NO_LABEL: "?"} if NO_LABEL in times else {})
-    # A number would run into the letter's, if the letter is one.
+    # A count would run into the "letter" where that is a number.
     between = ":" if initials(labels)[0].isdigit() else ""
     return " ".join(f"{letter}{between}{times[code]}" for code, letter in named.items())
 

@@ -1,4 +1,4 @@
-"""Figures that rows of analyses share, all of them the metric's own, and averages of rows."""
+"""The metric's figures that rows of analyses share, and averages of rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -53,7 +53,7 @@ def identity(run: Run) -> Row:
 
 
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
-    """Compute S, variant accuracy, MC and SV curves, CT 1..100, averaged over subsamples."""
+    """Compute S, variant accuracy, MC and the SV curve (CT 1–100), averaged over subsamples."""
     summary = summarise(counts, settings)
     curve = summary["sv_curve"]
     row = {key: summary[key] for key in _SCALARS}
@@ -66,7 +66,7 @@ def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
 
 
 def fooling(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
-    """Compute the rates `FOOLING` of the seeds answered right, with `*_ci`; None without any."""
+    """Compute the rates `FOOLING` over seeds answered right, with `*_ci`; None if none is right."""
     n_right = int(counts.right.sum())
     summary = summarise(counts, settings) if n_right else {}
     keys = [name for key in FOOLING for name in (key, f"{key}_ci")]
@@ -86,13 +86,13 @@ MEAN: Final = "(mean)"
 MODELS: Final = "models"
 ROUNDS: Final = "rounds"
 CONFIGS: Final = "configurations"
-"""Values of `averaged`: over these a row is an average."""
+"""Values of `averaged`: the things over which a row is an average."""
 
 
 def weighted_mean(
     values: Sequence[float | None], weights: Sequence[float] | None = None
 ) -> float | None:
-    """Average the values that are known; None where their weights sum to 0."""
+    """Average the values that are not None; None where their weights sum to 0."""
     given = [1.0] * len(values) if weights is None else weights
     known = [(x, w) for x, w in zip(values, given, strict=True) if x is not None]
     total = sum(weight for _, weight in known)
@@ -114,7 +114,7 @@ def per_config(
     *,
     merge_rounds: bool = True,
 ) -> list[Row]:
-    """Average rows over models by configuration, and those of ANLI's rounds with `merge_rounds`."""
+    """Average rows over models by configuration; with `merge_rounds`, then over ANLI's rounds."""
 
     def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
         row |= {key: sum(part[key] for part in parts) for key in sums}
@@ -142,7 +142,7 @@ def per_config(
 def over_configs(
     rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str], *, name: str = "all"
 ) -> list[Row]:
-    """Average several configurations of a class by the weights: a row per model (or `MEAN`)."""
+    """Average configurations of one kind: a row per model; `weights` maps figure to weight."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)

@@ -1,4 +1,4 @@
-"""How alike the hypotheses of variants and of their seeds are, in tokens and in embeddings.
+"""Similarity of the hypotheses of variants and of their seeds, in tokens and in embeddings.
 
 Arakelyan, Liu and Augenstein (2024), table 4 (tokens), and section 5.2 (embeddings).
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Encode = Callable[[Sequence[str]], Floats]
-"""n sentences → (n, d) embeddings."""
+"""Function from n sentences to embeddings, (n, d)."""
 
 _TOKEN: Final = re.compile(r"\w+|[^\w\s]")
 
@@ -94,13 +94,13 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
 
 
 def _row(each: VariantRows, encode: Encode | None) -> Row:
-    """Measure the pairs of a configuration and, with predictions, model."""
+    """Measure the pairs of a configuration or, with predictions, of a model's answers to it."""
     n_pairs = len(each.table)
     texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
     row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
     row |= {"averaged": None, "n_pairs": n_pairs}
     totals = np.zeros(len(_MEASURES))
-    for start in range(0, n_pairs, _CHUNK):  # some thousands are taken apart at a time
+    for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
         part = slice(start, start + _CHUNK)
         one, other = (list(map(tokens, side[part])) for side in texts)
         totals += [
@@ -135,7 +135,7 @@ def plot_overlap(table: Table) -> Figure:
     for axes, (title, series) in zip(row_of_axes, parts, strict=True):
         config_bars(axes, rows, series)
         axes.set_ylabel(title)
-        # Above each panel, as the same colours mean something else in another.
+        # Each panel has a legend above it, as colours mean something else in another panel.
         axes.legend(
             loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small"
         )
@@ -147,12 +147,12 @@ def plot_overlap(table: Table) -> Figure:
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words and single other marks, without regard to case."""
+    """Split a text into words and single other characters, in lower case."""
     return _TOKEN.findall(text.casefold())
 
 
 def n_common(one: Iterable[str], other: Iterable[str]) -> int:
-    """Count the tokens that two lists have in common, each as often as in both."""
+    """Count the tokens that two lists have in common, as the size of the multiset intersection."""
     return (Counter(one) & Counter(other)).total()
 
 
@@ -171,7 +171,7 @@ def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) ->
 
 
 def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -> Floats:
-    """Compute 1 minus the cosine of embeddings of sentences, (n,), 0–2; each distinct one once."""
+    """Compute cosine distances of sentence embeddings, (n,), 0–2; each text is encoded once."""
     places = {text: number for number, text in enumerate(dict.fromkeys([*one, *other]))}
     embeddings = np.asarray(encode(list(places)), np.float64)
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -182,7 +182,7 @@ def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -
 
 
 def histogram_divergence(one: Floats, other: Floats) -> float | None:
-    """Compute the Jensen–Shannon divergence, in bits, of histograms (bins of 0.01); or None."""
+    """Compute the Jensen–Shannon divergence, in bits, of histograms (bins of 0.01), if any."""
     if not len(one) or not len(other):
         return None
     p, q = (
@@ -192,14 +192,14 @@ def histogram_divergence(one: Floats, other: Floats) -> float | None:
 
 
 def load_encoder(name: str) -> Encode:
-    """Load a sentence encoder, which pools as its model does, or else averages tokens' vectors."""
+    """Load a sentence encoder, pooling as its files say, else by the mean of token vectors."""
     from sentence_transformers import SentenceTransformer
 
     try:
         model: Any = SentenceTransformer(
             name,
             trust_remote_code=False,
-            # Full precision whatever is stored: distances are small differences of products.
+            # float32 whatever type is stored: distances are small differences of products.
             model_kwargs={"use_safetensors": True, "dtype": "float32"},
         )
     except (OSError, ValueError) as error:

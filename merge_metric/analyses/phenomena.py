@@ -1,7 +1,7 @@
 """Figures of the seeds with a phenomenon: a quantifier, a negation, an expression of time.
 
-Do replacements leave reasoning alone that hangs on such words? Annotators' judgements say how many
-variants are good there. A dataset of `--ablation union` is the control that lacks a filter.
+Do replacements preserve reasoning that depends on these words? Annotators' judgements say how many
+variants of these seeds are good. A dataset of `--ablation union` is the control without a filter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 DOUBTFUL: Final = 4
-"""Mean reasoning below which annotators find the label doubtful."""
+"""Mean reasoning score (1–5) below which annotators find the label doubtful."""
 
 TEXTS: Final = ("premise", "hypothesis")
 
@@ -39,7 +39,7 @@ PHENOMENA: Final = {
     r"|late|later|minutes?|months?|morning|night|now|often|since|soon|still|then|today|tomorrow"
     r"|tonight|until|weeks?|when|while|years?|yesterday)\b",
 }
-"""Phenomenon → pattern (RE2, case does not matter) that one of the seed's texts has."""
+"""Phenomenon → pattern (RE2, case-insensitive) that one of the seed's texts must match."""
 
 NONE: Final = "none of these"
 
@@ -50,7 +50,7 @@ _JUDGED: Final = (
 
 
 def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
-    """Make rows of the seeds with each phenomenon, and of the rest, by the texts of seeds."""
+    """Make a row for the seeds with each phenomenon in a text, and a row for all other seeds."""
     names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
     figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
     rows: list[Row] = []
@@ -105,7 +105,7 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
 
 
 def plot_phenomena(table: Table) -> Drawing:
-    """Draw the models' SV accuracy on each group of seeds; without models, shares of good ones."""
+    """Draw models' SV accuracy by group of seeds; without models, shares of good variants."""
     figure = next((column for column in table.columns if column.key.startswith("sv_at")), None)
     bars: dict[tuple[str, str], Row] = {}
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""Analyses register themselves here, by a decorator: what each is called, takes and needs."""
+"""Registry of analyses: the decorator `analysis` records each one's name, options and needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Extra = Literal["plots", "overlap", "signals"]
 
 Predictions = Literal["needed", "optional", "none"]
-"""Whether an analysis takes predictions files."""
+"""Whether an analysis requires, accepts or refuses predictions files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class Analysis:
 
     make: Callable[..., Made]
     summary: str
-    """Its question, and where papers show it, for help and README."""
+    """The question it answers, and where papers show it, for help and README."""
     name: str
     options: tuple[str, ...]
     needs_run: bool
     names_datasets: bool = False
     """Whether files may name a dataset of their own: FILE@DATASET."""
     predictions: Predictions = "needed"
-    """Whether it can do nothing without predictions, or nothing with them."""
+    """Whether it requires, accepts or refuses predictions."""
     extra: Extra = "plots"
     """Extra of this distribution that brings all that it imports."""
     of_seeds: bool = False
-    """Whether figures depend on the number of a seed's variants: mixed numbers have a note."""
+    """Whether figures depend on the number of variants per seed; a note tells of mixed numbers."""
     settings: tuple[str, ...] = ()
-    """Fields of the metric's `Settings` that are options, too, in its parameter `settings`."""
+    """Fields of the metric's `Settings` that are further options, passed as `settings`."""
     clusters: bool = False
-    """Whether clusters of seeds matter to it; with `n_bootstrap` they always do."""
+    """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
 
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -63,8 +63,8 @@ def analysis(
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
-    One that has a keyword-only parameter `run` is of a run folder: alone, where that has no
-    default, else of a dataset folder or of a run folder. All arguments are fields of `Analysis`.
+    A function with a keyword-only parameter `run` analyses a run folder; if `run` has a default, it
+    analyses a dataset folder instead where none is given. The arguments are fields of `Analysis`.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -81,7 +81,7 @@ def analysis(
 
 
 def takers(option: str) -> str:
-    """Names of the analyses that take an option, with commas between."""
+    """Names of the analyses that take an option, separated by commas."""
     return ", ".join(each.name for each in ANALYSES.values() if option in each.options)
 
 
@@ -99,7 +99,7 @@ class Request:
     cluster: str = ""
     """Text by which seeds are clustered for the bootstrap, such as `premise`."""
     watch: Watch | None = None
-    """Looks at the runs of an analysis that shows figures of seeds, for cautions."""
+    """Collector of cautions about the runs of an analysis that shows figures of seeds."""
 
     def runs(
         self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = True
@@ -148,8 +148,8 @@ class Request:
         """Read the variants of each run or, without predictions, of each configuration.
 
         Args:
-            columns: Lists the columns that are wanted, or raises, for a dataset folder and a
-                configuration.
+            columns: Function of a dataset folder and a configuration that lists the columns
+                wanted, or raises.
             of_seeds: Texts of the seeds.
             annotations: Answers of annotators to put beside the variants.
 
@@ -172,7 +172,7 @@ class Request:
             yield variant_rows(folder, config, wanted, of_seeds, run=run, judged=judged)
 
     def chosen_configs(self) -> list[str]:
-        """Configurations of a dataset alone: those asked for, else those of whole collections.
+        """List the configurations of a dataset: those asked for, else those of whole collections.
 
         Raises:
             ValueError: the dataset has no such configuration, or there is no dataset.
@@ -259,7 +259,7 @@ def analyse(
 
 
 def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError about options that it has not, and seeds clustered where none are drawn."""
+    """Raise ValueError for unknown options, and for clusters where no seeds are resampled."""
     from merge_metric.seed_variant_accuracy.options import USUAL, check_cluster, check_threshold
 
     if other := sorted(options.keys() - set(chosen.options)):

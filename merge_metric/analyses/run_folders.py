@@ -1,4 +1,4 @@
-"""Analyses of run folders: shared words, suggestions that filters pass; and the composition.
+"""Analyses of run folders: shared words, suggestions that pass filters, and composition.
 
 Tables 2, 3 and 5 of the paper, and the poster, which counts variants before sampling. A seed whose
 word stands twice in a text, or has another form in the problem, may be biased (Limitations).
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REPLACEMENTS: Final = "replacements.parquet"
-"""R_M(⟨p, h⟩, o) in full, before sampling."""
+"""File with all replacements R_M(⟨p, h⟩, o), before sampling."""
 PROBLEMS: Final = "problems.parquet"
 VARIANTS: Final = "variants.parquet"
 SHARED_WORDS: Final = "shared_words.parquet"
-"""Shared words of all classes, how often each stands in each text, and its other forms."""
+"""File with shared words of all classes, their counts in each text, and their other forms."""
 
 MANIFEST: Final = "manifest.json"
 _COUNTS: Final = "counts.json"
@@ -38,7 +38,7 @@ _SUGGESTED: Final = "suggested.json"
 
 
 def file_of_build(run: Path, name: str) -> Path:
-    """Find a file of a finished build, as it was written."""
+    """Return the path of a file of a finished build, checked against its record."""
     redo = f"run: merge-nli build --run {run}"
     manifest = run / MANIFEST
     if not manifest.is_file() or not (run / name).is_file():
@@ -74,7 +74,7 @@ def read_counts(run: Path) -> dict[str, Any]:
 
 SHARING: Final = "sharing"
 ELIGIBLE: Final = "eligible"
-"""Values of `which`: problems that share a word, and those that have variants."""
+"""Values of `which`: problems that share a word, and problems that have variants."""
 
 ALL: Final = "all"
 
@@ -119,7 +119,7 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
         if (run / MANIFEST).is_file():
             variants = parquet([file_of_build(run, VARIANTS)])
             parts[ELIGIBLE] = (
-                # Variants of several words are variants of each.
+                # A variant with several replaced words counts for each of them.
                 "words SEMI JOIN (SELECT seed_id, word_class, "
                 f"unnest(regexp_split_to_array(original, '\\s+')) AS word FROM {variants}) "
                 "USING (seed_id, word_class, word)"
@@ -225,7 +225,7 @@ _UNITS: Final = {
     "problem": "seed_id",
     "word": "seed_id, word_class, word",
 }
-"""Scope of the smallest number of replacements → what is counted together."""
+"""Scope of the least number of replacements → columns that define one unit of it."""
 
 
 Counted = tuple[tuple[str, ...], list[Row]]
@@ -243,8 +243,8 @@ def of_run(run: Path) -> Counted:
     files, made = [file_of_build(run, VARIANTS)], read_record(run / MANIFEST)
     unit = _UNITS[made["config"]["min_replacements_scope"]]
     every = parquet([file_of_build(run, REPLACEMENTS)])
-    # Of variants with several words seeds can be too few although their words are not: only those
-    # of sampled variants count.
+    # With several words per variant, a seed can lack variants although its words have enough
+    # replacements: only seeds of sampled variants count.
     enough = (
         f"SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label FROM "
         f"variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL HAVING "
@@ -256,7 +256,7 @@ def of_run(run: Path) -> Counted:
 def _count(
     files: Sequence[Path], config: str, labels: tuple[str, ...], replacements: str = ""
 ) -> Counted:
-    """Count variants of each word class and of all, and replacements, a query, if there is one."""
+    """Count variants by word class and in all; and, if a query gives them, replacements."""
     parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
     with connect() as connection:
         wanted = ("seed_id", "word_class", "label", "subsamples")

@@ -1,4 +1,4 @@
-"""How many seeds a figure takes, and how many a difference between two models.
+"""Numbers of seeds needed to estimate a figure, and to show a difference of two models.
 
 The paper evaluates language models on one of 100 draws of 500 seeds (appendix A.4.1), and says that
 S moves by around 3 % between them.
@@ -36,20 +36,20 @@ _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Settings of draws of seeds, or of variants, and how much they are to show."""
+    """Settings of random draws of seeds or variants, and the wanted precision."""
 
     draws: int = 100
     seeds: int = 500
-    """Seeds of each, without replacement."""
+    """Number of seeds in a draw, without replacement."""
     correctness_threshold: int = 90
     width: float = 5.0
     """Wanted width of a 95 % interval, in percentage points."""
     difference: float = 2.0
-    """Difference of two models that is to be shown, in percentage points."""
+    """Difference of two models that should be found significant, in percentage points."""
     rng_seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise unless both are differences of percentages that there can be."""
+        """Raise ValueError unless width and difference are possible differences of percentages."""
         for name, value in (("width", self.width), ("difference", self.difference)):
             if not 0 < value < 100:
                 raise ValueError(
@@ -57,7 +57,7 @@ class Draws:
                 )
 
     def weights(self, n_seeds: int, where: str) -> Floats:
-        """Draw, (draws, n_seeds): 1 for the seeds of a draw, 0 for all others."""
+        """Draw seeds: (draws, n_seeds) with 1 for the seeds of a draw, 0 for all others."""
         if n_seeds <= self.seeds:
             raise ValueError(
                 f"{where}: expected more seeds than are drawn, got {n_seeds:,}, of which "
@@ -76,9 +76,9 @@ class Seeds:
 
     config: str
     seed_ids: Sequence[Any]
-    """(S,) sorted."""
+    """Ids, (S,), sorted."""
     gold: Ints
-    """(S,) positions in `labels`."""
+    """Gold labels, (S,), as positions in `labels`."""
     labels: tuple[str, ...]
     model: str | None = None
     counts: SeedCounts | None = None
@@ -107,7 +107,7 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
         weights = how.weights(len(seeds.seed_ids), seeds.config)
         before = known.setdefault(seeds.config, [])
         if seeds.seed_ids not in before:
-            # Labels are the same for all models, unless these were asked about other seeds.
+            # Labels are the same for all models, unless some were asked about other seeds.
             model = seeds.model if before else None
             is_label = (seeds.gold[:, None] == np.arange(len(seeds.labels))).astype(np.float64)
             shares = weights @ is_label / how.seeds
@@ -148,9 +148,10 @@ def stability(everything: Iterable[Seeds], how: Draws) -> Table:
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
-    """Compute what each seed adds, (S,), to a share averaged over subsamples, which is their mean.
+    """Compute each seed's contribution, (S,), to a share averaged over K subsamples.
 
-    `holds` is (S, K) or (S, 1). A seed counts for more where fewer are `present`, (S, K).
+    The mean of the contributions is the share. `holds`, (S, K) or (S, 1), says for which seeds the
+    condition holds. A seed has more weight in subsamples with fewer seeds `present`, (S, K).
     """
     there: Bools = np.any(present, axis=0)
     present = present[:, there]
@@ -163,7 +164,7 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
 
 
 def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
-    """Make the row of a figure, of what each seed adds to it, (S,), and of its draws, (draws,)."""
+    """Make a figure's row from seeds' contributions, (S,), and its values in draws, (draws,)."""
     value = float(influence.mean())
     off = np.abs(draws - value)
     return {
@@ -181,7 +182,7 @@ def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
 
 
 def needed(influence: Floats, width: float) -> int | None:
-    """Find the least number of seeds with a 95 % interval no wider (0–1); None if all are alike."""
+    """Compute the fewest seeds with a 95 % interval of this width (0–1); None without variance."""
     spread = float(influence.std())
     if spread < 1e-12:
         return None
@@ -189,7 +190,7 @@ def needed(influence: Floats, width: float) -> int | None:
 
 
 def plot_stability(table: Table) -> Drawing:
-    """Draw a panel per configuration: how far off each draw is, and the middle 95 % of them."""
+    """Draw a panel per configuration: the deviation of each draw, and the middle 95 % of draws."""
     configs = distinct(table.rows, "config")
     figure, column = panels(len(configs), 1)
     longest, height = 0, 0.0
@@ -223,10 +224,10 @@ def plot_stability(table: Table) -> Drawing:
 
 
 POWER: Final = 0.8
-"""How often a difference of the given size is to be found significant."""
+"""Probability with which a difference of the given size should be found significant."""
 
 SIZES: Final = (5, 10, 20, 40, 80)
-"""Variants of a seed; a draw of the paper has 20 for each class."""
+"""Numbers of variants per seed; a draw of the paper has 20 per class."""
 
 VARIANT_DRAWS: Final = 10
 """Draws of variants over which the variance is averaged."""
@@ -239,17 +240,17 @@ class Pair:
     """Answers of two models to the n distinct variants of the same S seeds."""
 
     seed: Ints
-    """(n,) numbers from 0 to S − 1."""
+    """Seed of each variant, (n,), numbered from 0 to S − 1."""
     right: Bools
-    """(n, 2)"""
+    """Whether each model answers each variant right, (n, 2)."""
     seed_right: Bools
-    """(S, 2)"""
+    """Whether each model answers each seed right, (S, 2)."""
     unit: Ints
-    """(S,) clusters of seeds, numbered; each seed by itself where there are none."""
+    """Cluster of each seed, (S,), numbered; each seed is its own where there are no clusters."""
 
 
 def pair_of(first: Run, second: Run) -> Pair:
-    """Join the answers of two runs on one configuration, on the variants that both have."""
+    """Join the answers of two runs on one configuration, on the variants that both answer."""
     ids = [np.asarray(run.values[VARIANT_IDS], str) for run in (first, second)]
     _, *places = np.intersect1d(ids[0], ids[1], assume_unique=True, return_indices=True)
     in_order = np.argsort(places[0])
@@ -268,9 +269,9 @@ def pair_of(first: Run, second: Run) -> Pair:
 
 
 def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figure, Floats]]:
-    """Yield figures, and (K, S) what seeds add to each draw's difference, by `size` variants."""
+    """Yield figures and seeds' contributions, (K, S), to the difference in K draws of `size`."""
     n_seeds = len(pair.seed_right)
-    counts = []  # of each draw: the seeds' variants, and those that each model answers right
+    counts = []  # per draw: variants of each seed, and variants that each model answers right
     for number in range(VARIANT_DRAWS if size else 1):
         chosen = np.ones(len(pair.seed), np.bool_)
         if size is not None:
@@ -307,14 +308,14 @@ def power_rows(pair: Pair, how: Draws) -> Iterator[Row]:
             "difference": float(influence.mean()),
         }
         row |= dict.fromkeys(("standard_error", "smallest", "needed"))
-        if n_units > 1 and error > 1e-12:  # else nothing varies
+        if n_units > 1 and error > 1e-12:  # otherwise nothing varies
             row |= {"standard_error": error, "smallest": _Z_POWER * error}
             row["needed"] = math.ceil(n_seeds * (100 * _Z_POWER * error / how.difference) ** 2)
         yield row
 
 
 def power(runs: Iterable[Run], how: Draws, cluster: str = "") -> Table:
-    """Make rows of each pair of models; seeds may be clustered by a text, such as `premise`."""
+    """Make rows for each pair of models; seeds may be clustered by a text, such as `premise`."""
     rows: list[Row] = []
     for config, of_models in by_config(runs).items():
         for first, second in combinations(of_models, 2):
@@ -346,7 +347,7 @@ def power(runs: Iterable[Run], how: Draws, cluster: str = "") -> Table:
 
 
 def plot_power(table: Table) -> Drawing:
-    """Draw the smallest difference of each figure by number of seeds, a panel per configuration."""
+    """Draw the smallest detectable difference by number of seeds, a panel per configuration."""
     configs = distinct(table.rows, "config")
     figure, column = panels(len(configs), 1)
     for (axes,), config in zip(column, configs, strict=True):

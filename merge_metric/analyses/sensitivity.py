@@ -1,7 +1,7 @@
 """Semantic sensitivity: fooling rates, and label probabilities where the prediction changes.
 
-Arakelyan, Liu and Augenstein (2024): rates overall and by label (tables 2 and 3) and by numbers of
-parameters (figure 2); how far probabilities move (section 5.2, figure 3), and how sure models are
+Arakelyan, Liu and Augenstein (2024): rates overall and by label (tables 2 and 3) and by number of
+parameters (figure 2); shifts of label probabilities (section 5.2, figure 3); confidence of models
 (figure 4).
 """
 
@@ -51,10 +51,10 @@ STRICT, RELAXED = FOOLING
 def fooling_rates(
     runs: Iterable[Run], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
-    """Make a row per model and configuration, and averages, also but for `in_domain` sources.
+    """Make a row per model and configuration, and averages, also without `in_domain` sources.
 
-    Models weigh alike (table 3). Configurations weigh by seeds answered right and, where known, in
-    another row by numbers of problems, as in the paper.
+    Models have equal weights (table 3). Configurations are weighted by seeds answered right; where
+    numbers of problems are known, another row is weighted by these, as in the paper.
     """
     runs = list(runs)
     labels = common_labels(runs)
@@ -73,7 +73,7 @@ def fooling_rates(
         by_label = (counts.take(counts.gold == code) for code in range(len(labels)))
         for end, each in zip(ends, (counts, *by_label), strict=True):
             for key, value in fooling(each, settings).items():
-                stem = key.removesuffix("_ci")  # intervals still end in it
+                stem = key.removesuffix("_ci")  # the keys of intervals still end in it
                 row[f"{stem}{end}{key.removeprefix(stem)}"] = value
         rows.append(row)
     weights = {f"{key}{end}": f"n_right{end}" for end in ends for key in FOOLING}
@@ -127,7 +127,7 @@ def _over_domains(
         if all(row["n_problems"] is not None for row in part):
             by_problems = over_configs(part, dict.fromkeys(FOOLING, "n_problems"), name=name)
             found += [
-                # Of the problems with each gold label nothing is known.
+                # Numbers of problems by gold label are not known.
                 dict.fromkeys(weights) | row | {"weighted_by": _BY_PROBLEMS}
                 for row in by_problems
             ]
@@ -156,7 +156,7 @@ def plot_fooling(table: Table) -> Figure:
             heights = [np.nan if row.get(key) is None else row[key] for row in shown]
             style: Any = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
             axes.bar(range(len(models)), heights, width=0.6, label=label, **style)
-            # Intervals stand beside those of the other rate.
+            # Intervals of the two rates stand side by side.
             bounds = {n: ci for n, row in enumerate(shown) if (ci := row.get(f"{key}_ci"))}
             lows, highs = zip(*bounds.values(), strict=True) if bounds else ((), ())
             axes.vlines([n + offset for n in bounds], lows, highs, color="black", linewidth=1.0)
@@ -177,7 +177,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A model's number of parameters, and the models that it is on a line with."""
+    """A model's number of parameters, and the family with which it shares a line in the plot."""
 
     parameters: int
     family: str
@@ -202,7 +202,7 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
 
 
 def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -> dict[str, Size]:
-    """Find sizes and families (architectures) of models: sizes `given`, else what files say."""
+    """Find models' sizes, `given` or else from their files, and families (architectures)."""
     models = dict.fromkeys(source.model for source in sources)
     if unknown := [name for name in given if name not in models]:
         raise ValueError(
@@ -252,7 +252,7 @@ def fooling_by_size(
 
 
 def plot_sizes(table: Table) -> Figure:
-    """Draw a panel per configuration; per family a line of r_r, and a dashed one of r_s."""
+    """Draw a panel per configuration, with a line for r_r and a dashed one for r_s per family."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     configs, families = distinct(table.rows, "config"), distinct(table.rows, "family")
@@ -294,7 +294,7 @@ def plot_sizes(table: Table) -> Figure:
 
 def short(number: float) -> str:
     """Write a number of parameters in few characters."""
-    # Whatever would be rounded to a thousand of a unit is one of the next.
+    # A number that would be rounded to 1,000 of a unit is 1 of the next.
     unit = max((u for u, n in _UNITS.items() if number >= 0.9995 * n), key=_UNITS.__getitem__)
     return f"{number / _UNITS[unit]:.3g}{unit}"
 
@@ -302,7 +302,7 @@ def short(number: float) -> str:
 # --- Label probabilities ---
 
 _GROUPS: Final = ("unchanged", "changed")
-"""Variants of seeds answered right, by whether the prediction is that of the seed."""
+"""Groups of variants of seeds answered right, by whether the prediction changes."""
 
 _COUNTS: Final = {f"n_{group}": group for group in _GROUPS}
 _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
@@ -326,7 +326,7 @@ def shift(runs: Iterable[Run]) -> Table:
 
 
 def _shift_row(run: Run) -> Row:
-    """Compute divergences and σ of a run, and count the variants that they are of."""
+    """Compute mean divergences and σ of a run, and count the variants of each group."""
     if run.shift is None:
         raise ValueError(
             f"{run.model}, {run.config}: expected label probabilities, in a column called "
@@ -345,7 +345,7 @@ def _probability_table(
     what: str,
     gaps: Mapping[str, Sequence[str]],
 ) -> Table:
-    """Tabulate probabilities and averages; notes give the mean of second minus first of `gaps`."""
+    """Tabulate rows and averages; notes say mean differences, second minus first key of `gaps`."""
     means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
     averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
@@ -403,7 +403,7 @@ def confidence(runs: Iterable[Run]) -> Table:
 
 
 def plot_confidence(table: Table) -> Figure:
-    """Draw three bars per configuration, averaged over models, below the highest σ there can be."""
+    """Draw three bars per configuration, averaged over models, and a line at the largest σ."""
     rows = per_config(table.rows, _SIGMAS)
     figure, ((axes,),) = plots.panels(1, 1)
     plots.config_bars(axes, rows, dict(zip(_NAMES, _SIGMAS, strict=True)))

@@ -1,4 +1,4 @@
-"""How automatic signals of variants relate to what models and annotators make of these.
+"""Relation of variants' automatic signals to models' answers and annotators' judgements.
 
 The MERGE paper asks what makes variants good, and diverse ones hard (section 5.3, appendix A.3).
 """
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 
 BootstrapWeights = Callable[[], Iterator[Floats]]
-"""Gives the same resampled seeds for whatever is measured, (b, S) at a time."""
+"""Function that yields the bootstrap's seed weights, (b, S) at a time, the same in each call."""
 
 ALL: Final = "all"
 """Name of the row of all variants of which a signal is known."""
 
 _HELD: Final = 2**24
-"""Weights of a bootstrap held in memory: 128 MB."""
+"""Most bootstrap weights held in memory: 128 MB."""
 
 NONE: Final = "none"
 """Name of the row of variants whose signal is not known, or to which it does not apply."""
 
 QUALITY: Final = "quality"
-"""Signal that limits are meant for: rows say how many are good of the best of it."""
+"""Signal that limits are meant for: rows show the share of good variants among its best."""
 KEPT_SHARES: Final = (90, 75, 50, 25)
 """Percentages of judged variants that are kept, in rows `best … %`."""
 _BEST: Final = "best "
@@ -77,12 +77,12 @@ class _Observed:
     """The n distinct variants of a configuration."""
 
     seed: Ints
-    """(n,) numbers from 0 to n_seeds − 1."""
+    """Seed of each variant, (n,), numbered from 0 to n_seeds − 1."""
     n_seeds: int
     right: Floats | None
-    """(n,) whether the model answers the variant right, if there are predictions."""
+    """Whether the model answers each variant right, (n,), if there are predictions."""
     judgements: Mapping[str, Floats]
-    """(n,) `fluency`, `reasoning`, `good`; NaN where nobody judged. Empty without annotations."""
+    """`fluency`, `reasoning`, `good` → values, (n,), NaN if not judged; empty if nobody judged."""
     weights: BootstrapWeights | None
 
 
@@ -98,7 +98,7 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 
 def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
-    """Make arrays of what is known of each variant; seeds may be clustered by a text."""
+    """Make arrays of the facts about each variant; seeds may be clustered by a text."""
     seeds = table["seed_id"].combine_chunks().dictionary_encode()
     seed, n_seeds = seeds.indices.to_numpy().astype(np.int64), len(seeds.dictionary)
     weights: BootstrapWeights | None = None
@@ -126,7 +126,7 @@ def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
 def signals(
     found: Iterable[VariantRows], *, cluster: str = "", bins: int = 5, settings: Settings = USUAL
 ) -> Table:
-    """Make rows of each signal: all distinct variants, bins of equally many, or single values."""
+    """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
     every = list(found)
     good = [each.table["good"] for each in every if "good" in each.table.column_names]
     if good and all(each.null_count == len(each) for each in good):
@@ -215,10 +215,10 @@ def _rows(observed: _Observed, values: Floats, parts: Sequence[tuple[str, Bools]
 
 
 def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Bools]]:
-    """Name and mask shares of the variants of `part`, (n,), that are best (highest) by a signal.
+    """List names and masks, (n,), of the variants of `part` with the highest values of a signal.
 
-    Seeds, (n,) numbers, are dealt to folds. The limit that keeps a share of the other folds'
-    variants decides about a fold's own, so that no variant has a say in its own limit.
+    There is one mask per share kept. Seeds, numbered in `seed` (n,), are dealt to folds. The limit
+    for a fold keeps the share of the other folds' variants, so no variant sets its own limit.
     """
     dealt = np.random.default_rng(rng_seed).permutation(seed.max(initial=-1) + 1) % _FOLDS
     fold, found = dealt[seed], []
@@ -235,7 +235,7 @@ def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
 
 
 def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple[str, Bools]]:
-    """Name and mask bins of a signal (n,), equals in one and NaN in none; an answer's 0 is no."""
+    """List names and masks of a signal's bins, (n,); equal values share one, NaN is in none."""
     known = ~np.isnan(signal)
     values = signal[known]
     different = np.unique(values)
@@ -246,7 +246,7 @@ def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple
             (names[n], known & (signal == value))
             for n, value in zip(chosen, different, strict=True)
         ]
-    # Bounds are values that are there, so that no bin is empty.
+    # Bounds are values that occur, so that no bin is empty.
     firsts = np.sort(values)[np.arange(bins) * len(values) // bins]
     bounds = [*np.unique(firsts).tolist(), np.inf]
     for digits in itertools.count(2):  # enough to tell them apart
@@ -266,14 +266,14 @@ def _average(values: Floats) -> float | None:
 
 
 def _mean(key: str, values: Floats, part: Bools, observed: _Observed) -> Row:
-    """Average over some variants; with weights, with an interval."""
+    """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
     seed, found = observed.seed[part], values[part]
     row: Row = {key: _average(found)}
     if observed.weights is None:
         return row
     sums = np.bincount(seed, found, minlength=observed.n_seeds)
     sizes = np.bincount(seed, minlength=observed.n_seeds)
-    with np.errstate(invalid="ignore"):  # 0/0: none was drawn
+    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
         replicates = [(drawn @ sums) / (drawn @ sizes) for drawn in observed.weights()]
     return row | {f"{key}_ci": _bounds(interval(np.concatenate(replicates)))}
 
@@ -283,7 +283,7 @@ def _bounds(found: Floats) -> list[float] | None:
 
 
 def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
-    """Correlate a signal with whether the model is right, with F + R, and with who is good."""
+    """Correlate a signal with correct answers and with F + R; compute its AUC for good variants."""
     pairs: dict[str, tuple[Floats, Bools]] = {}
     row: Row = {}
     if observed.right is not None:
@@ -323,7 +323,7 @@ def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
 
 
 def plot_signals(table: Table) -> Figure:
-    """Draw a panel per signal (row) and configuration (column): accuracy and good ones by bin."""
+    """Draw a panel per signal (row) and configuration (column): accuracy, share of good, by bin."""
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
     figure = plots.new_figure(plots.COLUMN * len(configs), 1.9 * len(names) + 0.6)
     axes_of = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
@@ -337,7 +337,7 @@ def plot_signals(table: Table) -> Figure:
 
 
 def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a signal: means with intervals, of each model and of annotators; a gap before `NONE`."""
+    """Draw a signal's means with intervals, by model and for annotators; a gap before `NONE`."""
     bins = [each for each in distinct(rows, "bin") if each != ALL and not each.startswith(_BEST)]
     lines: list[tuple[str, str, Any, dict[str, Any]]] = []
     style: dict[str, Any]

@@ -1,6 +1,6 @@
 """Replacements by the masked LMs that validated them: table 10 and figure 11 of the paper.
 
-Of a dataset these are the sampled variants, of a run folder all replacements before sampling.
+For a dataset the replacements are its sampled variants, for a run folder all before sampling.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Validated:
-    """Replacements of a configuration or run, P kinds that the same LMs validated in each text."""
+    """Replacements of a configuration or run, in P patterns: which LMs validated them where."""
 
     config: str
     unit: str
     """Name of what is counted, in the plural."""
     mlms: tuple[str, ...]
-    """Sorted."""
+    """The M masked LMs, sorted."""
     needed: Bools
-    """(P, texts, M), whether each validated in which text; all of them where no word is needed."""
+    """Whether each LM validated in each text, (P, texts, M); all true for a text without word."""
     anywhere: Bools
-    """(P, M) whether each validated them in some text."""
+    """Whether each LM validated the replacements in some text, (P, M)."""
     n: Ints
-    """(P,) how many there are."""
+    """Number of replacements of each pattern, (P,)."""
     n_problems: int
     several_words: bool
     """Whether some replace several words, any of which their masked LMs validated."""
@@ -94,7 +94,7 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
     has = np.array([[[m in names for m in mlms] for names in each["texts"]] for each in patterns])
     needed = has
     if len(texts) > 2:
-        # Each of two texts has the word. Of more, some need not; there nobody validated anything.
+        # Two texts both have the word. With more texts, some may lack it: there no LM validated.
         needed = has | ~np.any(has, axis=2, keepdims=True)
     return Validated(
         config=config or ", ".join(whole["sources"]),
@@ -109,10 +109,10 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
 
 
 def kept_with(needed: Bools, n: Ints) -> Floats:
-    """Compute (M,) how many rows 1, 2, … masked LMs validate, on average over all choices.
+    """Count rows kept with 1, 2, …, M of the masked LMs, (M,), averaged over all choices of LMs.
 
     `needed`, (P, texts, M), says which LMs validated rows in which text, `n`, (P,), how many rows.
-    By inclusion and exclusion over texts: of C(M, k) choices C(M − v, k) have none of v masked LMs.
+    By inclusion–exclusion over texts: C(M − v, k) of C(M, k) choices have none of v masked LMs.
 
     >>> both = np.array([[[True, False], [True, True]], [[True, False], [False, True]]])
     >>> kept_with(both, np.array([1, 1]))
@@ -132,13 +132,13 @@ def kept_with(needed: Bools, n: Ints) -> Floats:
 
 
 def _by_number(has: Bools, n: Ints) -> Ints:
-    """Count, (M + 1,), rows that none, one, two, … masked LMs have."""
+    """Count the rows validated by 0, 1, …, M masked LMs, (M + 1,)."""
     found = np.bincount(has.sum(axis=1), n, minlength=has.shape[1] + 1)
     return found.astype(np.int64)
 
 
 def _in_common(has: Bools, n: Ints) -> Ints:
-    """Count, (M, M), rows that two masked LMs have; on the diagonal those of one alone."""
+    """Count rows that both of two masked LMs validated, (M, M); diagonal: rows of one LM alone."""
     counts: Ints = (has * n[:, None]).T @ has
     alone = has & (has.sum(axis=1, keepdims=True) == 1)
     np.fill_diagonal(counts, n @ alone)
@@ -214,7 +214,7 @@ def _rows(found: Validated) -> Iterator[Row]:
 
 
 def plot_provenance(table: Table) -> Figure:
-    """Draw for each configuration what masked LMs share (figure 11), and what fewer would keep."""
+    """Draw overlaps of masked LMs (figure 11) and rows kept with fewer LMs, by configuration."""
     configs = distinct(table.rows, "config")
     of_configs = [[row for row in table.rows if row["config"] == config] for config in configs]
     n_mlms = max(sum(row["kind"] == MLM for row in rows) for rows in of_configs)
@@ -231,7 +231,7 @@ def plot_provenance(table: Table) -> Figure:
         heat.set_yticks(range(len(names)), names, fontsize="small")
         heat.set_title(f"{config}: shared; on the diagonal had alone", fontsize="small")
         figure.colorbar(image, ax=heat, label="shared per problem", shrink=0.8)
-        # How many there would be with fewer masked LMs: dots for each, a line on average.
+        # Rows kept with fewer masked LMs: a dot for each, a line for the average.
         alone = [row["n_kept"] for row in of_mlms]
         mean = [sum(alone) / len(alone)]
         mean += [row["n_kept"] for row in rows if row["kind"] == NUMBER]

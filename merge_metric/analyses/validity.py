@@ -1,7 +1,8 @@
-"""Changed predictions on variants judged good and bad, and the rate that good variants alone have.
+"""Changed predictions on variants judged good and bad, and the estimated rate on good variants.
 
-Where only some were judged, predictions for all others sharpen what these say. Rates are of
-variants: seed-variant accuracy is no mean over variants, so a sample of these does not correct it.
+Where only some variants were judged, predictions for the others make the estimate more precise.
+Rates are over variants: seed-variant accuracy is not a mean over variants, so that judgements of a
+sample cannot correct it.
 """
 
 from collections.abc import Iterable
@@ -87,7 +88,7 @@ def validity_row(
     if len(effective) == 2:
         row["difference"] = row["changed_bad"] - row["changed_good"]
         row["difference_ci"] = newcombe(*effective["bad"], *effective["good"])
-    if np.isnan(chance[~np.isnan(good)]).any():  # of some it is not known
+    if np.isnan(chance[~np.isnan(good)]).any():  # for some variants it is not known
         chance = np.ones(len(chance))
     sums = _sums(changed, good, 1 / chance, unit, word_class)
     row["changed_all"] = float(changed.mean())
@@ -104,10 +105,10 @@ def validity_row(
 
 
 def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
-    """Count changes and variants as if independent: n* = p(1 − p) / v + 1.
+    """Compute effective numbers of changes and variants: n* = p(1 − p) / v + 1.
 
-    v is the variance of p by U units, with U / (U − 1). As p(1 − p) falls short of a variant's
-    variance by v, n independent variants are worth n, and copies of one are worth one.
+    v is the variance of p over U units, with the factor U / (U − 1). Because p(1 − p) falls short
+    of a variant's variance by v, n independent variants count as n, and copies of one as one.
     """
     n, share, units = len(changed), float(changed.mean()), len(np.unique(unit))
     squares = float((np.bincount(unit, changed - share) ** 2).sum())
@@ -119,23 +120,23 @@ def _effective(changed: Floats, unit: Ints) -> tuple[float, float]:
 
 
 def _sums(changed: Floats, good: Floats, weight: Floats, unit: Ints, cell: Ints) -> Floats:
-    """Sum by unit and class, (U, H, 6): variants, changes; of judged ones w, wg, wc and wgc."""
+    """Sum by unit and class, (U, H, 6): variants, changes; w, wg, wc and wgc of judged variants."""
     judged = ~np.isnan(good)
     w, g = np.where(judged, weight, 0.0), np.where(judged, good, 0.0)
     sums = np.zeros((unit.max() + 1, cell.max() + 1, 6))
     for k, values in enumerate((np.ones(len(changed)), changed, w, w * g, w * changed,
                                 w * g * changed)):  # fmt: skip
         np.add.at(sums[:, :, k], (unit, cell), values)
-    return sums[:, sums[:, :, 2].sum(axis=0) > 0]  # of a class without judgements nothing is known
+    return sums[:, sums[:, :, 2].sum(axis=0) > 0]  # classes without judgements are left out
 
 
 def corrected_rate(sums: Floats) -> Floats:
-    """Estimate the rate of changes on good variants, (B,), of (B, H, 6) `_sums`, over units.
+    """Estimate the rate of changes on good variants, (B,), from `_sums` over units, (B, H, 6).
 
     With means over the judged variants, weighted to the classes' shares of all variants, the
-    rate is E[gc] / E[g]. The difference between the changes of all variants and of the judged
-    ones, which is chance, is taken off as far as y = g (c − rate) goes with c, by the slope λ of
-    y on c, which makes the variance least: (E[gc] + λ (C − E[c])) / E[g]. That is the power-tuned
+    rate is E[gc] / E[g]. The rates of change of all variants, C, and of the judged ones, E[c],
+    differ by chance only; the slope λ of y = g (c − rate) on c turns this difference into the
+    correction with the least variance: (E[gc] + λ (C − E[c])) / E[g]. That is the power-tuned
     prediction-powered estimate (Angelopoulos, Duchi and Zrnic 2023) of a ratio, with "as if every
     variant were good" as the prediction.
     """
@@ -154,4 +155,4 @@ def corrected_rate(sums: Floats) -> Floats:
 
 
 plot_validity: Final = partial(bar_panels, series=_SHOWN, label="changed predictions, %")
-"""Draw the rates of each model as bars."""
+"""Function that draws the rates of each model as bars."""

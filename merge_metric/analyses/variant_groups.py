@@ -72,18 +72,21 @@ def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
 # --- Masked LMs ---
 
 ORIGINS: Final = ("equiv", "size", "multi", "one")
-"""By the model's own MLM; its kind in another size; several MLMs; one of another kind."""
+"""Suggested by the model's own MLM, its kind in another size, several, or one other MLM."""
 
 PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
 
 _KEYS: Final = ("names", "equivalent", "size")
 
 Counterparts = Mapping[str, str]
-"""MLM of a model's kind → "equiv", if it is of the model's size too, else "size"."""
+"""MLM of the model's architecture → "equiv" if it also has the model's size, else "size"."""
 
 
 def read_counterparts(path: Path) -> dict[str, Counterparts]:
-    """Read a TOML table per model, by name and `names`: its MLMs `equivalent`, `size`."""
+    """Read a TOML file with the counterparts of models among MLMs; return model → counterparts.
+
+    Each model has a table: `equivalent` and `size` list MLMs, `names` further names of the model.
+    """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -115,7 +118,7 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
 
 
 def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
-    """Find the group of a variant by the MLMs that suggested it; None where none is known."""
+    """Return the group of a variant, one of `ORIGINS`, by its MLMs; None without MLMs."""
     if not mlms:
         return None
     return "multi" if len(set(mlms)) > 1 else counterparts.get(mlms[0], "one")
@@ -126,8 +129,8 @@ def source_mlms(
 ) -> Table:
     """Make rows per model, configuration and group, on seeds that have all groups.
 
-    First of equally many variants of each, as SV accuracy at high thresholds falls with their
-    number, then of all.
+    The first rows take equal numbers of variants of each group, as SV accuracy at high thresholds
+    falls with their number; the next take all variants.
     """
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
@@ -181,7 +184,7 @@ _DRAWN: Final = (
 
 
 def _fixed_rows(run: Run, groups: Mapping[str, Bools], settings: Settings) -> list[dict[str, Any]]:
-    """Make rows of groups with equally many variants, then rows with all of them."""
+    """Make rows of groups with equal numbers of variants, then rows with all variants."""
     rows = []
     for matched, chosen in ((True, "equally many"), (False, "all")):
         counts = on_fixed_seeds(run.rows, groups, matched=matched, rng_seed=settings.rng_seed)
@@ -204,7 +207,11 @@ SEVERAL: Final = "several"
 
 
 def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
-    """Make rows by the only MLM that validated, first on its own seeds, as the poster has."""
+    """Compare variants by the only MLM that validated the replacement, or `SEVERAL`.
+
+    The first rows have each group on its own seeds, as on the poster; the others have all groups
+    on the seeds that they share, with equal numbers of variants and with all.
+    """
     rows: list[dict[str, Any]] = []
     for run in runs:
         of_row = np.asarray(

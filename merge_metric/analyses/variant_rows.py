@@ -21,7 +21,7 @@ _DRAWN: Final = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariantRows:
-    """The distinct variants of a configuration, or those that a run has answers to."""
+    """The distinct variants of a configuration, or the variants that a run has answers to."""
 
     config: str
     dataset: str
@@ -46,9 +46,9 @@ def variant_rows(
 ) -> VariantRows:
     """Read a configuration's variants, in order: `variant_id`, `seed_id`, `columns`, `seed_…`.
 
-    With a `run` those that it has, and `right`, `seed_right`, and `changed`, whether the answer is
-    another than to the seed. With `judged` the columns of `read_judgements`, null where nobody
-    judged.
+    With a `run` the table has only variants of that run, and the columns `right`, `seed_right` and
+    `changed` (whether the answer differs from the answer to the seed). With `judged` it also has
+    the columns of `read_judgements`, null where nobody judged.
     """
     files = split_files(folder, config)
     rows = read_columns(folder, files["variants"], ("variant_id", "seed_id", *columns))
@@ -87,8 +87,8 @@ def variant_rows(
 def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
     """Read judgements of variants, averaged over annotators.
 
-    `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 where F + R is `ENOUGH`, else 0;
-    `chance`, with which the session drew it, null without one.
+    Columns: `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 if mean F + R is at least
+    `ENOUGH`, else 0; `chance`, the probability with which the session drew it, null without one.
     """
     answers, names = read_answers(paths), ", ".join(map(str, paths))
     if "fluency" not in answers.column_names:
