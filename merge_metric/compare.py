@@ -1,4 +1,4 @@
-"""Models compared on the same seeds: differences, corrected p-values, ranks with ties, tables."""
+"""Comparison of models on the same seeds: differences, corrected p-values, ranks with ties."""
 
 import logging
 import math
@@ -59,13 +59,13 @@ RULE: Final = (
 )
 
 RANKED: Final = 4
-"""Number of models from which on their orders by S and by SV accuracy are compared."""
+"""Fewest models whose orders by S and by SV accuracy are compared."""
 
 DECISIVE: Final = "seed_variant_accuracy"
-"""The figure that models are ranked by."""
+"""Name of the figure by which models are ranked."""
 
 _MARGIN: Final = 5
-"""Number of replicates, about, that may contradict a significant difference."""
+"""Approximate number of replicates that may contradict a significant difference."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,17 +74,17 @@ class Comparison:
 
     config: str
     models: Table
-    """Best first."""
+    """Names of the models, best first."""
     pairs: Table
-    """The better of two first."""
+    """Rows of pairs of models, with the better one first."""
     signature: str
     kendall_tau: Mapping[str, Any] | None = None
     """Result of `rank_stability`; None for fewer than `RANKED` models."""
     definitions: tuple[str, ...] = ()
-    """Notes of the tables that say what ranks and p-values are."""
+    """Notes of the tables that define ranks and p-values."""
 
     def ranking(self) -> Table:
-        """Show ranks and the figure that decides them alone."""
+        """Make a table with only the ranks and the figure that decides them."""
         return replace(
             self.models,
             name="ranking",
@@ -93,7 +93,7 @@ class Comparison:
         )
 
     def neighbours(self) -> Table:
-        """Show only the pairs of models that follow one another in the ranking."""
+        """Make a table of only the pairs of models that are neighbours in the ranking."""
         order = [row["model"] for row in self.models.rows]
         following = set(pairwise(order))
         rows = tuple(row for row in self.pairs.rows if (row["a"], row["b"]) in following)
@@ -156,7 +156,7 @@ def compare_files(
         configs: Configurations; by default what the files are for.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together. By default each seed by itself.
-        allow_missing: Compare on the seeds of which no model's prediction is missing.
+        allow_missing: Compare on the seeds for which every model has all predictions.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1; see `compare_models`.
         rng_seed: Of the bootstrap.
@@ -318,7 +318,7 @@ def require_distinct(names: Sequence[str]) -> None:
 
 
 def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]:
-    """Name models that have no names yet, and check of what kind each is."""
+    """Give names to models without names, and check the type of each."""
     kinds = (Run, HasRuns, *PREDICTIONS)
     expected = "evaluations, runs or predictions files, of two models or more"
     if isinstance(models, Mapping):
@@ -339,13 +339,13 @@ def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]
 def _counted(
     named: Mapping[str, Counted], dataset: str | Path | None, config: str
 ) -> tuple[dict[str, SeedCounts], str, str]:
-    """Find each model's counts on the one configuration, its name, and what texts it has."""
+    """Find the models' counts on one configuration, its name, and the digest of its texts."""
     given = {name: each for name, each in named.items() if isinstance(each, SeedCounts)}
     others = {name: each for name, each in named.items() if not isinstance(each, SeedCounts)}
     if not others:
         return given, config, ""
     found: dict[str, dict[str, Run]] = {}
-    for is_file in (False, True):  # those that are read may need the folder of the others
+    for is_file in (False, True):  # predictions files may need the dataset folder of the others
         for name, each in others.items():
             if isinstance(each, PredictionsSource | str | Path) is is_file:
                 found[name] = {run.config: run for run in as_runs("models", each, dataset)}
@@ -386,8 +386,8 @@ def replicates_for(n_models: int) -> int:
 def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str, Any] | None:
     """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
 
-    Returns `value` and `ci`, from −1, the opposite order, to 1, the same; None where all models
-    tie, and None at all of fewer than `RANKED` models.
+    Returns `value` and `ci`, between −1 (opposite order) and 1 (same order), which are None where
+    all models tie; or None for fewer than `RANKED` models.
     """
     if len(models) < RANKED:
         return None
@@ -426,7 +426,7 @@ def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:
 
 
 def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Find each model's best and worst rank, given pairs (better, worse) that differ significantly.
+    """Find each model's best and worst rank, given significant pairs (better, worse).
 
     >>> rank_ranges(3, [(0, 2)])  # the one in the middle ties with both
     [(1, 2), (1, 3), (2, 3)]
@@ -464,7 +464,7 @@ def _pair_rows(
                 "tie": p_sv > ALPHA,
             }
         )
-        # No replicate is on the other side of zero: more replicates could only make it smaller.
+        # No replicate has the other sign: more replicates could only make p smaller.
         if result[DECISIVE]["p_value"] <= 2 / (replicates + 1) and p_sv < 1:
             rows[-1]["seed_variant_accuracy_p_value_holm_at_most"] = True
     return rows

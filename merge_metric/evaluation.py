@@ -1,4 +1,4 @@
-"""One call from a model, whatever it is, and a dataset to results: `evaluate_model`."""
+"""The function `evaluate_model`: one call from any kind of model and a dataset to results."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def evaluate_model(
 
 @contextmanager
 def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
-    """Choose the predictions file; a temporary folder is removed where something goes wrong."""
+    """Yield the predictions file and whether it is temporary; remove that folder on errors."""
     if out:
         yield as_path("out", out), False
         return
@@ -366,7 +366,7 @@ def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
 
 @contextmanager
 def _eval_mode(model: Any) -> Iterator[None]:
-    """Put networks back into training where they were: they are asked in evaluation mode."""
+    """Put a model's networks into evaluation mode, and restore training mode afterwards."""
     networks = model if isinstance(model, tuple) else (model, getattr(model, "model", None))
     trained = [each for each in networks if getattr(each, "training", False) is True]
     try:
@@ -377,7 +377,7 @@ def _eval_mode(model: Any) -> Iterator[None]:
 
 
 def _folder(dataset: str | Path, revision: str | None) -> Path:
-    """Find a dataset folder, or load a dataset of the Hub into the cache."""
+    """Find a dataset folder, or load a dataset from the Hub into the cache."""
     from merge_dataset.layout import require_dataset
 
     folder = as_path("dataset", dataset)

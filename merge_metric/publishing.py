@@ -22,7 +22,7 @@ _ARGUMENTS: Final[dict[str, Any]] = {
     "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
     "seed_predictions": ["entailment"] * 4,
 }
-"""One of the second seed's two variants is answered wrong."""
+"""Arguments of the example: one of the second seed's two variants is answered wrong."""
 
 _FIGURES: Final = {
     "seed_accuracy": 1.0,
@@ -33,7 +33,7 @@ _FIGURES: Final = {
     "relaxed_fooling_rate": 0.5,
     "strict_fooling_rate": 0.0,
 }
-"""By hand."""
+"""Expected figures of the example, computed by hand."""
 
 
 def worked_example() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def model_figures(
 ) -> dict[str, ModelFigure]:
     """Score a predictions file for the page of a model, OWNER/NAME, by configuration.
 
-    A file that says that it is of another model is warned of.
+    A file that names another model causes a warning.
     """
     name = str(read_metadata(predictions).get("name", ""))
     if name and name != model:

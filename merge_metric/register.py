@@ -1,4 +1,4 @@
-"""Makes `evaluate.load("seed_variant_accuracy")` work from any directory, offline."""
+"""Registration of the metric: `evaluate.load("seed_variant_accuracy")` works offline."""
 
 import ast
 import hashlib
@@ -52,7 +52,7 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
     with exclusive(lock, f"{entries}: another command is registering the metric", wait=wait):
         written = [entry / name for name in files]
         if not all(path.is_file() and path.read_bytes() == files[path.name] for path in written):
-            # Written under a temporary name, then moved to where a broken one may be.
+            # Written under a temporary name, then moved; a damaged entry may be replaced.
             remove_partials(entries, (entry.name,))
             scratch = partial_path(entry)
             try:
@@ -77,7 +77,7 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
 
 
 def default_modules_cache() -> Path:
-    """Find where `evaluate` keeps modules, by the rule of `evaluate.config`, slow to import."""
+    """Find the module cache of `evaluate` by the rule of `evaluate.config`, slow to import."""
     cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("HF_HOME", f"{cache_home}/huggingface")
     return Path(os.environ.get("HF_MODULES_CACHE", Path(home).expanduser() / "modules"))

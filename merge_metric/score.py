@@ -1,4 +1,4 @@
-"""A predictions file → its figures, and these as text: `merge-nli score`, also from Python."""
+"""Figures of a predictions file, and their text: `merge-nli score`, also from Python."""
 
 import logging
 import math
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 _SV: Final = "seed_variant_accuracy"
 _SPREADING: Final = ("variant_accuracy", _SV)
-"""Figures whose spread over subsamples the text has."""
+"""Figures whose spread over subsamples the text shows."""
 
 _THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
 
@@ -105,7 +105,7 @@ def score_file(
 
 
 def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[str, dict[str, Any]]:
-    """Score what was counted, and tell of few seeds; where results are not shown, of mixtures."""
+    """Score runs; warn of few seeds, and of mixed numbers of variants if not `shown`."""
     results = {each.config: figures_of(each, settings) for each in runs}
     for each in runs:
         if not shown and (found := mixture(each.counts.variants_per_seed)):
@@ -131,9 +131,9 @@ def score_and_say(
     for_spreadsheets: bool,
     trackers: Sequence[str],
 ) -> list[str]:
-    """Score a file, write its seeds and log its figures, as the options of `merge-nli score` ask.
+    """Score a file, write its seeds and log its figures by the options of `merge-nli score`.
 
-    All that is wrong with options is told first. Returns what is beyond a limit, a line each.
+    Errors in options are raised first. Returns a line for each figure beyond a limit.
     """
     predictions, *others = files
     if folder := next((each for each in others if each.is_dir()), None):
@@ -224,9 +224,9 @@ def scores_text(
     cluster: str = "",
     explain: bool = False,
 ) -> str:
-    """Render the results of `score_file`: a table each.
+    """Render the results of `score_file`, with a table for each.
 
-    The correctness threshold has a column where it is not 50, 80, 90 or 100, in place of 90.
+    A correctness threshold other than 50, 80, 90 or 100 has a column, in place of 90.
     """
     parts = []
     for config, result in results.items():
@@ -252,7 +252,7 @@ def scores_tables(
     more: Sequence[Figure],
     output: Literal["markdown", "latex", "csv"],
 ) -> str:
-    """Render the results of `score_file`: tables; CSV is one, which names the configurations."""
+    """Render the results of `score_file` as tables; CSV is one table with all configurations."""
     tables = [score_table(each, results[each], correctness_threshold, more) for each in results]
     if output != "csv":
         return "\n\n".join(getattr(table, f"to_{output}")() for table in tables)
@@ -274,7 +274,7 @@ def score_table(
     correctness_threshold: int = 90,
     more: Sequence[Figure] = (),
 ) -> Table:
-    """Make the table of a result: all variants, then each group and label."""
+    """Make the table of a result: all variants, then groups and labels."""
     thresholds = _THRESHOLDS
     if correctness_threshold not in thresholds:
         thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
@@ -306,7 +306,7 @@ def score_table(
 
 
 def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
-    """Yield the whole result, then its groups and labels, where they are not all of it."""
+    """Yield the whole result, then its groups and labels that are not all of it."""
     yield "all", result
     for column, groups in {**result.get("by_group", {}), "label": result["by_label"]}.items():
         counts = [(group["n_seeds"], group["n_variants"]) for group in groups.values()]
@@ -354,21 +354,21 @@ def _fraction(value: float | None) -> str:
 # --- Gates for pipelines: figures that a model must reach ---
 
 _ROUNDING = 1e-9
-"""Averages that miss a limit by less reach it."""
+"""Tolerance: an average that misses a limit by less reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A figure and the value that it must not be under, or over."""
+    """A figure, and its lower or upper limit."""
 
     figure: Figure
     limit: float
-    """In 0–1 for shares, in percent for thresholds."""
+    """Limit, 0–1 for shares, in percent for thresholds."""
     is_least: bool
-    """Whether less is a failure; else more is."""
+    """Whether the limit is a lower one, else an upper one."""
 
     def fails(self, value: float) -> bool:
-        """Tell whether a value is on the wrong side of the limit."""
+        """Return whether a value is on the wrong side of the limit."""
         short = self.limit - value if self.is_least else value - self.limit
         return short > _ROUNDING
 
@@ -376,7 +376,7 @@ class Gate:
 def read_gates(
     texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
 ) -> list[Gate]:
-    """Read limits such as `seed_variant_accuracy=0.7`: the least if `is_least`, else the most."""
+    """Parse limits such as `seed_variant_accuracy=0.7`: lower ones if `is_least`, else upper."""
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
     gates = []
     for text in texts:
@@ -396,7 +396,7 @@ def read_gates(
         limit = math.nan
         with suppress(ValueError):
             limit = float(number)
-        if not low <= limit <= high:  # not a number is neither
+        if not low <= limit <= high:  # NaN is neither
             hint = f"; did you mean {limit / 100:g}?" if high == 1 and 1 < limit <= 100 else ""
             raise ValueError(
                 f"--{option}: expected a {'percent' if high == 100 else 'number'} from {low} to "
@@ -415,7 +415,7 @@ def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
 
 
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:
-    """Say which figures of which configurations fail, a line each; gates are for all of these."""
+    """List lines on the figures that fail; gates apply to all configurations."""
     lines = []
     for config, result in results.items():
         for gate in gates:
@@ -439,7 +439,7 @@ def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) ->
 
 
 def _shown(value: float, gate: Gate) -> str:
-    """Show a value with as many digits as tell it from the limit, four at least."""
+    """Format a value with enough digits to differ from the limit, at least four."""
     return next(
         text
         for digits in range(4, 18)
@@ -450,11 +450,11 @@ def _shown(value: float, gate: Gate) -> str:
 # --- Cautions: seeds with different numbers of variants, and too few seeds ---
 
 _LISTED: Final = 4
-"""Numbers of variants that a sentence lists; of more it says the range."""
+"""Most numbers of variants that a sentence lists; for more it gives the range."""
 
 
 def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
-    """Say which numbers of variants are mixed; nothing where all seeds have equally many.
+    """Say which numbers of variants are mixed; empty if all seeds have the same number.
 
     >>> mixture({"variants": [20, 40], "seeds": [120.0, 52.0]}).partition(":")[0]
     'Seeds with 20 and 40 variants (120 and 52 seeds) are mixed'
@@ -479,7 +479,7 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
 
 
 def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
-    """Warn of a configuration or of parts with few seeds."""
+    """Warn of a configuration, or parts of it, with few seeds."""
     few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
     if len(counts.seed_ids) < FEW_SEEDS:
         few = [f"{len(counts.seed_ids):,} in all"]
@@ -489,13 +489,13 @@ def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None 
 
 @dataclass(slots=True)
 class Watch:
-    """Cautions about the runs that pass by, each configuration once."""
+    """Collector of cautions about runs, once per configuration."""
 
     found: dict[tuple[str, str], str] = field(default_factory=dict)
     """Dataset and configuration → sentence of `mixture`."""
 
     def over(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Yield the runs; note mixtures, and warn of a configuration's few seeds."""
+        """Yield the runs unchanged; collect mixtures, and warn of configurations with few seeds."""
         for run in runs:
             if (run.dataset, run.config) not in self.found:
                 self.found[run.dataset, run.config] = mixture(run.counts.variants_per_seed)
@@ -504,7 +504,7 @@ class Watch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for below a table."""
+        """Sentences for the notes of a table."""
         return tuple(
             f"{config}: {sentence[0].lower()}{sentence[1:]}"
             for (_, config), sentence in self.found.items()
@@ -513,7 +513,7 @@ class Watch:
 
 
 def seeds_of_parts(result: Mapping[str, Any]) -> dict[str, int]:
-    """Count the seeds of the parts of a result of `scoring.score`: part → number."""
+    """Map the parts of a result of `scoring.score` to their numbers of seeds."""
     groups = {**result.get("by_group", {}), "label": result["by_label"]}
     return {
         f"{column.replace('_', ' ')} {value}": part["n_seeds"]

@@ -1,4 +1,4 @@
-"""Figures in experiment trackers, under the names that a `SeedVariantCallback` logs there."""
+"""Figures in experiment trackers, under the names used by a `SeedVariantCallback`."""
 
 import os
 import re
@@ -15,7 +15,7 @@ Tracker = Literal["wandb", "mlflow", "tensorboard"]
 TRACKERS: Final[tuple[Tracker, ...]] = get_args(Tracker)
 
 PREFIX: Final = "eval_merge_"
-"""Begins the names in a Trainer's log; W&B and TensorBoard get them as `eval/merge_…`."""
+"""Prefix of names in a Trainer's log; in W&B and TensorBoard they become `eval/merge_…`."""
 
 PROJECT: Final = "merge-nli"
 
@@ -28,7 +28,7 @@ _CURES: Final[Mapping[Tracker, str]] = {
 
 
 def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Name figures as a Trainer logs them, with configurations if several; no undefined ones."""
+    """Map a Trainer's names, with configurations if several, to the figures that are defined."""
     from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 
     several = len(results) > 1
@@ -41,12 +41,12 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 
 def require_tracker(tracker: str) -> Tracker:
-    """Raise ValueError or ModuleNotFoundError if there is no such tracker, or no package of it."""
+    """Return the tracker; raise ValueError if unknown, ModuleNotFoundError without its package."""
     if tracker not in TRACKERS:
         raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
     known: Tracker = tracker
     spec = find_spec(known)
-    if spec is None or spec.origin is None:  # a folder of that name is no package
+    if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(
             f"logging to {known} needs {known}; run: pip install 'merge-nli[{known}]'", name=known
         )
@@ -68,7 +68,7 @@ def log_results(
     try:
         with redirect_stdout(sys.stderr):  # stdout is for results
             return _LOGGERS[known](trainer_figures(results), about, step)
-    except Exception as error:  # whatever a tracker raises
+    except Exception as error:  # trackers may raise anything
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ConnectionError(
             f"{known}: the figures were not logged: {said}; {_CURES[known]}"
@@ -83,7 +83,7 @@ def _to_wandb(figures: Mapping[str, float], about: Mapping[str, str], step: int 
         project=os.environ.get("WANDB_PROJECT", PROJECT), name=about["model"]
     )
     run.config.update({"merge": dict(about)}, allow_val_change=True)
-    # As a Trainer does: W&B's own steps only grow, and what comes late would be dropped.
+    # As a Trainer does: W&B's own steps only grow, and values of earlier steps would be dropped.
     slashed = {name.replace("eval_", "eval/", 1): value for name, value in figures.items()}
     run.log({**slashed, **({} if step is None else {"train/global_step": step})})
     place = str(run.url or run.dir)
@@ -111,7 +111,7 @@ def _to_mlflow(figures: Mapping[str, float], about: Mapping[str, str], step: int
 def _to_tensorboard(
     figures: Mapping[str, float], about: Mapping[str, str], step: int | None
 ) -> str:
-    """Write an event file below the logging folder, in one of the model's name."""
+    """Write an event file in a subfolder of the logging folder, named like the model."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto

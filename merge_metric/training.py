@@ -1,4 +1,4 @@
-"""Seed-variant accuracy while a model is being trained: a callback of transformers' `Trainer`."""
+"""Seed-variant accuracy during training: a callback of transformers' `Trainer`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class SeedVariantCallback(TrainerCallback):
             dataset: The dataset.
             config: One configuration or several.
             limit_seeds: Seeds of each source, the same at every evaluation; None for all.
-            label_order: What the model's classes mean, where it does not say it.
+            label_order: What the model's classes mean, if its configuration does not say so.
             correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
             rng_seed: Of the choice of seeds.
 
@@ -63,7 +63,7 @@ class SeedVariantCallback(TrainerCallback):
         self.results: list[tuple[int, dict[str, dict[str, Any]]]] = []
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Score, log and add to the metrics; in the main process only."""
+        """Score, log figures and add them to the metrics, in the main process only."""
         if not state.is_world_process_zero:
             return
         found = evaluate_model(self._trainer, self._dataset, self._config, **self._options)

@@ -34,7 +34,7 @@ def _option(default: Any, help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOptions:
-    """Options of single analyses, by the names that their functions have for them."""
+    """Options of single analyses, named like the parameters of the analyses' functions."""
 
     tests: tuple[str, ...] = _option(
         (), "predictions for all test problems; may be repeated.", option="--test"
@@ -103,7 +103,7 @@ class AnalysisOptions:
 
 
 for _field, _declared in declared_settings(AnalysisOptions).items():
-    # The analyses that take an option begin its help.
+    # The help of an option begins with the analyses that take it.
     object.__setattr__(_declared, "help", f"{takers(_field.name)}: {_declared.help}")
 
 
@@ -210,7 +210,7 @@ _WIDTH: Final = max(map(len, ANALYSES)) + 4
 _LISTED: Final = [
     fill(
         analysis.summary,
-        76,  # as wide as the help shows text as it is
+        76,  # the width to which the help shows text unwrapped
         initial_indent=f"  {analysis.name}".ljust(_WIDTH),
         subsequent_indent=" " * _WIDTH,
     )

@@ -195,7 +195,7 @@ def predict_command(
 def _files_of_one(
     asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
 ) -> Iterator[tuple[PairModel, pa.Table, Path]]:
-    """Open the model for what the option `asked` says; yield it with problems and their file."""
+    """Open the model for the option `asked`; yield it with the problems and the output file."""
     from merge_metric.predict.jobs import open_files
     from merge_metric.predict.problems import sources_of
 
@@ -208,7 +208,7 @@ def _files_of_one(
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
-    """Read the models of a list that are asked for, and the names of `--only`."""
+    """Read the requested models of a preset list; return them and the names of `--only`."""
     from merge_metric.models.presets import read_presets
 
     if only is not None and preset is None:
@@ -310,7 +310,7 @@ def _read_problems(
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
-    """Say what was done and what to do next, what failed and why; exit with 1 if anything did."""
+    """Print results, next steps and failures with reasons; exit with 1 if anything failed."""
     from merge_dataset.files import to_json
 
     outcomes, failed, error = done
@@ -339,7 +339,7 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 
 
 def _tell(outcome: Outcome, dataset: str) -> str:
-    """Tell of a file: its problems, labels and accuracy, and the command that scores it."""
+    """Describe a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.models.label_order import describe_evidence
     from merge_metric.runs.noise import usage_text
 

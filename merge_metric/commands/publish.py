@@ -40,7 +40,7 @@ Private = Annotated[bool, option("Make it private; an existing one must be priva
 @contextmanager
 def publishing() -> Iterator[None]:
     """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
-    # It has a handler of its own, and would say everything twice.
+    # That logger has its own handler, and every message would appear twice.
     logging.getLogger("huggingface_hub").propagate = False
     with user_errors(failures=(PublishError,)):
         yield
@@ -164,10 +164,10 @@ def publish_results_command(
 
 
 def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
-    """Show a plan, do what it says where the user wants that, and say what was done."""
+    """Show a plan, carry it out if the user agrees, and say what was done."""
     from merge_dataset.hub.publication import as_json, carry_out, done_lines, plan_lines
 
-    if output == "text":  # at once, as the rest takes its time
+    if output == "text":  # shown at once, as the rest takes time
         typer.echo("\n".join(plan_lines(planned)))
     done = carry_out(planned) if yes and planned.has_steps else None
     if output == "text":

@@ -89,7 +89,7 @@ def report_command(
 
     output = output or format_of(out)
     require_report_or_none(out)
-    if output == "html":  # what is not there is said before anything is computed
+    if output == "html":  # missing files are reported before anything is computed
         import jinja2  # noqa: F401
     if figures is not None:
         import matplotlib  # noqa: F401
@@ -104,7 +104,7 @@ def report_command(
         rng_seed=rng_seed,
         progress=True,
     )
-    # Two reports at once do not mix their plots.
+    # Two reports written at the same time do not mix their plots.
     with working_in(figures, wait=True) if figures is not None else nullcontext():
         for file in save_all(draw_figures(evidence), figures) if figures is not None else ():
             typer.echo(file)
@@ -160,7 +160,7 @@ def agreement_command(
         files, sessions=session or (), dataset=dataset, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
     if plots is not None:
-        with working_in(plots, wait=True):  # two at once do not mix theirs
+        with working_in(plots, wait=True):  # two commands at the same time do not mix their plots
             for file in save_all(draw_judgements(found.table("scores")), plots):
                 typer.echo(file, err=True)
     typer.echo(found.render(output))

@@ -223,7 +223,7 @@ def compare_command(
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
             typer.echo("\n\n\n".join(each.to_text(explain=explain) for each in comparisons))
-        case "csv":  # one table: the models' own figures are those of score
+        case "csv":  # one table only: `score` shows the models' own figures
             rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
             typer.echo(replace(comparisons[0].pairs, columns=columns, rows=tuple(rows)).to_csv())
@@ -233,7 +233,7 @@ def compare_command(
 
 
 def _read_tracker(name: str) -> str:
-    """Check, before anything is computed, that a tracker can be logged to."""
+    """Check before anything is computed that a tracker can be used."""
     from merge_metric.tracking import require_tracker
 
     try:
@@ -244,7 +244,7 @@ def _read_tracker(name: str) -> str:
 
 
 def read_threshold(value: float) -> int:
-    """Check a correctness threshold, in percent, as a command line has it."""
+    """Parse and check a correctness threshold, in percent, from the command line."""
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
     try:

@@ -8,7 +8,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MODEL: Final = Path(__file__).with_name("bert-tiny-nli")
-"""Labels, training text and licences are in its card."""
+"""Folder of the bundled classifier; its card states labels, training data and licences."""
 
 
 def evaluate(dataset: Path, config: str, folder: Path) -> str:

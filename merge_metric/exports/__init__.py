@@ -1,1 +1,1 @@
-"""A dataset folder → what others read; `registry` says how an export registers itself."""
+"""Exports of a dataset folder for other programs; `registry` has the decorator for them."""

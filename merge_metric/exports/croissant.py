@@ -42,7 +42,7 @@ _VOTES: Final = (
     "gives them."
 )
 _LABELS: Final = "labels"
-"""Record set of the names of labels; those of another format also have its source's."""
+"""Name of the record set of labels; for formats other than NLI the source is added."""
 
 _TYPES: Final = {
     "string": "sc:Text",
@@ -120,9 +120,9 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
             includes=[name.as_posix() for name in names],
         )
         for (config, split), names in files.items()
-        if len(names) > 1  # a split that has a file for each class of variants
+        if len(names) > 1  # a split with a file for each word class
     ]
-    # Its keys are in order, with the standard context in full: readers warn about any other.
+    # Keys are in order, with the full standard context: readers warn about any other.
     record = json.loads(template("croissant.json")) | {
         "name": facts["pretty_name"],
         "description": description,
@@ -169,7 +169,7 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
 
 
 def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str, Any]:
-    """Fill in Croissant's RAI vocabulary (1.0) by the card's text and what the runs recorded."""
+    """Fill in Croissant's RAI vocabulary (1.0) from the card's text and the runs' records."""
     names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
     made = {name: read_record(folder / name / PROVENANCE, verify=False) for name in names}
     sections = dict[str, str]()
@@ -205,7 +205,7 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
-    """Make an object of Croissant's vocabulary, which is called like its identifier."""
+    """Make an object of Croissant's vocabulary, whose name is its identifier."""
     return {"@type": f"cr:{kind}", "@id": identifier, "name": identifier, **more}
 
 
@@ -237,7 +237,7 @@ def _record_set(
         shape: list[str] = []
         kind = column.type
         while pa.types.is_list(kind):
-            shape.append("2" if shape else "-1")  # a list of a list is one of spans: start and end
+            shape.append("2" if shape else "-1")  # a nested list holds spans: start and end
             kind = kind.value_type
         field = _node(
             "Field",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from merge_metric.runs.run import Run
 
 SCHEMA: Final = "0.2.2"
-"""Version of both of its schemas, https://github.com/evaleval/every_eval_ever."""
+"""Version of both schemas of https://github.com/evaleval/every_eval_ever."""
 
 AGGREGATE, SAMPLES = "results.json", "samples.jsonl"
 
@@ -114,7 +114,7 @@ def export_results(
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Make every value a text, as the schema wants it."""
+    """Convert every value to text, as the schema requires."""
     return {
         name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         for name, value in values.items()

@@ -130,7 +130,7 @@ def _splits(suffix: str) -> Callable[[Path, str], Parts]:
 
 
 def _subsamples(folder: Path, config: str) -> Parts:
-    """Make a file of the seeds, and one of the variants of each subsample, which may share some."""
+    """Make a file of the seeds, and one per subsample of variants; subsamples may overlap."""
     import pyarrow.compute as pc
 
     def drawn_by(subsample: int) -> Iterator[pa.Table]:
@@ -185,7 +185,7 @@ def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool 
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Convert rows: labels to names, and float32 numbers to their shortest exact form."""
+    """Convert rows: labels to names, float32 numbers to the shortest decimals that are exact."""
     import numpy as np
     import pyarrow as pa
 

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 _MODULE: Final = "merge_nli"
 QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
-"""Columns that the harness's tasks get beside the dataset's: the question, the gold answer."""
+"""Columns of the tasks beside the dataset's columns: the question and the gold answer."""
 
 METRIC_FOLDER: Final = "merge_nli_metric"
-"""Folder of the metric's modules in an export, without the one that needs `evaluate`."""
+"""Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
 _ANSWERS: Final = (
     "exports/task_answers",
     "exports/task_settings",
@@ -58,7 +58,7 @@ _ANSWERS: Final = (
 )
 
 Letters = Literal["spaced", "both"]
-"""Tokens that count as a letter: those after a space, or also those without."""
+"""Tokens that count as a letter: only with a space before it, or also without a space."""
 
 AnswerKind = Literal["letters", "words"]
 
@@ -123,7 +123,7 @@ def prepare(
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
-    known: dict[Any, Prompt] = {}  # so that what is said of a source's examples is said once
+    known: dict[Any, Prompt] = {}  # so that messages about a source's examples appear once
     for name in configs:
         source = parse_config_name(name)[0]
         held_out: HeldOut = {}
@@ -157,7 +157,7 @@ def prepare(
 def task_export(
     name: str, **fixed: Any
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register an export of tasks, with options of `prepare` that are not `fixed` and its own."""
+    """Register an export of tasks, with its own options and those of `prepare` not in `fixed`."""
 
     def register(write: Callable[..., Exported]) -> Callable[..., Exported]:
         defaults = {"folder": Path("merge-nli"), "out": Path(f"merge-nli-{name}")}
@@ -219,7 +219,7 @@ def task_folder(
         paths += [SPACE.parent / f"{name}.py" for name in _ANSWERS]
         for path in paths:
             text = path.read_text(encoding="utf-8")
-            # There they lie side by side.
+            # In the export all modules lie in one folder.
             rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\."
             text = re.sub(rooms, "from .", text)
             (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
@@ -263,7 +263,7 @@ def export_lm_eval(
         for config, name in zip(tasks.prompts, names, strict=True):
             text = _as_yaml(_task(tasks, config, name, figures))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
-        # The template with its constant, and a function for each figure.
+        # The template with its constant, followed by a function for each figure.
         text = template("lm_eval.py")
         text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
         functions = [
@@ -280,7 +280,7 @@ def export_lm_eval(
 
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
-    """List the figures that a harness reports, those at thresholds first."""
+    """List the figures that a harness reports; figures at thresholds come first."""
     from merge_metric.exports.task_answers import FIGURES
 
     return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
@@ -309,7 +309,7 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
         asked = {
             "output_type": "multiple_choice",
             "doc_to_target": "label",
-            # In chats the harness leaves the delimiter out.
+            # In chats the harness omits the delimiter.
             "doc_to_choice": tasks.choices(config) if several else list(template.letters),
             "target_delimiter": "" if several else " ",
         }
@@ -333,7 +333,7 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
             {
                 "metric": figure,
                 "aggregation": _Function(f"{_MODULE}.{figure.replace('@', '_')}"),
-                # Of `sv@CT` the higher is the better.
+                # For `sv@CT` higher is better.
                 "higher_is_better": figure != "without_label"
                 and (figure not in CATALOGUE or CATALOGUE[figure].higher_is_better),
             }
@@ -347,13 +347,13 @@ def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -
 
 
 class _Function(str):
-    """Name of a function, which the harness's YAML marks with a tag."""
+    """Name of a function, which the harness's YAML marks by a tag."""
 
     __slots__ = ()
 
 
 def _as_yaml(task: dict[str, Any]) -> str:
-    """Write a task with the harness's tag for functions, and prompts as blocks of lines."""
+    """Write a task as YAML, with the harness's tag for functions, and prompts as block scalars."""
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
@@ -440,7 +440,7 @@ def problems_of(
     limit_seeds: int | None = None,
     rng_seed: int = 0,
 ) -> pa.Table:
-    """Read seeds, then variants, in the columns of `answers.load_problems`."""
+    """Read seeds, then variants, with the columns of `answers.load_problems`."""
     import pyarrow as pa
 
     from merge_metric.exports.task_answers import COLUMNS, chosen_problems

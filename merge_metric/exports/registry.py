@@ -1,4 +1,4 @@
-"""Registry of exports, functions with the options of a command; docstrings are the help."""
+"""Registry of exports: functions with the options of a command, whose docstring is the help."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 HARNESSES: Final = "Tasks for harnesses"
 FILES: Final = "Files"
-"""Headings of the help."""
+"""Heading of the help under which exports of files stand."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +74,7 @@ class Exported:
 
     out: Path
     contents: Mapping[str, Any]
-    """Contents for `--format json`."""
+    """Values that `--format json` prints."""
     text: str
     next: str
 
@@ -82,7 +82,7 @@ class Exported:
 def export(
     name: str, *, panel: str, extra: str | None = None
 ) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register a function as `merge-nli export NAME`; `extra` brings what it imports."""
+    """Register a function as `merge-nli export NAME`; `extra` installs the packages it imports."""
 
     def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
         @functools.wraps(run)
@@ -105,12 +105,12 @@ def export(
 
 
 def count(names: Sequence[str], noun: str) -> str:
-    """Count names in words, such as 2 tasks."""
+    """Write the number of names with a noun, such as "2 tasks"."""
     return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
 
 
 def template(name: str) -> str:
-    """Read the text of a file that is exported, or filled in."""
+    """Read the text of a template, which is exported as it is or filled in."""
     return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -119,7 +119,7 @@ MARK: Final = "merge-nli-export.json"
 
 
 def require_date(name: str, text: str | None) -> None:
-    """Raise ValueError where an option's text is no date."""
+    """Raise ValueError where the value of an option is no date."""
     if text is None:
         return
     try:
@@ -129,7 +129,7 @@ def require_date(name: str, text: str | None) -> None:
 
 
 def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the wanted configurations, each once; by default all of a folder that is unchanged."""
+    """Return the wanted configurations, each once, by default all; require unchanged files."""
     require_dataset(folder)
     known = all_configurations(folder)
     require_configurations(folder, known, wanted)
@@ -173,13 +173,13 @@ def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
 
 
 def place_of(folder: Path, *, seen_from: Path) -> str:
-    """Say where a folder is, from another one: no export holds a path of someone's machine."""
+    """Write a folder's path relative to another: exports hold no absolute paths of a machine."""
     relative = os.path.relpath(folder.expanduser().resolve(), seen_from.expanduser().resolve())
     return Path(relative).as_posix()
 
 
 def shown(path: Path) -> str:
-    """Write a path for a README: as it was given, or its last part where it was given in full."""
+    """Write a path for a README: as given if relative, only the last part if absolute."""
     path = path.expanduser()
     return path.name if path.is_absolute() else path.as_posix()
 

@@ -1,4 +1,4 @@
-"""Checkpoints: configuration, tokenizer and weights of one commit; no code of theirs is run."""
+"""Checkpoints: configuration, tokenizer and weights of one commit, loaded without their code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INSTRUCTIONS: Final = {
     "bfloat16": {"avx512_bf16", "amx_bf16"},
     "float16": {"avx512_fp16", "amx_fp16"},
 }
-"""Type → flags by which Linux says that an x86 processor computes in it."""
+"""Data type → flags of x86 processors, as Linux lists them, with instructions for it."""
 _PROCESSOR: Final = Path("/proc/cpuinfo")
 
 _WITHOUT: Final = {
@@ -60,7 +60,7 @@ _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model"
 """Suffixes of the files hashed into a folder's revision."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
 _MOST_TIMES: Final = 4
-"""Most elements of a model for each in its weights: some share theirs under several names."""
+"""Most parameters of a model per element in its files, as parameters may share weights."""
 _ADAPTER_PREFIX: Final = "base_model.model."
 
 
@@ -71,12 +71,12 @@ class Loaded(NamedTuple):
     tokenizer: Any
     name: str
     revision: str
-    """Commit on the Hub, or digest of the files; of an adapter, a plus sign and the base's."""
+    """Commit on the Hub, or digest of the files; for an adapter, followed by "+" and the base's."""
     weights: dict[str, Any] | None = None
     """Provenance of the weights: their format and digest, and the base of an adapter."""
 
     def describe(self) -> dict[str, Any]:
-        """Describe identity, architecture, type, device and packages, on which answers depend."""
+        """Describe everything that determines answers: model, architecture, dtype and packages."""
         import torch
         import transformers
 
@@ -91,14 +91,14 @@ class Loaded(NamedTuple):
 
 
 def require_libraries() -> None:
-    """Raise ModuleNotFoundError, before any model is looked up, without torch or transformers."""
+    """Raise ModuleNotFoundError if torch or transformers is missing, before any model is found."""
     for name in ("torch", "transformers"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"loading a model needs {name}", name=name)
 
 
 def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
-    """Load a model with head, packed if faster, and its tokenizer; `dtype` is one of `DTYPES`."""
+    """Load a model, with layers packed if faster, and its tokenizer; see `DTYPES` for `dtype`."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
@@ -111,12 +111,12 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     if device == "cpu":
         _warn_of_slow_type(dtype)
-        # glibc gives memory that is freed back to the system, and gets it again page by page, up
+        # glibc returns freed memory to the system, and then requests it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
         if keeps_to_avx2():
-            # Else MKL rounds products by where threads have their operands. It reads this at its
-            # first product, so a process that has computed before rounds otherwise.
+            # Else MKL's rounding depends on the addresses of operands. It reads this variable at
+            # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")
     model, tokenizer = _read(found, getattr(torch, dtype))
     revision, weights = _identify(found)
@@ -124,7 +124,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
 
 
 def resolve_device(device: str) -> str:
-    """`auto` → the best device there is; anything else must be a torch device."""
+    """Return the best device available for `auto`; require that torch has any other one."""
     import torch
 
     if device == "auto":
@@ -160,7 +160,7 @@ def _warn_of_slow_type(dtype: str) -> None:
 
 
 def max_tokens(model: Any, tokenizer: Any) -> int | None:
-    """Longest input in tokens, special ones included; None where there is no limit."""
+    """Return the longest input in tokens, with special tokens; None where there is no limit."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
     embeddings = getattr(model.base_model, "embeddings", None)
     padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
@@ -171,7 +171,7 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
 
 
 def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load model and tokenizer; all files are brought to this machine first."""
+    """Load model and tokenizer, after all files have been downloaded."""
     base, own_folder = found.base or found, found.files.download(found.needed)
     folder = base.files.download(base.needed) if base is not found else own_folder
     weights, kept = _converted(found, own_folder)
@@ -212,7 +212,7 @@ def _merge(
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
     with warnings.catch_warnings():
-        # On settings of other versions, and on keys that are missing, which are counted below.
+        # Its warnings are about settings of other versions, and missing keys, counted below.
         warnings.simplefilter("ignore")
         config = PeftConfig.from_pretrained(str(config_folder))
         config.auto_mapping = None
@@ -291,7 +291,7 @@ def _read_model(
     dtype: torch.dtype,
     replaced: Set[str] = frozenset(),
 ) -> Any:
-    """Build a model, and read its weights in `kept`; `replaced` tensors need not be there."""
+    """Build a model, and read its weights from `kept`; tensors in `replaced` may be missing."""
     import torch
     import transformers
 
@@ -303,7 +303,7 @@ def _read_model(
         config.legacy = False  # the masked-LM head that DeBERTa was published with
     with _reading(where, head.described):
         reader = getattr(transformers, auto_class)
-        with torch.device("meta"):  # which takes no memory, however absurd the sizes
+        with torch.device("meta"):  # takes no memory, however absurd the sizes
             parameters = reader.from_config(config).parameters()
         wanted = sum(parameter.numel() for parameter in parameters)
         there = sum(tensor.size for tensor in weights.tensors.values())
@@ -313,7 +313,7 @@ def _read_model(
                 f"{there:,}"
             )
         before = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity(ERROR)  # which tensors fit is checked here
+        transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
         try:
             model, info = reader.from_pretrained(
                 kept,
@@ -321,7 +321,7 @@ def _read_model(
                 dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are an error below, in our words
+                ignore_mismatched_sizes=True,  # raised below with our own message
                 trust_remote_code=False,
                 gguf_file=found.files.gguf_file,
             )
@@ -361,10 +361,10 @@ def _check_tensors(
 
 @contextmanager
 def _reading(where: str, expected: str) -> Iterator[None]:
-    """Turn whatever reading somebody's files leads to into a line that names the file."""
+    """Turn any error from reading a model's files into a ValueError that names the file."""
     try:
         yield
-    except Exception as error:  # damaged and hostile files lead to all kinds
+    except Exception as error:  # damaged and hostile files raise errors of all kinds
         text = re.sub(r"\s+", " ", str(error)).strip()
         if isinstance(error, KeyError):
             text = f"it lacks {text}"

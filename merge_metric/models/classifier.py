@@ -1,4 +1,4 @@
-"""Classifiers: premise and hypothesis, or another pair, in, probabilities of classes out."""
+"""Classifiers that map a pair of texts, such as premise and hypothesis, to probabilities."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _PIECE: Final = 256
-"""Pairs whose tokens are objects of the tokenizer at a time: these take many times more memory."""
+"""Pairs tokenised at a time: the tokenizer's objects take many times the memory of ids."""
 _SPECIAL: Final = 8
-"""More special tokens than any tokenizer adds to a pair."""
+"""Upper bound of the number of special tokens that a tokenizer adds to a pair."""
 
 _Encoded = dict[str, NDArray[np.int32]]
 """One pair as the model sees it: `input_ids` and, for some models, `token_type_ids`."""
 
 
 class Classifier:
-    """A sequence classifier of pairs, as of premise and hypothesis, and its tokenizer."""
+    """A sequence classifier of pairs, such as premise and hypothesis, with its tokenizer."""
 
     def __init__(
         self, loaded: Loaded, *, label_order: LabelOrder, batch_tokens: int | None = None
@@ -57,7 +57,7 @@ class Classifier:
         self._filler = filler_for(model)
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._words: WordTokens | None = None
-        self._backend: Any = None  # of the tokenizer; asked directly it takes a fifth less time
+        self._backend: Any = None  # of the tokenizer; called directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
             from tokenizers import Tokenizer
 
@@ -71,7 +71,7 @@ class Classifier:
         self._warned = False
         config = model.config.get_text_config()
         if config.pad_token_id is None:
-            # Decoders look for their last token that is no padding. There is none here.
+            # Decoders look for the last token that is not padding; there is no padding here.
             config.pad_token_id = -1
 
     @classmethod
@@ -123,7 +123,7 @@ class Classifier:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell the size, evidence of the order of labels, pairs that are cut, unknown tokens."""
+        """Return size, evidence of the label order, number of pairs cut, and unknown tokens."""
         told = {
             "weights": self.weights,
             "label_order_evidence": dict(self.label_order.evidence),
@@ -164,18 +164,18 @@ class Classifier:
     ) -> Answered:
         """Yield probabilities of the labels for pairs.
 
-        On a CPU there is no padding; a pair's probabilities depend on its company by rounding only.
-        Batches, and so answers, are the same to the bit whatever is known.
+        On a CPU there is no padding; other pairs of a batch change a pair's probabilities by
+        rounding only. Batches, and so answers, are bit-identical whatever is known.
 
         Args:
             pairs: Premises and hypotheses; the longer one is cut where they exceed
                 `max_tokens` together.
 
-            known: Positions whose answers are known: batches of such alone are left out.
-            share: Batches wanted.
+            known: Positions whose answers are known; batches with only these are skipped.
+            share: Share of the batches to compute.
 
         Yields:
-            Positions in `pairs`, and as many rows of probabilities of the labels.
+            Positions in `pairs`, (b,), and probabilities of the labels, (b, n_labels).
         """
         if not self._warned:
             unknown = self._unknown_tokens(pairs)
@@ -184,7 +184,7 @@ class Classifier:
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             encoded = self._encode(some)
-            # Encoder-decoders want as many ends of sequence in each row of a batch.
+            # Encoder-decoders require equal numbers of end-of-sequence tokens in a batch's rows.
             end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
             every = [row["input_ids"] for row in encoded]
             shapes = [(len(ids), 0 if end is None else int((ids == end).sum())) for ids in every]

@@ -1,9 +1,9 @@
 """Fast forward passes: layers packed once for CPUs, texts without padding, prefixes run once.
 
-PyTorch gives float32 layers to MKL, which packs the weights anew in every call. The operators here,
-which `torch.compile` puts in their place, are private: they are tried once in a process, and where
-they are gone or compute something else, layers stay as they are. On processors that end at AVX2,
-MKL is a tenth faster at an encoder's layers, and computes these.
+PyTorch computes float32 layers by MKL, which packs the weights anew in every call. The operators
+used here, those of `torch.compile`, are private: they are tried once per process, and layers stay
+as they are where the operators are missing or wrong. On processors with AVX2 at most, MKL is a
+tenth faster at an encoder's layers, and computes them.
 """
 
 import inspect
@@ -31,28 +31,28 @@ PACKED: Final = frozenset(
         "llama", "mistral", "modernbert", "mpnet", "opt", "qwen2", "roberta", "t5", "xlm-roberta",
     }
 )  # fmt: skip
-"""Types of models that use linear layers as such, and not the weights in them."""
+"""Types of models that call their linear layers and do not read the weights inside."""
 
 _ACTIVATIONS: Final = ("intermediate_act_fn", "transform_act_fn")
-"""Names of what is applied to the result of a layer `dense` and nothing else."""
+"""Names of activations that are applied to the output of a layer `dense`, and only there."""
 
 _SHAPES_KEPT: Final = "128"
-"""Shapes for which PyTorch and oneDNN keep what they prepared; their 1,024 take a MB each."""
+"""Shapes whose prepared data PyTorch and oneDNN cache; their 1,024 would take 1 MB each."""
 _ROWS: Final = 512
-"""Rows of inputs that weights are laid out for; others come out the same, hardly slower."""
+"""Rows of inputs for which weights are packed; other numbers work, and are hardly slower."""
 _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
-"""Largest difference between results of the trial, which are below 40, that is rounding."""
+"""Largest difference in the trial that counts as rounding; its results are below 40."""
 
 
 class PackedLinear(nn.Module):
-    """A linear layer, but for rounding; a row's result depends on no other row."""
+    """A linear layer up to rounding, whose result for a row depends on no other row."""
 
     def __init__(
         self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False, by_mkl: bool = False
     ) -> None:
-        """Take over a layer's weights; not `counted` are those of a head tied to the embeddings.
+        """Take over a layer's weights; `counted` is false for a head tied to the embeddings.
 
-        What is computed `by_mkl` wants sixteen rows for each thread.
+        A layer that is computed `by_mkl` needs sixteen rows per thread.
         """
         super().__init__()
         self.by_mkl = by_mkl
@@ -67,7 +67,7 @@ class PackedLinear(nn.Module):
         self._then = "gelu" if gelu else "none"
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(…, in) → (…, out)."""
+        """Apply the layer: (…, in) → (…, out)."""
         if self.by_mkl:
             plain = nn.functional.linear(inputs, self.weight, self.bias)
             return torch.ops.aten.gelu_(plain) if self._then == "gelu" else plain
@@ -78,13 +78,13 @@ class PackedLinear(nn.Module):
 
 
 def pack_linear_layers(model: Any) -> Any:
-    """Replace linear layers in place where that is known to be good; the model is for inference."""
+    """Replace linear layers in place where this is known to work; the model is for inference."""
     if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
         is_best = torch.backends.mkl.is_available() and keeps_to_avx2()  # type: ignore[no-untyped-call]
         by_mkl = is_best and model.dtype == torch.float32 and _runs_flat(model.config)
         embeddings = model.get_input_embeddings().weight
         with torch.inference_mode():
-            # Not the head: MKL would pack its many rows of weights anew for few rows of inputs.
+            # The head is left out: MKL would pack its many rows of weights anew for few inputs.
             _pack(model.base_model, embeddings, by_mkl)
             _pack(model, embeddings, by_mkl=False)
     return model
@@ -92,7 +92,7 @@ def pack_linear_layers(model: Any) -> Any:
 
 @cache
 def keeps_to_avx2() -> bool:
-    """Tell whether PyTorch uses no wider instructions on this processor."""
+    """Return whether PyTorch uses no wider instructions than AVX2 on this processor."""
     return bool(torch.backends.cpu.get_cpu_capability() == "AVX2")
 
 
@@ -113,9 +113,9 @@ def _operators_work(dtype: torch.dtype) -> bool:
         os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
     try:
         if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return False  # a matter of the processor
+            return False  # depends on the processor
         fault = _fault(dtype)
-    except Exception as error:  # anything may be wrong with an operator that is not public
+    except Exception as error:  # a private operator may fail in any way
         fault = str(error).partition("\n")[0] or type(error).__name__
     if fault:
         log.warning(
@@ -133,7 +133,7 @@ def _fault(dtype: torch.dtype) -> str:
     width, height = 48, 80
     with torch.inference_mode():
         for bias in (True, False):
-            with torch.random.fork_rng(devices=[]):  # the caller's draws stay what they were
+            with torch.random.fork_rng(devices=[]):  # keep the caller's random numbers unchanged
                 plain = nn.Linear(width, height, bias=bias, dtype=dtype)
             for values in plain.parameters():
                 values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
@@ -146,13 +146,13 @@ def _fault(dtype: torch.dtype) -> str:
                 if got.shape != want.shape or got.dtype != want.dtype:
                     return f"expected {[*want.shape]} in {dtype}, got {[*got.shape]} in {got.dtype}"
                 apart = float((got - want).abs().max())
-                if not apart <= _APART[dtype]:  # nor NaN
+                if not apart <= _APART[dtype]:  # also true for NaN
                     return f"results are up to {apart:.2g} apart"
     return ""
 
 
 def _pack(module: nn.Module, embeddings: nn.Parameter, by_mkl: bool) -> None:
-    # Where transformers puts GELU after a layer, oneDNN does both at once.
+    # Where transformers applies GELU after a layer, oneDNN computes both at once.
     for name in _ACTIVATIONS:
         then = getattr(module, name, None)
         is_gelu = type(then) is GELUActivation and then.act is nn.functional.gelu
@@ -169,35 +169,35 @@ def _pack(module: nn.Module, embeddings: nn.Parameter, by_mkl: bool) -> None:
 
 # --- Texts laid end to end ---
 #
-# All but attention looks at one token at a time, so a batch can be one long row of tokens. Rows
-# have few lengths: to prepare a matrix product for a new one takes longer than a small model's
-# product. What is wanted is the vector at one token of each text, so the last layer computes no
-# others.
+# All parts but attention handle each token separately, so a batch can be one long row of tokens.
+# Few row lengths are used, as preparing a matrix product for a new length takes longer than a
+# small model's product. Only the vector at one token of each text is needed, so the last layer
+# computes no others.
 
 FLAT: Final = frozenset({"albert", "bert", "camembert", "electra", "roberta", "xlm-roberta"})
-"""Types of models with the parts of BERT."""
+"""Types of models with the components of BERT."""
 
 HIDING: Final = FLAT | {"deberta-v2", "distilbert", "mpnet"}
-"""Types of encoders in which hidden tokens change no others but by rounding.
+"""Types of encoders in which masked tokens change other tokens by rounding only.
 
-Not ModernBERT: a window of hidden tokens alone becomes NaN on some GPUs, which spreads.
+ModernBERT is not among them: a window of only masked tokens becomes NaN on some GPUs, and spreads.
 """
 _FILLER: Final = 2048
-"""Most hidden tokens of a batch: an accelerator takes hardly longer for so many more."""
+"""Most padding tokens of a batch: an accelerator takes hardly longer with this number."""
 
 FEWEST: Final = 16
-"""Rows from which on a row's product does not depend on how many there are."""
+"""Fewest rows of a matrix product for which a row's result does not depend on their number."""
 _FEWEST_OF_A_THREAD: Final = 16
-"""Rows of each thread from which on the same is true of MKL, which deals them to threads."""
+"""Fewest rows per thread for which the same holds with MKL, which deals rows to threads."""
 _STEPS: Final = 8
-"""Numbers of rows for each power of two."""
+"""Number of allowed row counts per power of two."""
 
 Texts = Sequence[Sequence[int]] | Sequence[NDArray[np.int32]]
-"""A number for each token of each text."""
+"""One number per token of each text, such as token ids."""
 
 
 def rows_for(count: int, fewest: int = FEWEST) -> int:
-    """Round a number of rows up to one of few numbers.
+    """Round a number of rows up to one of few allowed numbers.
 
     >>> [rows_for(count) for count in (1, 17, 500, 513)]
     [16, 32, 512, 640]
@@ -207,7 +207,7 @@ def rows_for(count: int, fewest: int = FEWEST) -> int:
 
 
 def is_flat(model: Any) -> bool:
-    """Tell whether `vectors_at` knows a model's type, and its layers are packed."""
+    """Return whether `vectors_at` supports a model's type, and its layers are packed."""
     return _runs_flat(model.config) and any(type(each) is PackedLinear for each in model.modules())
 
 
@@ -216,13 +216,13 @@ def _runs_flat(config: Any) -> bool:
 
 
 def filler_for(model: Any) -> int:
-    """Tell how many tokens of padding a batch may have: none on CPUs, where they cost time."""
+    """Return how many padding tokens a batch may have: none on CPUs, where they cost time."""
     hides = model.config.model_type in HIDING and not getattr(model.config, "is_decoder", False)
     return _FILLER if hides and model.device.type != "cpu" else 0
 
 
 def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Fill rows up with 0 to [rows, longest]; return also which numbers are their own.
+    """Pad rows with 0 to [rows, longest]; also return the mask of entries that are no padding.
 
     >>> padded([[5, 6], [7]])[0].tolist()
     [[5, 6], [7, 0]]
@@ -235,12 +235,12 @@ def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def tokens_for(model: Any) -> int:
-    """Choose a batch's number of tokens: the widest results take 4 MB, to stay in the cache."""
+    """Choose a batch's number of tokens: the widest activations take 4 MB, to fit the cache."""
     return rows_for(max(512, 2**20 // int(model.config.intermediate_size)))
 
 
 def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = None) -> torch.Tensor:
-    """Return [texts, classes] what a classifier makes of texts; arguments as of `vectors_at`."""
+    """Return a classifier's logits, [texts, classes]; the arguments are those of `vectors_at`."""
     trunk = getattr(model, model.base_model_prefix)
     first = vectors_at([0] * len(input_ids), trunk, input_ids, token_type_ids)
     pooler: Any = getattr(trunk, "pooler", None)
@@ -255,9 +255,9 @@ def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = No
 def vectors_at(
     places: Sequence[int], trunk: Any, input_ids: Texts, token_type_ids: Texts | None = None
 ) -> torch.Tensor:
-    """Return [texts or more, width], an encoder's vector at the token `places` of each text.
+    """Return an encoder's vectors, [texts or more, width], at position `places` of each text.
 
-    `is_flat` holds for the model of `trunk`. Texts of equal length stand side by side.
+    `is_flat` must hold for the model of `trunk`. Texts of equal length are adjacent.
     """
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
@@ -268,7 +268,7 @@ def vectors_at(
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
-    runs, text, start = [], 0, 0  # of texts of equal length
+    runs, text, start = [], 0, 0  # groups of texts of equal length
     for length, group in groupby(lengths):
         count = sum(1 for _ in group)
         stop = start + count * length
@@ -283,7 +283,7 @@ def vectors_at(
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
     wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text, fewest) - text)])
 
-    # Before attention equal tokens in equal places are equal, as most are of variants of a text.
+    # Before attention, equal tokens at equal positions have equal states; variants share most.
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
@@ -304,7 +304,7 @@ def vectors_at(
         shape = (-1, own.num_attention_heads, own.attention_head_size)
         of_tokens = own.query(asking), own.key(states)[every], own.value(states)[every]
         query, key, value = (rows.view(shape) for rows in of_tokens)
-        every = slice(None)  # states of all tokens follow
+        every = slice(None)  # the states of all tokens are computed next
         found = torch.zeros_like(query)
         for count, tokens, texts in runs:
             rows = texts if is_last else tokens
@@ -319,7 +319,7 @@ def vectors_at(
 
 
 def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., Any]]]:
-    """List attention, what follows it, and the feed-forward part of each layer, as they run."""
+    """List (attention, attention output, feed-forward part) of each layer, in order."""
 
     def of_bert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
         def feed_forward(states: torch.Tensor) -> Any:
@@ -348,11 +348,11 @@ def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., 
 # --- Keys and values of the prompts' common prefix: computed once, used by every batch ---
 
 _SUPPORTED: Final = (DynamicLayer, DynamicSlidingWindowLayer)
-"""Kinds of layers whose state is keys and values per token, and nothing else."""
+"""Kinds of layers whose only state is keys and values per token."""
 
 
 class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer's keys and values of the prefix, put before those of a batch, which are not kept."""
+    """A layer's keys and values of the prefix, put before a batch's, which are not kept."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -368,10 +368,10 @@ class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class PrefixCache:
-    """The state of a model that has read a prefix."""
+    """The state of a model after it has read a prefix."""
 
     def __init__(self, model: Any, ids: Sequence[int]) -> None:
-        """Run a causal LM over a non-empty prefix; all keys stay, its mask hides distant ones."""
+        """Run a causal LM over a non-empty prefix; keep all keys: its mask hides distant ones."""
         cache: Any = DynamicCache()
         with torch.inference_mode():
             row = torch.tensor([list(ids)], device=model.device)
@@ -383,10 +383,10 @@ class PrefixCache:
         self.layer_bytes = max(
             (keys.nbytes + values.nbytes) // self.length for keys, values in self._states
         )
-        """Memory per token in the largest layer."""
+        """Bytes of memory per token in the largest layer."""
 
     def first(self, length: int) -> DynamicCache:
-        """The state after the prefix's first `length` tokens, for batches of any size."""
+        """Return the state after the prefix's first `length` tokens, for batches of any size."""
         cache = DynamicCache()
         cache.layers = [
             _PrefixLayer(keys[..., :length, :], values[..., :length, :])

@@ -1,4 +1,4 @@
-"""Inspection: describe what lies at a model's name before any weights are fetched.
+"""Inspection: describe the model of a name before any weights are downloaded.
 
 >>> from merge_metric.demo import MODEL
 >>> found = inspect(MODEL, CLASSIFIER)
@@ -46,7 +46,7 @@ _TOKENIZERS: Final = (
     ("source.spm", "vocab.json"),
     ("bpe.codes", "vocab.txt"),
 )
-"""Files of tokenizers that transformers reads; all of a row are needed."""
+"""Sets of tokenizer files that transformers reads; all files of a set are needed."""
 _TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -55,18 +55,18 @@ _GGUF_SIZES: Final = {
     "hidden_size": "embedding_length",
     "d_ff": "feed_forward_length",
 }
-"""Sizes of a configuration → their names in GGUF files."""
+"""Name of a size in a configuration → its name in GGUF files."""
 _LAYERS: Final = frozenset(
     {
         "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks", "encoder_layers",
         "decoder_layers", "num_encoder_layers", "num_decoder_layers", "num_hidden_groups",
     }
 )  # fmt: skip
-"""Numbers of layers: each has a tensor of its own at least, but for some that share all."""
+"""Names of numbers of layers: each layer has a tensor of its own, unless all are shared."""
 _WIDTHS: Final = frozenset(
     {"vocab_size", "hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "d_ff"}
 )
-"""Sizes that are the size of a dimension of some tensor."""
+"""Names of sizes that must occur as a dimension of some tensor."""
 _OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
 _MOST_CLASSES: Final = 10_000
 _ENDINGS: Final = re.compile(
@@ -74,23 +74,23 @@ _ENDINGS: Final = re.compile(
     r"SequenceClassification|TokenClassification|QuestionAnswering\w*|MultipleChoice|"
     r"NextSentencePrediction|\w*Image\w*|\w*Audio\w*|\w*Speech\w*|CTC|\w*Retrieval))$"
 )
-"""Endings of the names of transformers' classes; other names need code of their own."""
+"""Endings of transformers' class names; models of other classes need their own code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A task that weights are loaded for: which class of transformers loads them."""
+    """A task that a model is loaded for, with the class of transformers that loads it."""
 
     described: str
-    """A checkpoint that can be loaded for it, as messages say, with the article."""
+    """Noun phrase, with the article, for a checkpoint of the task, as in messages."""
     trained: str
-    """The head that must have been trained, as messages say, with the article."""
+    """Noun phrase, with the article, for the head that must have been trained."""
     auto_class: str
     encoder_decoder_class: str = ""
     architectures: tuple[str, ...]
     """Endings of the architectures that a configuration may name."""
     also: tuple[str, ...] = ()
-    """Architectures that can be loaded for it, though they are first of all for another task."""
+    """Further architectures that can be loaded for it, though mainly for another task."""
     gguf: bool = False
 
 
@@ -130,25 +130,25 @@ class Inspection:
     """Everything known about a model before its weights are read."""
 
     files: ModelFiles
-    """Empty if there is no such model, or if it may not be read."""
+    """The model's files; empty if there is no such model, or if it may not be read."""
     head: Head
     config: dict[str, Any] = field(default_factory=dict)
-    """The configuration as its file has it; empty if there is none."""
+    """Content of the configuration file; empty if there is none."""
     weights: Weights | None = None
     tokenizer: str = ""
     problems: list[str] = field(default_factory=list)
-    """Reasons why it cannot be used, the first one first; empty if it can, as far as seen."""
+    """Reasons why it cannot be used, in the order found; empty if none was found."""
     notes: list[str] = field(default_factory=list)
-    """Steps that loading takes, where it takes more than reading."""
+    """Steps of loading beyond reading the files, such as conversion."""
     base: Inspection | None = None
     model: str = ""
     short_name: str = ""
     labels: str = ""
-    """A classifier's labels and how they are known, in words."""
+    """A classifier's labels and their source, in words."""
     asks_seeds: bool = False
-    """Whether its label order is to be found out from the seeds' gold labels."""
+    """Whether its label order will be determined from the seeds' gold labels."""
     room: int | None = None
-    """Bytes of memory that it takes to load and run it, roughly."""
+    """Approximate bytes of memory needed to load and run it."""
 
     @property
     def name(self) -> str:
@@ -171,13 +171,13 @@ class Inspection:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes in order; empty where they are known once loaded."""
+        """Names of a classifier's classes in order; empty if not known before it is loaded."""
         unread = self.base is not None and self.weights is not None and not self.weights.tensors
         return () if unread and CONFIG not in self.files else class_names(self.config)
 
     @property
     def parameters(self) -> int | None:
-        """Number of parameters; of pickles, what the size of the files suggests."""
+        """Number of parameters; for pickles, an estimate from the size of the files."""
         if self.weights is None:
             return None
         if self.weights.tensors:
@@ -193,7 +193,7 @@ class Inspection:
 
     @property
     def download_bytes(self) -> int:
-        """Bytes of the files that are not on this machine yet."""
+        """Total bytes of the needed files that are not on this machine yet."""
         missing = [name for name in self.needed if self.files.local(name) is None]
         own = sum(self.files.sizes[name] for name in missing)
         return own + (self.base.download_bytes if self.base else 0)
@@ -217,7 +217,7 @@ class Inspection:
         return self.weights
 
     def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Take a step; one that fails leaves its reason among the problems."""
+        """Run a step of the inspection; if it fails, add the reason to the problems."""
         try:
             return step(*arguments)
         except ValueError as error:
@@ -226,7 +226,7 @@ class Inspection:
             return None
 
     def has_packages(self, name: str, *packages: str) -> bool:
-        """Tell whether the packages that read a file are installed; else that is a problem."""
+        """Return whether the packages that read a file are installed; else add a problem."""
         if missing := [each for each in packages if not has_package(each)]:
             self.problems.append(
                 f"{self.files.where(name)}: expected the packages {' and '.join(packages)} to read "
@@ -244,7 +244,7 @@ def inspect(
 
 
 def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
-    """Fill in a description of which only the place is known; `is_base`: an adapter's base."""
+    """Fill in an inspection that knows only the model's place; `is_base`: an adapter's base."""
     files = found.attempt(list_files, found.files)
     if files is None:
         return found
@@ -298,7 +298,7 @@ def _look_at_adapter(found: Inspection) -> Inspection:
     tokenizer = find_any_tokenizer(files)
     if adapter is not None:
         of_base, _ = adapter
-        # Its own head may be another, and not be used.
+        # Its own head may be for another task, and is then not used.
         base = _look(Inspection(files=of_base, head=found.head, model=found.model), is_base=True)
         said = [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
         found.problems.extend(said)
@@ -318,7 +318,7 @@ def _look_at_adapter(found: Inspection) -> Inspection:
 
 
 def has_package(name: str) -> bool:
-    """Tell whether a package is installed, by the name that pip knows it by."""
+    """Return whether a package is installed, given its name on PyPI."""
     with suppress(PackageNotFoundError):
         return bool(version(name))
     return False
@@ -336,7 +336,7 @@ def _note_conversion(found: Inspection, weights: Weights) -> None:
 
 
 def find_any_tokenizer(files: ModelFiles) -> str:
-    """Name the files of the tokenizer; empty where there is none."""
+    """Return the names of the tokenizer's files in words; empty where there are none."""
     return next((", ".join(each) for each in _TOKENIZERS if all(n in files for n in each)), "")
 
 
@@ -362,7 +362,7 @@ def _read_config(files: ModelFiles) -> dict[str, Any]:
 
 
 def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
-    """Read the configuration that names the task, perhaps an adapter's base's, and its files."""
+    """Return the files and the configuration that name the task: an adapter's are its base's."""
     if ADAPTER_CONFIG in files:
         base, task = read_adapter(files)
         if task in TASKS:
@@ -383,7 +383,7 @@ def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None 
 
 
 def head_of(config: Mapping[str, Any], heads: tuple[Head, ...]) -> Head | None:
-    """Find the task, out of some, that a configuration's architectures are for."""
+    """Find the task among `heads` that matches a configuration's architectures."""
     names = config.get("architectures")
     names = [*map(str, names)] if isinstance(names, list) else []
     return next((h for name in names for h in heads if name.endswith(h.architectures)), None)
@@ -406,7 +406,7 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 def problems_of_config(
     files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
 ) -> Iterator[str]:
-    """List a configuration's problems; an adapter's base may have another head than is wanted."""
+    """Yield a configuration's problems; an adapter's base may have a head for another task."""
     where = files.where(CONFIG)
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -445,7 +445,7 @@ def problems_of_config(
 
 
 def _is_known_type(config: Mapping[str, Any]) -> bool:
-    """Tell whether transformers has a model of this type; most are seen without importing it."""
+    """Return whether transformers knows this model type; for most types without importing it."""
     kind, spec = str(config.get("model_type", "")), find_spec("transformers")
     folder = kind.replace("-", "_")
     models = Path(spec.origin).parent / "models" if spec and spec.origin else None
@@ -459,7 +459,7 @@ def _is_known_type(config: Mapping[str, Any]) -> bool:
 def _problems_of_sizes(
     files: ModelFiles, config: Mapping[str, Any], weights: Weights
 ) -> Iterator[str]:
-    """Compare a configuration's sizes with the weights': a model is built by the former."""
+    """Yield sizes of a configuration, by which a model is built, that contradict the weights."""
     if not weights.tensors:
         return
     largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)

@@ -1,4 +1,4 @@
-"""The order of a classifier's labels: read, looked up, asked for, never assumed."""
+"""The order of a classifier's labels: read, looked up or determined, but never assumed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from merge_metric.models.presets import documented_order
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 FAR_BETTER: Final = 0.2
-"""Accuracy by which an order must lead on the seeds to be taken, or suspected, the right one."""
+"""Lead in accuracy on the seeds, 0–1, from which an order is accepted or suspected as right."""
 RARE: Final = 0.001
-"""Probability below which a lead is not put down to chance."""
+"""Significance level: a lead with a smaller p-value is not put down to chance."""
 ENOUGH_SEEDS: Final = 30
 ASKED_SEEDS: Final = 300
-"""Seeds of each source that are asked about to find out an order."""
+"""Number of seeds of each source that are asked about to determine an order."""
 MOST_LABELS: Final = 6
-"""With more there are too many orders to try all."""
+"""Largest number of labels whose orders can all be tried."""
 _SHOWN_ORDERS: Final = 6
-"""Best orders that provenance tells about: of three labels, all."""
+"""Number of best orders in the provenance: all orders of three labels."""
 
 SEEDS: Final = "seeds"
-"""Given in place of an order, asks for the one that scores best on the seeds."""
+"""Value in place of an order: use the order that scores best on the seeds."""
 
 _STEMS: Final = ("entail", "neutral", "contradict")
 _SUFFIXES: Final = ("", "s", "ed", "ion", "ment", "ory", "ing")
@@ -41,7 +41,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LabelOrder:
-    """The labels of a model's classes, and how they are known."""
+    """The labels of a model's classes, and the source of this knowledge."""
 
     labels: tuple[int, ...]
     """Positions in `known` of the labels of classes 0, 1, …"""
@@ -49,7 +49,7 @@ class LabelOrder:
     """`id2label`, `documented`, `given`, `default` (of functions), `seeds` or `unknown`."""
     known: tuple[str, ...] = LABELS
     evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """For provenance: the `document` that states it, or counts on the seeds; JSON-able."""
+    """Evidence for provenance, JSON-able: the `document` that states it, or counts on seeds."""
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +99,7 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
     """
     if known == LABELS:
         return _WORDS.get(re.sub(r"[^a-z]", "", word.lower()))
-    # Labels that differ in case alone have to be there to the letter.
+    # Labels that differ in case alone must be written exactly.
     if word.strip() in known:
         return known.index(word.strip())
     folded = [label.casefold() for label in known]
@@ -119,7 +119,7 @@ def read_order(
     asked: LabelOrder | str | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
-    """Find the labels of classes: as asked, configured, documented; else `unknown`, or raise."""
+    """Find the label order: as asked, configured or documented; else `unknown`, or raise."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) != len(known):
         expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
@@ -153,7 +153,7 @@ def read_order(
 
 
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Find the positions among the labels of as many names, if they are the labels."""
+    """Return the labels' positions for class names; None unless these name each label once."""
     given = [label_of(name, known) for name in names]
     found = tuple(each for each in given if each is not None)
     return found if len(given) == len(known) and {*found} == {*range(len(known))} else None
@@ -164,13 +164,13 @@ def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] 
 
 @dataclass(frozen=True, slots=True)
 class OrderCheck:
-    """Accuracies of predictions for the seeds, as they are and under the best relabelling."""
+    """Accuracies of predictions for the seeds: unchanged, and under the best order of labels."""
 
     seeds: int
     accuracy: float
     """From 0 to 1."""
     best: tuple[int, ...]
-    """Best labels of predictions 0, 1, …; (0, 1, …) if they are best as they are."""
+    """Labels of predictions 0, 1, … under the best order; (0, 1, …) if unchanged is best."""
     best_accuracy: float
     second_accuracy: float
 
@@ -183,7 +183,7 @@ class OrderCheck:
 def check_order(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int = len(LABELS)
 ) -> OrderCheck:
-    """Compare all orders of labels on (n,) predictions for problems with gold labels; n > 0."""
+    """Compare all orders of labels on predictions and gold labels, (n,) with n > 0."""
     right = _right_by_order(_confusion(predictions, gold, n_labels))
     best, second, *_ = right
     in_use = tuple(range(n_labels))
@@ -194,11 +194,11 @@ def check_order(
 def order_from_seeds(
     classes: NDArray[np.int64], gold: NDArray[np.int64], known: tuple[str, ...] = LABELS
 ) -> LabelOrder:
-    """Find the order that is right on far more seeds than any other; raise where none is.
+    """Find the order that is right on far more seeds than any other; raise where there is none.
 
-    A sign test against each other order, on the seeds on which one of the two is right, with
-    Bonferroni's correction, rules out that it leads by chance. `classes` (n,) are numbers of the
-    model's classes, `gold` (n,) positions among the labels.
+    Sign tests against every other order, on the seeds on which one of the two is right, with
+    Bonferroni's correction, rule out a lead by chance. `classes`, (n,), are numbers of the model's
+    classes, `gold`, (n,), positions among the labels.
     """
     if len(known) > MOST_LABELS:
         raise ValueError(
@@ -230,7 +230,7 @@ def order_from_seeds(
 
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
-    """Put the evidence for an order of labels into words.
+    """Describe the evidence for an order of labels in words.
 
     >>> right = {"e,n,c": 170, "e,c,n": 80}
     >>> describe_evidence({"seeds": 200, "right": right, "p_value": 2e-12})
@@ -256,7 +256,7 @@ def _confusion(
 
 
 def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
-    """Count correct predictions under each order of labels, best first; on a tie (0, 1, …)."""
+    """Count correct predictions by order of labels, highest first; (0, 1, …) first among ties."""
     rows = range(len(confusion))
     orders = permutations(rows)
     right = {order: int(confusion[list(rows), list(order)].sum()) for order in orders}
@@ -266,7 +266,7 @@ def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
 def _p_value(
     confusion: NDArray[np.int64], better: tuple[int, ...], worse: tuple[int, ...]
 ) -> float:
-    """Probability of such a lead, or a larger one, if both orders are right as often."""
+    """Compute the one-sided p-value of the sign test between two orders."""
     differ = [row for row in range(len(confusion)) if better[row] != worse[row]]
     wins = sum(int(confusion[row, better[row]]) for row in differ)
     n = wins + sum(int(confusion[row, worse[row]]) for row in differ)

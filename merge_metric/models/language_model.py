@@ -1,4 +1,4 @@
-"""Causal language models as NLI models: which answer letter is the next token (paper, A.4.1)."""
+"""Causal language models as NLI models: the answer letter is the next token (paper, A.4.1)."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from merge_metric.models.pair_model import Answered, Pair, Positions, Prepared, Share
 
 TOLERANCE: Final = 1e-4
-"""Largest difference of a float32 probability from that without the prefix cache."""
+"""Largest allowed difference of float32 probabilities with and without the prefix cache."""
 _TOLERANCE_HALF: Final = 0.05
-"""Largest one in 16-bit formats, whose rounding alone moves a probability by hundredths."""
+"""Largest allowed one in 16-bit formats, whose rounding moves a probability by hundredths."""
 
 _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together."""
 _PADDING: Final = 0.125
 _BYTES: Final = 2**29
-"""Most memory for a batch's keys and values in one layer, and for its logits."""
+"""Most bytes for a batch's keys and values in one layer, and for its logits."""
 
 LETTER_MASS: Final = "letter_mass"
-"""Name of the probability that the next token is a letter at all."""
+"""Name of the measure: the probability that the next token is any of the letters."""
 _FEW: Final = 0.1
-"""Below this share of the next token's probability the letters are hardly an answer."""
+"""Letter mass below which a model hardly answers in letters."""
 
 log = logging.getLogger(__name__)
 
 
 class LanguageModel:
-    """A causal LM that is asked multiple-choice questions."""
+    """A causal LM that answers multiple-choice questions by a letter."""
 
     measured: Final = (LETTER_MASS,)
     reads_fields: Final = True
@@ -76,7 +76,7 @@ class LanguageModel:
         self._decided = not prefix_cache
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_tokens = int(positions or tokenizer.model_max_length)
-        # Whether the head can be run at some positions only.
+        # whether the head can be computed at only some positions
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._budget = batch_tokens or batch_tokens_for(model.device.type)
         self.measures: NDArray[np.float64] = np.empty((0, 1))
@@ -107,19 +107,19 @@ class LanguageModel:
         """Yield probabilities of the labels for premise–hypothesis pairs.
 
         A letter's probability is that of its token, with and without a space before it,
-        among the letters' tokens. With the prefix cache, probabilities differ from those
-        without by rounding only (`TOLERANCE`). The longest prompt is run both ways first;
-        should a model differ by more, it runs without the cache, with a warning. Batches, and so
-        answers, are the same to the bit whatever is known.
+        among the letters' tokens. The prefix cache changes probabilities by rounding only
+        (`TOLERANCE`): the longest prompt is run with and without it first, and a model that
+        differs by more runs without the cache, with a warning. Batches, and so answers, are
+        bit-identical whatever is known.
 
         Args:
             pairs: Premises and hypotheses.
-            known: Positions whose answers are known: batches of such alone are left out.
-            share: Batches wanted.
+            known: Positions whose answers are known; batches with only these are skipped.
+            share: Share of the batches to compute.
 
         Yields:
-            Positions in `pairs`, and as many rows of probabilities of entailment, neutral
-            and contradiction.
+            Positions in `pairs`, (b,), and probabilities of entailment, neutral and
+            contradiction, (b, 3).
 
         Raises:
             ValueError: a prompt is longer than the model's context.
@@ -132,7 +132,7 @@ class LanguageModel:
             prompts = self._encode(some)
             shared = 0
             if self._cache is not None:
-                # One token at least is left to run; all prompts begin alike, as a rule.
+                # At least one token must be left to run; usually all prompts have a common prefix.
                 shortest = min(len(ids) for ids in prompts) - 1
                 shared = min(len(common_prefix([self._tokens.shared, *prompts])), shortest)
             batches = self._batches([len(ids) - shared for ids in prompts], shared)
@@ -143,7 +143,7 @@ class LanguageModel:
     resume = probabilities
 
     def _prepare(self, pairs: Sequence[Pair]) -> None:
-        """Find prompts that are too long before any work, and decide on the prefix cache."""
+        """Check the length of all prompts before any work, and decide on the prefix cache."""
         long = nlargest(16, pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
         longest = max(self._encode(long), key=len)
         if self._decided or not self._tokens.shared:
@@ -182,7 +182,7 @@ class LanguageModel:
         return prompts
 
     def _batches(self, lengths: Sequence[int], shared: int) -> list[list[int]]:
-        """Put rows of similar length into batches, shuffled so that the pace so far is a guide."""
+        """Group rows of similar length into batches; shuffle these so that progress is even."""
         batches: list[list[int]] = []
         batch: list[int] = []
         for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
@@ -195,7 +195,7 @@ class LanguageModel:
         return batches
 
     def _fits(self, lengths: Sequence[int], shared: int) -> bool:
-        """Tell whether rows of these lengths, shortest first, may share a forward pass."""
+        """Return whether rows of these lengths, shortest first, may share a forward pass."""
         rows, longest = len(lengths), lengths[-1]
         tokens = rows * longest
         states = rows * (shared + longest) * (self._cache.layer_bytes if self._cache else 0)
@@ -209,7 +209,7 @@ class LanguageModel:
         )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run tokens after the first `shared`, rows padded at the end; return (rows, labels)."""
+        """Run the tokens after the first `shared`, padded at the end; return (rows, labels)."""
         import torch
 
         last = [len(ids) - shared - 1 for ids in prompts]
@@ -234,7 +234,7 @@ class LanguageModel:
 
 
 def warn_of_few_letters(name: str, letter_mass: float) -> None:
-    """Warn where a model hardly answers in letters, by their mean probability as next token."""
+    """Warn if a model hardly answers in letters: their mean probability as next token is low."""
     if letter_mass < _FEW:
         log.warning(
             "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "

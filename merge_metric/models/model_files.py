@@ -18,7 +18,7 @@ from merge_dataset.redaction import mask_urls
 log = logging.getLogger(__name__)
 
 _LARGEST_TEXT: Final = 64 * 2**20
-"""Most bytes of a file that is read as a whole."""
+"""Largest size, in bytes, of a file that is read as a whole."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -34,9 +34,9 @@ class ModelFiles:
     revision: str | None = None
     gguf_file: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Name of a file → bytes; files in folders below are left out."""
+    """Name of a file → size in bytes; files in subfolders are left out."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Name of a file → SHA-256, where the listing says it, as the Hub's does of large files."""
+    """Name of a file → SHA-256, where the listing has it, as on the Hub for large files."""
     commit: str | None = None
     folder: Path | None = None
     """Folder with all files; None where they still lie on the Hub."""
@@ -58,12 +58,12 @@ class ModelFiles:
         return Path(cached) if isinstance(cached, str) else None
 
     def download(self, names: Iterable[str]) -> Path:
-        """Bring files to this machine, and return the folder that has them."""
+        """Download files if necessary, and return the folder that has them."""
         if self.folder is not None:
             return self.folder
         from huggingface_hub import hf_hub_download
 
-        folder = Path()  # names are one at least
+        folder = Path()  # there is at least one name
         for name in names:
             try:
                 path = hf_hub_download(self.source, name, revision=self.commit)
@@ -73,16 +73,16 @@ class ModelFiles:
         return folder
 
     def remember(self) -> None:
-        """Record the commit in the Hub's cache, once all is there, so that it is found offline."""
+        """Record the commit in the Hub's cache, when all files are there, to find it offline."""
         if self.commit in (None, self.revision) or self.folder is not None:
             return
         reference = _cache_of(self.source) / "refs" / (self.revision or "main")
         if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
-            with suppress(OSError):  # a cache that others fill, and that may only be read
+            with suppress(OSError):  # a read-only cache that others fill
                 write_text(reference, str(self.commit))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Read some bytes of a file; from the Hub only these are fetched."""
+        """Read a range of bytes of a file; only these are fetched from the Hub."""
         if (path := self.local(name)) is not None:
             with path.open("rb") as file:
                 file.seek(start)
@@ -98,7 +98,7 @@ class ModelFiles:
                 hf_raise_for_status(response)
                 for piece in response.iter_bytes():
                     found += piece
-                    if len(found) >= length:  # whoever does not know ranges sends all
+                    if len(found) >= length:  # servers that do not support ranges send everything
                         break
                 whole = response.status_code != 206
         except (OSError, http_error()) as error:
@@ -108,7 +108,7 @@ class ModelFiles:
         return bytes(found[:length])
 
     def _unread(self, name: str, error: BaseException) -> ValueError:
-        """Make the error for a file that the Hub does not give; a refusal is of all files."""
+        """Make the error for a file that the Hub does not serve; a refusal applies to all files."""
         place = self.source if refusal(error, "model", self.source) else self.where(name)
         return ValueError(f"{place}: {in_words(self.source, error)}")
 
@@ -135,7 +135,7 @@ class ModelFiles:
         return value
 
     def digest_of(self, name: str) -> str:
-        """SHA-256 of a file on this machine, or of one on the Hub, as its listing says."""
+        """Return the SHA-256 of a file: computed on this machine, or from the Hub's listing."""
         if (listed := self.digests.get(name)) is not None:
             return listed
         path = self.local(name) or self.download([name]) / name
@@ -146,7 +146,7 @@ class ModelFiles:
 def find_files(
     model: str | Path, gguf_file: str | None = None, revision: str | None = None
 ) -> ModelFiles:
-    """Tell folders, .gguf files and ids on the Hub apart; nothing is listed yet."""
+    """Determine whether a model is a folder, a .gguf file or a Hub id, without listing files."""
     if "://" in str(model):
         raise ValueError(
             f"{mask_urls(str(model))}: expected a folder, a .gguf file, or an id on the Hub such "
@@ -183,7 +183,7 @@ def list_files(model: ModelFiles) -> ModelFiles:
         info = HfApi().model_info(source, revision=model.revision, files_metadata=True, timeout=30)
     except (OSError, ValueError, http_error()) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        # It did not answer at all, or is broken for now.
+        # The Hub did not answer, or has a temporary error.
         is_unreachable = not isinstance(error, HFValidationError) and (status or 500) >= 500
         if is_unreachable and (cached := _list_cached(model)) is not None:
             return cached
@@ -199,7 +199,7 @@ def list_files(model: ModelFiles) -> ModelFiles:
 
 
 def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
-    """Digest of the names and contents of some files."""
+    """Return a digest of the names and contents of some files."""
     digest = hashlib.sha256()
     for name in sorted(names):
         digest.update(name.encode() + bytes.fromhex(files.digest_of(name)))
@@ -207,12 +207,12 @@ def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
 
 
 def in_words(source: str, error: BaseException) -> str:
-    """Say in a line why the Hub did not give a model."""
+    """Say in one line why the Hub did not serve a model."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     if words := refusal(error, "model", source):
         return words
-    # Where a file is not in the cache either, the Hub's own answer is only the cause.
+    # If a file is not in the cache either, the Hub's answer is the cause of that error.
     answers = (getattr(each, "response", None) for each in (error, error.__cause__))
     status = next((a.status_code for a in answers if a is not None), None)
     if isinstance(error, OfflineModeIsEnabled):
@@ -241,7 +241,7 @@ def _list_cached(model: ModelFiles) -> ModelFiles | None:
         return None
     if not constants.HF_HUB_OFFLINE:
         log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
-    # A cached file is a link to a blob, whose name is the digest: of large files SHA-256.
+    # A cached file links to a blob named by its digest, which is SHA-256 for large files.
     blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
     digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
     found = replace(model, commit=commit, folder=folder, digests=digests)
@@ -250,7 +250,7 @@ def _list_cached(model: ModelFiles) -> ModelFiles | None:
 
 @lru_cache(maxsize=1024)
 def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest a file, which is read again only if it changed: weights are large."""
+    """Digest a file; cached by size and time, as weights are large."""
     return digest_of_file(path)
 
 
@@ -262,7 +262,7 @@ def _cache_of(source: str) -> Path:
 
 
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
-    """List name, size and time of a local model's files, to tell whether it changed."""
+    """List name, size and time of a local model's files, to detect changes."""
     path = Path(model or "")
     files = [path] if path.is_file() else sorted(path.rglob("*")) if model and path.is_dir() else []
     states = ((file.name, file.stat()) for file in files if file.is_file())

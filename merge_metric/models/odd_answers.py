@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from merge_dataset.redaction import mask_secrets
 
 _ALIKE: Final = 5
-"""Lengths of prompts that cannot all come to the largest number of tokens, unless they are cut."""
+"""Number of different prompt lengths with the same, largest token count that shows cutting."""
 _SHOWN: Final = 300
 
 
@@ -20,7 +20,7 @@ def beginning(answer: Any) -> str:
 
 
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Say what was odd about answers by a predictions file's metadata: their key → sentence.
+    """Describe oddities of answers that the metadata of predictions record: key → sentence.
 
     >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
     ['expected answers of the model m, the server says they are of m-mini']
@@ -38,21 +38,21 @@ def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
             f"for {words:,} words; is its context too short?"
         )
     except (KeyError, TypeError, ValueError):
-        pass  # none, or metadata that are not ours
+        pass  # no such key, or metadata of another program
     return found
 
 
 def require_as_asked(where: str, metadata: Mapping[str, Any], remedy: str = "") -> None:
-    """Raise ValueError where answers are odd; `where` and `remedy` begin and end the message."""
+    """Raise ValueError if answers are odd; the message begins with `where`, ends with `remedy`."""
     for sentence in sentences(metadata).values():
         raise ValueError(f"{where}{sentence}; `strict_server` refuses such answers{remedy}")
 
 
 class OddAnswers:
-    """Notes of what is odd, from several threads at a time.
+    """Notes of odd answers, taken from several threads at a time.
 
-    A prompt was cut where the server counts fewer tokens than it has words; or where prompts of
-    several lengths, ten words apart, all come to the largest number of tokens.
+    A prompt was cut if the server counts fewer tokens than it has words, or if prompts of several
+    lengths, which differ by ten words or more, all have the largest number of tokens.
     """
 
     def __init__(self, name: str, asked_for: str, *, strict: bool) -> None:
@@ -64,7 +64,7 @@ class OddAnswers:
         self._lock = threading.Lock()
 
     def look_at(self, answer: Any, prompt: str) -> None:
-        """Look at an answer to a prompt."""
+        """Check an answer to a prompt, and note oddities."""
         if not isinstance(answer, dict):
             return
         model, usage = answer.get("model"), answer.get("usage")
@@ -88,21 +88,21 @@ class OddAnswers:
             require_as_asked("", {"name": self._name, **self.notes()})
 
     def notes(self) -> dict[str, Any]:
-        """Tell what was odd, as metadata have it; nothing where nothing was."""
+        """Return the oddities in the form of the metadata; empty if there were none."""
         with self._lock:
             return dict(self._notes)
 
 
 # --- Unknown tokens ---
 #
-# A vocabulary that fits its language takes unknown words apart, to single letters if need be:
-# BERT's leaves one token in 20,000 of MultiNLI unknown, of SNLI none. A model whose tokenizer is
-# missing, broken, or of another language answers all the same.
+# A vocabulary that fits the language splits unknown words, down to single letters if necessary:
+# with BERT's, one token in 20,000 of MultiNLI is unknown, and none of SNLI. A model with a missing
+# or broken tokenizer, or one of another language, still gives answers.
 
 SHARE: Final = 0.03
-"""Largest share of unknown tokens without a warning; vocabularies that fit are far below it."""
+"""Largest share of unknown tokens without a warning; a suitable vocabulary has far fewer."""
 _TEXTS: Final = 2000
-"""Texts that are looked at: 24 tokens each tell 3 % to within 0.2."""
+"""Size of the sample of texts: with 24 tokens each, 3 % is estimated to within 0.2."""
 _EXAMPLES: Final = 5
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ T = TypeVar("T")
 
 
 def unknown_sentence(found: Mapping[str, Any]) -> str:
-    """Say in words what `count_unknown` found."""
+    """Describe the result of `count_unknown` in a sentence."""
     return (
         f"{found['unknown'] / found['tokens']:.0%} of {found['tokens']:,} tokens in "
         f"{found['texts']:,} texts are unknown to its tokenizer, as in "
@@ -121,13 +121,13 @@ def unknown_sentence(found: Mapping[str, Any]) -> str:
 
 
 def warn_of_unknown(name: str, found: Mapping[str, Any]) -> None:
-    """Warn where `count_unknown` found many."""
+    """Warn if `count_unknown` found many unknown tokens."""
     if found:
         log.warning("%s: warning: %s", name, unknown_sentence(found))
 
 
 def evenly(values: Sequence[T]) -> Sequence[T]:
-    """Take every n-th of many values, as many as are looked at."""
+    """Take every n-th value, so that at most `_TEXTS` remain."""
     return values[:: -(-len(values) // _TEXTS) or 1]
 
 
@@ -136,7 +136,7 @@ def count_unknown(
     tokenize: Callable[[list[str]], Sequence[Sequence[int]]],
     unknown_id: int | None,
 ) -> dict[str, Any]:
-    """Count unknown tokens in an even sample of texts, for provenance; empty where they are few."""
+    """Count unknown tokens in an even sample of texts, for provenance; empty if there are few."""
     sample = list(evenly(texts))
     if unknown_id is None or not sample:
         return {}

@@ -1,4 +1,4 @@
-"""Open a model, by its name or as it lives in a program, as a `PairModel`; nothing is imported."""
+"""Open a model as a `PairModel`, given its name or a live object, without heavy imports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ModelKind = Literal["classifier", "lm", "remote"]
 log = logging.getLogger(__name__)
 
 LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
-"""Pairs, and the position of each one's gold label among the labels."""
+"""Pairs, and the positions of their gold labels among the labels."""
 
 AskFunction = Callable[[list[Pair]], Any]
 
@@ -71,18 +71,18 @@ def open_model(
     seeds: Callable[[], LabelledPairs] | None = None,
     held_out: HeldOut | None = None,
 ) -> PairModel:
-    """Load a model, or get ready to ask one.
+    """Load a model, or prepare to ask one on a server.
 
     Args:
-        request: Which.
+        request: The model and its settings.
         problem_format: Fields and labels of the problems that it will be asked about.
-        sources: Names of the sources they are from; few-shot examples depend on them.
-        seeds: Reads some with gold labels; called where `label_order` is "seeds" and nothing
-            else says what a classifier's classes mean.
+        sources: Names of the problems' sources; few-shot examples depend on them.
+        seeds: Function that reads seeds with gold labels; called if `label_order` is "seeds" and
+            nothing else says what a classifier's classes mean.
         held_out: Seeds that are not asked about, as `read_prompt` takes them.
 
     Raises:
-        ModuleNotFoundError: what models are loaded with is not installed.
+        ModuleNotFoundError: a package that loads models is not installed.
         ValueError: it cannot be used; the message says why.
     """
     kind = request.kind or find_kind(request)
@@ -149,7 +149,7 @@ def open_model(
 
 
 def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
-    """Find a model's kind; if users `can_be_told`, errors advise them to name it."""
+    """Find a model's kind; if `can_be_told`, errors advise users to state it."""
     if request.base_url:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
@@ -173,7 +173,7 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
 
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
-    """Raise if settings of servers or of answers in words are given that a model does not use."""
+    """Raise ValueError for settings of servers or of answers in words that a model does not use."""
     if request.answers == "words" and kind == "classifier":
         raise ValueError("answers: expected words only of language models, got a classifier")
     if kind == "remote" and not request.base_url:
@@ -198,7 +198,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
 
 
 def require_no_order(label_order: str | None, what: str) -> None:
-    """Raise if an order of labels is given for a model that has none."""
+    """Raise ValueError if an order of labels is given for a model without one."""
     if label_order:
         raise ValueError(
             f"label_order: expected for classifiers only, got {label_order!r} for {what}"
@@ -211,7 +211,7 @@ def find_order(
     seeds: Callable[[], LabelledPairs] | None,
     labels: tuple[str, ...],
 ) -> None:
-    """Ask a model whose classes nothing explains about seeds, and find out what they mean."""
+    """Determine what a model's classes mean, if unknown, from its answers about seeds."""
     if model.label_order.source != "unknown" or seeds is None:
         return
     pairs, gold = seeds()
@@ -229,11 +229,11 @@ def find_order(
     )
 
 
-# --- Models as they live in a program ---
+# --- Live models of a program ---
 
 
 class AskedFunction:
-    """A function from pairs to labels or probabilities; each run of it has its own description."""
+    """A function from pairs to labels or probabilities; each run has a description of its own."""
 
     def __init__(
         self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
@@ -258,20 +258,20 @@ class AskedFunction:
         }
 
     def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield batches of positions and probabilities; 1 for a label that stands alone."""
+        """Yield batches of positions and probabilities; a bare label has the probability 1."""
         for start in range(0, len(pairs), self._batch_size):
             batch = list(pairs[start : start + self._batch_size])
             answers = self._read(self._function(batch), batch)
             yield list(range(start, start + len(batch))), answers
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell of answers with names of labels, which no order of labels turns into others."""
+        """Note answers by names of labels, to which no label order applies."""
         return {"gives_names": True} if self.gives_names else {}
 
     def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[np.float64]:
         values = np.asarray(given)
         if isinstance(given, list | tuple) and any(isinstance(v, bool | np.bool_) for v in given):
-            values = np.array(given, object)  # of booleans between numbers NumPy makes numbers
+            values = np.array(given, object)  # NumPy would turn booleans among numbers into numbers
         known = self.label_order.known
         n_labels = len(known)
         expected = (
@@ -332,11 +332,11 @@ def as_pair_model(
     batch_size: int = 256,
     strict_server: bool = False,
 ) -> PairModel:
-    """Make a model that can be asked about pairs, out of anything that `_KINDS` names.
+    """Make a `PairModel` out of any object that `_KINDS` names.
 
-    A function takes a list of at most `batch_size` pairs, and returns labels or probabilities (n,
-    3); a client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean; without
-    it the configuration does, and a function's classes are the labels in order.
+    A function takes a list of at most `batch_size` pairs, and returns labels or probabilities,
+    (n, 3). A client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean; by
+    default the configuration says so, and a function's classes are the labels in order.
     """
     labels = problem_format.labels
     order: LabelOrder | str | None = label_order
@@ -395,7 +395,7 @@ def _function(
     if _is_cross_encoder(model):
         called, kind = name or _loaded_from(model) or called, "cross-encoder"
         plain = read_order(_classes(model), called, order, labels)
-        # The softmax of logits, whatever activation the model has of its own.
+        # Softmax of the logits, whatever activation the model itself applies.
         ask = partial(
             model.predict,
             activation_fn=lambda logits: logits,
@@ -419,7 +419,7 @@ def _require_one_argument(function: Callable[..., Any], name: str) -> None:
     """Raise TypeError where a function cannot be called with a list of pairs alone."""
     try:
         found = inspect.signature(function)
-    except ValueError:  # one in C may not tell
+    except ValueError:  # functions in C may have no signature
         return
     try:
         found.bind([])
@@ -433,7 +433,7 @@ def _require_one_argument(function: Callable[..., Any], name: str) -> None:
 
 
 def _require_order_unsaid(order: LabelOrder, name: str) -> None:
-    """Raise where an order of labels is asked for, and the model names its labels itself."""
+    """Raise ValueError if a label order is given for a model that names its labels itself."""
     if order.source in ("given", "unknown"):
         raise ValueError(
             f"label_order: expected none for {name}, which answers with names of labels, got "
@@ -442,7 +442,7 @@ def _require_order_unsaid(order: LabelOrder, name: str) -> None:
 
 
 def _parts(model: Any) -> tuple[Any, Any] | None:
-    """Find network and tokenizer of a pair, a pipeline or a `Trainer`, if the model is one."""
+    """Return network and tokenizer of a tuple, pipeline or `Trainer`; None for other models."""
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
         return model[0], model[1]
     if hasattr(getattr(model, "model", None), "state_dict"):
@@ -453,7 +453,7 @@ def _parts(model: Any) -> tuple[Any, Any] | None:
 
 
 def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
-    """Ask an estimator for probabilities where it gives some, in the order of the labels."""
+    """Wrap an estimator: its probabilities, if it has any, in the order of the labels."""
     classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
     codes = [labels.index(c) if c in labels else c for c in classes]
     if sorted(map(str, codes)) != sorted(map(str, range(len(labels)))):
@@ -482,7 +482,7 @@ def _classes(network: Any) -> dict[int, str]:
 
 
 def _digest(model: Any) -> str:
-    """Digest all weights of a network, so that answers before and after training differ."""
+    """Digest all weights of a network, to distinguish answers before and after training."""
     import torch
 
     digest = hashlib.sha256()

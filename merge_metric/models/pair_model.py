@@ -1,4 +1,4 @@
-"""The protocol of models that answer pairs of texts, and the settings that name one."""
+"""The protocol of models that answer pairs of texts, and the settings that define one."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Prepared = tuple[list[list[int]], Callable[[list[int]], NDArray[np.float64]]]
-    """Batches of pairs, each as positions, and a function that asks a model about one."""
+    """Batches, as positions of pairs, and a function that asks the model about a batch."""
     Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
-    """Batches of pairs, each as positions and as probabilities of the labels, (b, labels)."""
+    """Batches: positions of pairs, (b,), and probabilities of the labels, (b, labels)."""
 
 Pair = tuple[str, ...]
-"""Texts of a problem: the first and the others, or with `reads_fields` each by itself."""
+"""Texts of a problem: the first and the others joined, or with `reads_fields` all fields."""
 
 _LM, _SERVER = "Language models", "Models on a server"
 _WORDS = "Answers in words"
-"""Headings of the help."""
+"""Heading of the help for settings of answers in words."""
 
 
 PREDICTION: Final = "prediction"
-"""Name of the measure that is the label answered."""
+"""Name of the measure that holds the position of the label answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a run's batches, number `index` of `count`."""
+    """One of `count` shares of a run's batches: number `index`, from 0."""
 
     index: int = 0
     count: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Share:
-        """Read a share as it is written.
+        """Parse a share, written "index/count".
 
         >>> Share.parse("1/3"), str(Share(1, 3))
         (Share(index=1, count=3), '1/3')
@@ -51,13 +51,13 @@ class Share:
         return f"{self.index}/{self.count}"
 
     def takes(self, batch: int, window: int, windows: int) -> bool:
-        """Tell whether a batch, number `batch` of a window of pairs, belongs to the share."""
-        # Four pieces a share at least, so that shares are alike.
+        """Return whether batch number `batch` of a window of pairs belongs to the share."""
+        # At least four pieces per share, so that shares are of similar size.
         pieces = -(-4 * self.count // windows) if self.count > 1 else 1
         return (batch % pieces * windows + window) % self.count == self.index
 
     def looks_at(self, window: int, windows: int) -> bool:
-        """Tell whether any batch of a window may belong to the share."""
+        """Return whether any batch of a window may belong to the share."""
         return any(self.takes(batch, window, windows) for batch in range(4 * self.count))
 
 
@@ -65,10 +65,10 @@ WHOLE: Final = Share()
 
 
 class Known(Set[int]):
-    """Positions of pairs with known answers, for `resume`: a set that takes a byte per pair."""
+    """Set of the positions of pairs with known answers, for `resume`; takes a byte per pair."""
 
     def __init__(self, is_known: NDArray[np.bool_]) -> None:
-        """Take whether each pair's answer is known."""
+        """Make the set from a mask of known answers, (n,)."""
         self._is_known = is_known
 
     @classmethod
@@ -85,7 +85,7 @@ class Known(Set[int]):
         return int(self._is_known.sum())
 
     def issuperset(self, positions: Iterable[int]) -> bool:
-        """Tell whether all of some are known."""
+        """Return whether the answers at all of these positions are known."""
         return bool(self._is_known[list(positions)].all())
 
 
@@ -100,7 +100,7 @@ def unknown_batches(
     window: int,
     prepare: Callable[[Sequence[Pair], int], Prepared],
 ) -> Answered:
-    """Yield as `PairModel.resume` does; `prepare` encodes a window's pairs, given its start."""
+    """Yield answers of unknown batches; `prepare` encodes a window of pairs, given its start."""
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
         end = min(start + window, len(pairs))
@@ -114,17 +114,18 @@ def unknown_batches(
 
 
 def batch_tokens_for(device: str, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
-    """Choose the tokens of a forward pass on a type of device; by default a language model's."""
+    """Choose the tokens per forward pass by device type; defaults are for language models."""
     return on_cpu if device == "cpu" else elsewhere
 
 
 def batches_of(
     shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool, filler: int = 0
 ) -> list[list[int]]:
-    """Group positions of texts, by shape, into shuffled batches of at most `budget` tokens.
+    """Group positions of texts into batches of at most `budget` tokens; return them shuffled.
 
-    A shape is a text's number of tokens, and what texts of a batch share unless shapes may be
-    `mixed`; if not, batches have `filler` tokens of padding at most.
+    Texts are given by their shapes: number of tokens, and a second number. Only if `mixed` may a
+    batch have several second numbers and any lengths without padding; else the second numbers of
+    a batch are equal, and padding to its longest text takes at most `filler` tokens.
 
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
     [[1, 3], [2], [0]]
@@ -152,34 +153,34 @@ class PairModel(Protocol):
     def describe(self) -> dict[str, Any]:
         """Describe everything that determines its answers; JSON-able.
 
-        `kind`, `name` and `revision` at least. Goes into the predictions file and decides
-        whether a partial run may be gone on with.
+        It has at least `kind`, `name` and `revision`, is written into the predictions file, and
+        decides whether a partial run may be continued.
         """
 
     def probabilities(self, pairs: Sequence[Pair]) -> Answered:
         """Yield batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
 
-        Each position once, in whatever order is fastest.
+        Each position comes once, in the order that is fastest.
 
-        A model may have three methods more. `notes(pairs) -> dict`: what metadata should tell
-        about the pairs, such as how many it had to shorten. `noted() -> dict`: the same of the
-        answers yielded since the last call, which is kept beside them. `resume(pairs, known,
-        share)`: as `probabilities`, without batches that are not of the share, or whose positions
-        are all in `known`; batches are those of a run that knows nothing, so that interrupted runs
-        and shares repeat them to the bit. An attribute `has_probabilities` that is false says that
-        only labels are known: each has the probability 1, and files have no probabilities.
-        `measured`, a tuple of names, says that there is `measures`: further numbers about each
-        answer of the batch yielded last, (b, names). Metadata have their means over all pairs;
-        but `PREDICTION` is the label answered, `NO_LABEL` for none, where it is not the most
-        probable one. `texts` are answers of that batch in the model's words.
-        `repeat_seeds` says how often each seed is asked about again, to show the noise.
+        A model may have three further methods. `notes(pairs) -> dict` returns facts about the
+        pairs for the metadata, such as how many were shortened. `noted() -> dict` returns facts
+        about the answers yielded since its last call, which are kept beside them. `resume(pairs,
+        known, share)` works as `probabilities`, but skips batches outside the share and batches
+        whose positions are all in `known`; batches are always those of a whole run, so that
+        interrupted runs and shares repeat them bit by bit. If an attribute `has_probabilities` is
+        false, only labels are known: each has the probability 1, and files have no probabilities.
+        `measured` is a tuple of names of `measures`: further numbers about each answer of the
+        last batch, (b, names). Metadata have their means over all pairs; but `PREDICTION` is the
+        label answered, `NO_LABEL` for none, where it is not the most probable label. `texts` are
+        the answers of that batch in the model's words. `repeat_seeds` is the number of times each
+        seed is asked about again, to measure noise.
         """
 
 
 def require_probabilities(
     pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64], remedy: str = ""
 ) -> None:
-    """Check that answers to pairs are probabilities of labels, (n, n_labels)."""
+    """Raise ValueError unless answers are probabilities of the labels, (n, n_labels)."""
     import numpy as np
 
     if np.shape(answers) != (len(pairs), len(labels)):
@@ -202,10 +203,10 @@ def _option(default: Value, help: str, panel: str | None = None, **more: Any) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """A model and its settings, as a user gives them; None and "" mean not given."""
+    """A model and its settings as given by a user; None and "" mean not given."""
 
     model: str
-    """Directory, Hub id, .gguf file, or a server's name for it."""
+    """Directory, Hub id, .gguf file, or the server's name of the model."""
     kind: Literal["classifier", "lm", "remote"] | None = _option(
         None, "Kind of the model; found out by default."
     )
@@ -272,5 +273,5 @@ class ModelRequest:
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
         None, "Default: float32; bfloat16 for language models on CUDA.", RUNNING
     )
-    """Type of the weights."""
+    """Data type of the weights."""
     batch_tokens: int | None = _option(None, "Tokens in a forward pass.", RUNNING, minimum=1)

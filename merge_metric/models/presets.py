@@ -1,4 +1,4 @@
-"""Lists of models that are run together: `presets.toml`."""
+"""Named lists of models that are run together, from `presets.toml`."""
 
 import logging
 import tomllib
@@ -18,13 +18,13 @@ class Preset:
     """A model of a list."""
 
     name: str
-    """Short, such as the paper's figures have it: `BERT-B-S`."""
+    """Short name, as in the paper's figures: `BERT-B-S`."""
     model: str
     group: str
-    """Its training data: `S`, `M`, `SMFA`; or `LLM`."""
+    """Training data (`S`, `M` or `SMFA`), or `LLM`."""
     kind: Literal["classifier", "lm"] = "classifier"
     label_order: str | None = None
-    """Labels of its classes, `seeds` where no document is known; None where it names them."""
+    """Labels of its classes; `seeds` if no document states them; None if its names are labels."""
     label_order_source: str | None = None
     not_on_hub: str | None = None
 
@@ -56,7 +56,7 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
-    """Fill in the model of a list; where no document is known, the seeds tell a label order."""
+    """Fill a preset's model into a request; without a document, seeds decide its label order."""
     order = request.label_order if entry.kind == "classifier" else None
     if order is None and entry.label_order == "seeds":
         order = "seeds"
@@ -64,7 +64,7 @@ def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
-    """Leave out models that are not on the Hub, and say so; raise if one is asked for by name."""
+    """Leave out models that are not on the Hub, with a message; raise if one was named."""
     named = {each.casefold() for each in only}
     missing = [preset for preset in presets if preset.not_on_hub]
     for preset in missing:
@@ -75,7 +75,7 @@ def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
 
 
 def documented_order(model: str) -> tuple[str, str] | None:
-    """Look up the labels of a model's classes, and the address of the document that says so.
+    """Look up the labels of a model's classes, and the address of the document with them.
 
     >>> documented_order("textattack/bert-base-uncased-snli")[0]
     'c,e,n'

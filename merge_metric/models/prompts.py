@@ -1,4 +1,4 @@
-"""Prompts for language models: few-shot examples and questions of one's own, and token ids."""
+"""Prompts for language models: few-shot examples, custom questions, and token ids."""
 
 import json
 import logging
@@ -15,13 +15,13 @@ from merge_metric.models.templates import PLACE, Example, Prompt, Template
 
 _BUNDLED: Final = ("snli", "mnli", "mixed")
 _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
-"""Source without examples of its own → the bundled ones that `exc` shows instead."""
+"""Source without examples of its own → bundled examples that `exc` shows instead."""
 
 _OPTIONS: Final = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
 SHOT_FILES: Final = {".toml", ".jsonl"}
 
 HeldOut = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Source → seeds of it that are not asked about, each with its texts and its `label`."""
+"""Source → its held-out seeds, which are not asked about, with their texts and `label`."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def read_prompt(
 
 
 def require_choices(prompt: Prompt) -> None:
-    """Raise ValueError where a question shows no choices, whose letters could be chosen."""
+    """Raise ValueError if a question shows no choices, so that no letter can be chosen."""
     if not prompt.template.shows_choices:
         raise ValueError(
             f"shots: expected a question with {{choices}}, whose letters are to be chosen, got "
@@ -102,7 +102,7 @@ def require_choices(prompt: Prompt) -> None:
 
 
 def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
-    """Find the bundled file with examples from the given sources' own other sets."""
+    """Find the bundled file with examples from other splits of the given sources."""
     own = {
         source: name
         for name in _BUNDLED
@@ -226,17 +226,17 @@ def _example(row: Any, where: str, template: Template) -> Example:
 # --- Prompts as token ids ---
 
 _PROBES: Final = (("0", "0"), ("A b", "C"), ('"x"', "y."), ("é", "Z"))
-"""Texts so different, in turns, that a prefix of all their prompts is one of every prompt."""
+"""Pairs that differ from the first character on: their common prefix is that of all prompts."""
 
 _FORMS: Final = (" ", "")
-"""Texts between "Answer:" and the letter: the template's space, or nothing."""
+"""Separators of "Answer:" and the letter: a space, as in the template, or nothing."""
 
 
 class PromptTokens:
-    """Makes token ids of prompts, each tokenised whole with its answer, and split afterwards.
+    """Converter of prompts to token ids: each is tokenised with an answer, and then split.
 
-    `letters` are the token ids of A, B, …, a row per form: after a space and, where that is another
-    token, without one. `shared` are the tokens that prompts begin with, as far as probes tell.
+    `letters` are the token ids of A, B, …, one row per form: after a space and, if the token is
+    another, without a space. `shared` are the tokens with which all prompts begin, by the probes.
     """
 
     def __init__(self, tokenizer: Any, prompt: Prompt, *, chat: bool = False) -> None:
@@ -253,7 +253,7 @@ class PromptTokens:
         self._choices, n_fields = prompt.template.letters, len(prompt.template.fields)
         probes = [tuple(probe[i % 2] for i in range(n_fields)) for probe in _PROBES]
         self._probe = probes[:1]
-        # Templates write the tokens that begin a text themselves; so does who gives a start.
+        # Chat templates, and users who give a start, add the beginning-of-text tokens themselves.
         self._adds_special = not chat and not prompt.start
         forms = _FORMS[::-1] if chat else _FORMS
         found = [(form, *letters) for form in forms if (letters := self._letters(form))]
@@ -273,7 +273,7 @@ class PromptTokens:
         self.shared: list[int] = common_prefix(self.encode(probes))
 
     def encode(self, pairs: Sequence[tuple[str, ...]]) -> list[list[int]]:
-        """Return the token ids of each pair's whole prompt, up to where the letter is to follow."""
+        """Return the token ids of each pair's prompt, up to the position of the letter."""
         encoded = self._encode(
             [text + self._form + self._choices[0] for text in self._texts(pairs)]
         )
@@ -292,7 +292,7 @@ class PromptTokens:
             [self._prompt.messages(*pair) for pair in pairs],
             tokenize=False,
             add_generation_prompt=True,
-            enable_thinking=False,  # what templates do not know they ignore
+            enable_thinking=False,  # templates ignore variables that they do not know
         )
         return texts
 
@@ -303,7 +303,7 @@ class PromptTokens:
             add_special_tokens=self._adds_special,
             return_attention_mask=False,
             return_special_tokens_mask=self._adds_special,
-            verbose=False,  # no warning of long texts; whoever runs the model checks that
+            verbose=False,  # no warning about long texts; the model's runner checks lengths
         )
         rows: list[list[int]] = encoded["input_ids"]
         if self._adds_special:
@@ -314,7 +314,7 @@ class PromptTokens:
         return rows
 
     def _letters(self, form: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Find the tokens before the letters, and each letter's; None if any has several."""
+        """Find the tokens before a letter, and each letter's token; None if one has several."""
         text = self._texts(self._probe)[0] + form
         encoded = self._encode([text + letter for letter in self._choices])
         contexts = {tuple(ids[:-1]) for ids in encoded}

@@ -1,4 +1,4 @@
-"""Looking at all models before a long run begins: can each be loaded, and is there room for it?"""
+"""Readiness of all models before a long run: can each be loaded, and is there enough room?"""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from merge_metric.tables import Table
 
 _PROCESS: Final = 600_000_000
-"""Bytes of a process with torch and transformers, before a model."""
+"""Bytes of memory of a process with torch and transformers, without a model."""
 _CPU_COPIES: Final = 2
-"""Copies of weights while they are packed; as `_PROCESS`, measured to a tenth by `make bench`."""
+"""Copies of weights in memory during packing; like `_PROCESS`, measured by `make bench`."""
 _AT_ONCE: Final = 8
 
 NamedModel = tuple[str, ModelRequest, Head]
-"""A model's name in a list, or ""; the model; and the task that it is wanted for."""
+"""A model's name in a preset, or ""; its request; and the task to load it for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Machine:
 
     device: str
     memory_bytes: int | None
-    """The device's memory in all; None where it cannot be told."""
+    """Total memory of the device in bytes; None if unknown."""
     owner: str = ""
-    """Name for messages of the one that has the memory; by default the device."""
+    """Owner of the memory, as named in messages; by default the device."""
     remedy: str = "take another machine"
 
 
 def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
-    """Tell what `predict --preset` loads of a model of a list, with these settings."""
+    """Return the model that `predict --preset` loads for an entry, with these settings."""
     head = CAUSAL_LM if entry.kind == "lm" else CLASSIFIER
     return entry.name, request_of(entry, request), head
 
@@ -54,7 +54,7 @@ def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
 def inspect_models(
     models: Sequence[NamedModel], machine: Machine | None = None, labels: tuple[str, ...] = LABELS
 ) -> list[Inspection]:
-    """Inspect models side by side, to run one after another; problems are listed, not raised."""
+    """Inspect models in parallel, to be run in sequence; problems are recorded, not raised."""
     require_libraries()
 
     def look(asked: NamedModel) -> Inspection:
@@ -69,7 +69,7 @@ def inspect_models(
         room = None if None in sizes else _PROCESS + copies * of_weights
         told, asks_seeds = "", False
         if head == CLASSIFIER and found.config:
-            # Of classes known only once weights are read, the number is checked then.
+            # The number of classes that are known only from the weights is checked on loading.
             names = found.class_names or [f"LABEL_{n}" for n in range(len(labels))]
             by_number, asked_for = dict(enumerate(names)), request.label_order
             order = found.attempt(read_order, by_number, found.name, asked_for, labels)
@@ -91,9 +91,9 @@ def inspect_models(
 
 
 def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
-    """Raise if a model cannot be used, with all problems of all models."""
+    """Raise ValueError with all problems of all models, if there are any."""
     wrong = [look for look in looks if look.problems]
-    who: dict[str, list[str]] = {}  # of a problem that several models have, each once
+    who: dict[str, list[str]] = {}  # a problem that several models have appears once
     for look in wrong:
         name, model = look.short_name, look.model
         shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
@@ -124,7 +124,7 @@ def this_machine(device: str) -> Machine:
 
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
-    """Describe the machine a model runs on: this one, a part of it, or a task's as far as known."""
+    """Describe the machine on which a model runs: this one, part of it, or a cluster task's."""
     if distribution is None:
         return this_machine(device)
     resources = distribution.resources
@@ -147,7 +147,7 @@ def kind_of(head: Head) -> str:
 
 
 def steps_of(found: Inspection) -> list[str]:
-    """List the steps that loading a model takes beyond reading files."""
+    """List the steps of loading a model beyond reading files."""
     steps = list(found.notes)
     if size := found.download_bytes:
         steps.insert(0, f"downloads {size_in_words(size)}")
@@ -163,13 +163,13 @@ def _main_memory() -> int | None:
     except (AttributeError, ValueError, OSError):
         return None
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is none
+        with suppress(OSError, ValueError):  # no such limit
             found.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
     return min(found)
 
 
 def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
-    """Return all that was found as a JSON object."""
+    """Return all results as a JSON object."""
     models = [
         {
             "model": found.model,
@@ -196,7 +196,7 @@ def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) ->
 def readiness_table(
     looks: Sequence[Inspection], left_out: Sequence[Preset], reworded: Callable[[str], str]
 ) -> Table:
-    """Make a table of what was found, with what has to be downloaded; problems are `reworded`."""
+    """Tabulate the results, with the bytes to download; `reworded` adapts the problems."""
     from merge_metric.tables import Column, Table
 
     rows = [
@@ -219,7 +219,7 @@ def readiness_table(
     columns = [Column(key, key) for key in keys]
     columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
     notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
-    # A model that is listed twice is downloaded once.
+    # A model that is listed twice is counted once.
     if size := sum({look.name: look.download_bytes for look in looks}.values()):
         notes.append(f"downloads in all: {size_in_words(size)}")
     wrong = sum(bool(look.problems) for look in looks)

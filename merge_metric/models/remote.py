@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from merge_metric.models.pair_model import Answered
 
 _TOP: Final = {"completions": 5, "chat/completions": 20}
-"""Endpoint → the most alternatives that OpenAI gives there."""
+"""Endpoint → largest number of alternatives per token that OpenAI returns."""
 
 _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""HTTP statuses after which it is worth to ask again."""
+"""HTTP statuses of temporary errors, after which a request is repeated."""
 _HINTS: Final = {
     400: ": the prompt may be too long, or the server may not know one of the settings",
     401: ": name the environment variable that holds the key with `api_key_env`",
@@ -46,16 +46,16 @@ _LONGEST_WAIT: Final = 60.0
 _SHOWN: Final = 300
 
 Missing = Literal["error", "uniform"]
-"""Meaning of an answer without letters: stop, or labels that are equally probable."""
+"""Treatment of an answer without letters: stop, or equal probabilities of the labels."""
 
 log = logging.getLogger(__name__)
 
 
 class RemoteModel:
-    """A model on a server that is asked multiple-choice questions.
+    """A model on a server that answers multiple-choice questions.
 
-    Where it answers in words, its final answer counts (`words`). Else a letter that is not among
-    the alternatives gets the probability 0: it has at most that of the least probable of them.
+    With `words`, it answers in words, and its final answer counts. Else a letter that is not among
+    the alternatives gets the probability 0; its true probability is at most the lowest of theirs.
     """
 
     reads_fields: Final = True
@@ -79,7 +79,7 @@ class RemoteModel:
         words: Words | None = None,
         max_requests: int | None = None,
     ) -> None:
-        """Prepare; the first request is that of `probabilities`.
+        """Prepare to ask; only `probabilities` sends requests.
 
         Args:
             base_url: What stands before `/completions`, such as `http://localhost:8000/v1`.
@@ -146,7 +146,7 @@ class RemoteModel:
         }
 
     def noted(self) -> dict[str, Any]:
-        """Tell what was odd about answers since the last call; of words, requests, tokens, time."""
+        """Return oddities of answers since the last call; with `words` also usage and time."""
         if self.words:
             now = time.perf_counter()
             with self._lock:
@@ -170,8 +170,8 @@ class RemoteModel:
             pairs: Premises and hypotheses.
 
         Yields:
-            Positions in `pairs`, and as many rows of probabilities of entailment, neutral
-            and contradiction, as answers come in.
+            Positions in `pairs`, (b,), and probabilities of entailment, neutral and
+            contradiction, (b, 3), as answers come in.
 
         Raises:
             ValueError: the server refuses a request, answers something else than a
@@ -187,8 +187,8 @@ class RemoteModel:
         endpoint.stopped.clear()
         with endpoint.client() as client:
             yield [0], self.read([self._ask(pairs[0], client)], [pairs[0]])
-            # Few are queued ahead, so that an error ends the run soon. What was sent by then may
-            # cost money, so its answers are waited for.
+            # Few requests are queued ahead, so that an error ends the run soon. Requests sent by
+            # then may cost money, so we wait for their answers.
             rest = iter(range(1, len(pairs)))
             running: dict[Future[Any], int] = {}
             error: BaseException | None = None
@@ -219,7 +219,7 @@ class RemoteModel:
                 pool.shutdown(cancel_futures=True)
 
     def body(self, pair: Pair) -> dict[str, Any]:
-        """Write the request about a problem."""
+        """Make the body of the request about a problem."""
         payload: dict[str, Any] = {"model": self._asked_for, "max_tokens": 1, "temperature": 0}
         if words := self.words:
             payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
@@ -233,10 +233,10 @@ class RemoteModel:
         return {name: value for name, value in payload.items() if value is not None}
 
     def _ask(self, pair: Pair, client: httpx.Client) -> Any:
-        """Ask about a problem; as often as answers in words are wanted."""
+        """Ask about a problem, once or as many times as there are samples of answers in words."""
         body = self.body(pair)
         times = self.words.samples if self.words else 1
-        with self._lock:  # all requests of a question, or none: a part of its answers is not kept
+        with self._lock:  # all requests of a question or none, as incomplete answers are not kept
             if self._left is not None:
                 if self._left < times:
                     raise InterruptedError(
@@ -248,7 +248,7 @@ class RemoteModel:
         return found if self.words else found[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
-        """Take log-probabilities of tokens, or a `Said`, out of an answer, or raise ValueError."""
+        """Extract log-probabilities of tokens, or a `Said`, from an answer, or raise ValueError."""
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         text = "\n".join(str(message["content"]) for message in messages)
         try:
@@ -268,7 +268,7 @@ class RemoteModel:
         return said
 
     def read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Make probabilities of what was taken out of answers."""
+        """Convert what `take` extracted from answers to probabilities of the labels."""
         if words := self.words:
             shares, self.measures, self.texts = words.read_all(self.prompt, pairs, answers)
             return shares
@@ -292,7 +292,7 @@ class RemoteModel:
 
 
 def alternatives(answer: Any) -> dict[str, float]:
-    """Read the first token's alternatives out of either endpoint's completion, in nats."""
+    """Extract the first token's alternatives, in nats, from a completion of either endpoint."""
     try:
         choice = answer["choices"][0]
         given = choice.get("logprobs") or {}
@@ -306,7 +306,7 @@ def alternatives(answer: Any) -> dict[str, float]:
             "give them; without, ask for answers in words with `answers` words"
         )
     try:
-        if (content := given.get("content")) is not None:  # of /chat/completions
+        if (content := given.get("content")) is not None:  # the format of /chat/completions
             records = [each for first in content[:1] for each in (*first["top_logprobs"], first)]
             found = {str(record["token"]): float(record["logprob"]) for record in records}
         else:
@@ -323,14 +323,14 @@ def alternatives(answer: Any) -> dict[str, float]:
 
 
 def said_in(answer: Any) -> Said:
-    """Read what a model says, but not what it thinks, out of a completion of either endpoint."""
+    """Extract the answer, without the thinking, from a completion of either endpoint."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message")
         content = choice.get("text") if message is None else message.get("content")
         if message is not None and content is None:
             content = message.get("refusal")
-        if isinstance(content, list):  # of parts
+        if isinstance(content, list):  # a list of parts
             content = "".join(part.get("text", "") for part in content)
         if content is not None and not isinstance(content, str):
             raise TypeError(content)
@@ -342,7 +342,7 @@ def said_in(answer: Any) -> Said:
 
 
 class Endpoint:
-    """A URL to post to, from several threads at a time."""
+    """A URL that receives JSON by POST, from several threads at a time."""
 
     def __init__(
         self,
@@ -352,10 +352,12 @@ class Endpoint:
         connections: int,
         retrying: tuple[int, float, float],
     ) -> None:
-        """Prepare; the key is sent as a bearer token, and like the URL's query nowhere shown.
+        """Prepare a client of `base_url`/`path`; nothing is sent.
 
-        Retrying has retries, seconds before the first (twice as many each time, a minute at most; a
-        server's own `Retry-After` comes first), and seconds without a byte that break an attempt.
+        `key` is sent as a bearer token; like the URL's query it appears in no message. `retrying`
+        is (largest number of retries, seconds before the first retry, seconds without a byte after
+        which an attempt fails). The wait doubles with each retry, up to a minute; the server's
+        `Retry-After` takes precedence.
         """
         import httpx
 
@@ -374,7 +376,7 @@ class Endpoint:
         self._secrets = spellings(filter(None, given))
         self._retries, self._backoff, timeout = retrying
         self.stopped = threading.Event()
-        """Once it is set, no thread waits for another attempt."""
+        """Event that stops all waiting for further attempts."""
         self._reached = False
         limits = httpx.Limits(max_connections=connections)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -383,7 +385,7 @@ class Endpoint:
     def post(self, client: httpx.Client, payload: dict[str, Any]) -> Any:
         """Post JSON by a `client` of this endpoint, and return the answer with our secrets masked.
 
-        Raises ValueError where it is refused or no JSON, ConnectionError where no attempt succeeds.
+        Raises ValueError if it is refused or is no JSON, ConnectionError if all attempts fail.
         """
         import httpx
 
@@ -396,7 +398,7 @@ class Endpoint:
                 if isinstance(error, httpx.ConnectError) and not self._reached:
                     problem += "; is the server running, and is the address right?"
                     if attempt:
-                        break  # a server that has never answered is not waited for
+                        break  # do not wait for a server that has never answered
             else:
                 self._reached = True
                 if response.is_success:
@@ -412,7 +414,7 @@ class Endpoint:
                 if response.status_code not in _MAY_PASS:
                     hint = _HINTS.get(response.status_code, "")
                     raise ValueError(f"{self.name}: expected an answer, got {problem}{hint}")
-                with suppress(ValueError):  # none, or a date
+                with suppress(ValueError):  # no such header, or a date
                     asked = float(response.headers.get("Retry-After", ""))
                     delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
             if attempt < self._retries:
@@ -425,12 +427,12 @@ class Endpoint:
         )
 
     def _shown(self, response: httpx.Response) -> str:
-        """Return the beginning of an answer, on one line, without what could be a secret."""
+        """Return the beginning of an answer on one line, with possible secrets masked."""
         text = " ".join(response.text.split()) or response.reason_phrase
         return mask_secrets(text, self._secrets)[:_SHOWN]
 
     def _without_secrets(self, value: Any) -> Any:
-        """Mask our own secrets in every text of an answer; the rest of it stays as it is."""
+        """Mask our own secrets in all texts of an answer; leave the rest unchanged."""
         mask = self._without_secrets
         if isinstance(value, str):
             return mask_known(value, self._secrets)
@@ -440,7 +442,7 @@ class Endpoint:
 
 
 def joined(stream: str) -> dict[str, Any]:
-    r"""Join the events of a stream to the completion that a server would send as one."""
+    r"""Join the events of a stream into the completion that a server would send at once."""
     said: dict[str, list[str]] = {}
     whole: dict[str, Any] = {}
     reason, is_whole = None, False

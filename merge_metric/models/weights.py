@@ -1,4 +1,4 @@
-"""Weights in files: their format and tensors, from headers alone; pickles, converted once."""
+"""Files of weights: format and tensors, read from headers; pickles are converted once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BITS: Final = {
     "F6_E3M2": 6, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-"""Type of tensors in safetensors → bits of an element."""
+"""Data type in safetensors → bits per element."""
 _POINTER: Final = b"version https://git-lfs"
 _OTHERS: Final = {
     "tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust",
@@ -44,18 +44,18 @@ _SCALARS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
     12: "<d",
 }  # fmt: skip
-"""Number of a type of values in GGUF → format of struct."""
+"""Number of a value type in GGUF → format of `struct`."""
 _STRING, _ARRAY = 8, 9
 _GGUF_HEADERS: Final = (2**22, 2**24, 2**26, 2**28)
-"""Bytes that are read for a GGUF header, until it is among them; vocabularies take 10 MB."""
+"""Increasing numbers of bytes read until a GGUF header is complete; vocabularies take 10 MB."""
 _MOST_DIMENSIONS: Final = 8
 
 
 class Tensor(NamedTuple):
-    """A tensor, as a header tells."""
+    """Name, type and shape of a tensor, from a header."""
 
     dtype: str
-    """As the file calls it, such as `F32`."""
+    """Data type as named in the file, such as `F32`."""
     shape: tuple[int, ...]
 
     @property
@@ -70,13 +70,13 @@ class Weights:
 
     format: WeightsFormat
     names: tuple[str, ...]
-    """The files, in order; the index, where there is one, is not among them."""
+    """Names of the files, in order, without the index."""
     index: str | None = None
-    """The file that says which tensor is in which file."""
+    """Name of the index, which maps tensors to files."""
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    """Name → tensor; empty for pickles, whose tensors are not known before they are read."""
+    """Name → tensor; empty for pickles, whose tensors are unknown before reading."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Statements of a GGUF file about its model."""
+    """Metadata of a GGUF file about its model."""
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def _shards(files: ModelFiles, index: str, suffix: str) -> tuple[str, ...]:
 
 
 def _beginning(files: ModelFiles, name: str, length: int) -> bytes:
-    """Read the beginning of a file of weights; raise ValueError where Git LFS has it elsewhere."""
+    """Read the beginning of a file of weights; raise ValueError for a pointer of Git LFS."""
     first = files.read_range(name, 0, length)
     if first.startswith(_POINTER):
         raise ValueError(
@@ -183,11 +183,11 @@ def _half(files: ModelFiles, name: str, expected: int) -> ValueError:
     return _damaged(files, name, what)
 
 
-# --- GGUF, as ggml's specification has it (docs/gguf.md in its repository), versions 2 and 3 ---
+# --- GGUF, versions 2 and 3, by ggml's specification (docs/gguf.md in its repository) ---
 
 
 class _Header:
-    """Reads a file's first values; `struct.error` at its end, LookupError if more is no help."""
+    """Reader of a header's bytes: `struct.error` if more are needed, LookupError if malformed."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
@@ -205,7 +205,7 @@ class _Header:
         return self.data[self.place - length : self.place].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Read a value; of an array, the number of its members."""
+        """Read a value; for an array return the number of its elements."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
@@ -244,7 +244,7 @@ def read_gguf(files: ModelFiles, name: str) -> Weights:
 def _read_gguf_header(
     header: _Header, size: int, where: str
 ) -> tuple[dict[str, Any], dict[str, Tensor], int | None]:
-    """Read a header's values, its tensors, and where the last one ends; None if it cannot tell."""
+    """Return a header's values, tensors and the end of the last tensor (None if inconsistent)."""
     try:
         from gguf.constants import GGML_QUANT_SIZES as sizes
     except ImportError:
@@ -281,21 +281,21 @@ def _read_gguf_header(
 # --- Adapters ---
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
-"""File by which an adapter (LoRA and its kin) is known, whatever else lies there."""
+"""File that marks a folder as an adapter (LoRA and related methods)."""
 ADAPTER_STEM: Final = "adapter_model"
 TASKS: Final = {
     "SEQ_CLS": "ForSequenceClassification",
     "CAUSAL_LM": "ForCausalLM",
     "SEQ_2_SEQ_LM": "ForConditionalGeneration",
 }
-"""Task of an adapter in peft → ending of the architecture that results."""
+"""Task of an adapter in peft → ending of the resulting architecture."""
 _MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
 _CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
-"""Names of the last matrix of classification heads: a row per class."""
+"""Pattern of names of the last matrix of classification heads, with a row per class."""
 
 
 def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
-    """Read an adapter's configuration: its base model, of which nothing is listed, and its task."""
+    """Read from an adapter's configuration the base model, not yet listed, and the task."""
     where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
     if kind not in _MERGED:
@@ -315,7 +315,7 @@ def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
 
 
 def count_classes(weights: Weights) -> int | None:
-    """Count the classes of an adapter's saved head; None if there is none, or it is pickled."""
+    """Count the classes of an adapter's saved head; None if it has none, or only pickles."""
     for name, tensor in weights.tensors.items():
         if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(tensor.shape) == 2:
             return tensor.shape[0]
@@ -324,24 +324,24 @@ def count_classes(weights: Weights) -> int | None:
 
 # --- Pickles, such as pytorch_model.bin, kept once as safetensors ---
 #
-# A pickle can name any function, which reading it would call. torch's restricted reader builds
-# tensors only; versions before 2.10 have a known hole in it (CVE-2026-24747), so they are refused
-# here. What was read is kept under the digest of the pickle, so the same bytes are never read
-# twice, wherever they lie, and everything that follows is safetensors. transformers' own
-# conversion, which asks a service on the Hub, plays no part.
+# A pickle can name any function, and reading the pickle would call it. torch's restricted reader
+# builds only tensors; its versions before 2.10 have a known hole (CVE-2026-24747) and are refused.
+# Converted weights are kept under the digest of the pickle, so the same bytes are never read twice,
+# wherever they lie, and all later steps read safetensors. transformers' own conversion, which asks
+# a service on the Hub, is not used.
 
 CACHE_VARIABLE: Final = "MERGE_NLI_CACHE"
 SAFE_TORCH: Final = (2, 10)
-"""First version whose reader of pickles is trusted."""
+"""First version of torch whose reader of pickles is trusted."""
 
 _ORIGIN: Final = "origin.json"
-"""File with the origin of converted weights; it is written last, so it marks complete ones."""
+"""File with the origin of converted weights; written last, it marks a complete conversion."""
 _LARGEST: Final = 8
-"""Bytes of tensors per byte of a pickle, at most: parameters may be in it under several names."""
+"""Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
 
 
 def cache_folder() -> Path:
-    """Return the folder that converted weights are kept in."""
+    """Return the folder of converted weights."""
     if given := os.environ.get(CACHE_VARIABLE):
         return Path(given) / "converted"
     from huggingface_hub.constants import HF_HOME
@@ -358,7 +358,7 @@ def find_converted(files: ModelFiles, weights: Weights) -> Path | None:
 
 
 def unfit_torch() -> str:
-    """Say why this torch may not read pickles; empty where it may."""
+    """Say why this version of torch may not read pickles; empty if it may."""
     installed = version("torch")
     found = tuple(int(number) for number in re.findall(r"\d+", installed)[:2])
     if found >= SAFE_TORCH:
@@ -371,7 +371,7 @@ def unfit_torch() -> str:
 
 
 def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path:
-    """Convert a model's pickles, unless that was done before; return the folder."""
+    """Convert a model's pickles, unless they are converted already; return the folder."""
     if (known := find_converted(files, weights)) is not None:
         return known
     if reason := unfit_torch():
@@ -428,7 +428,7 @@ def convert(files: ModelFiles, weights: Weights, *, stem: str = "model") -> Path
 
 
 def described_names(weights: Weights) -> str:
-    """Name a model's files of weights, the first one of many."""
+    """Write the names of a model's files of weights; only the first of many."""
     more = len(weights.names) - 1
     return weights.names[0] + (f" and {more} more" if more else "")
 
@@ -447,16 +447,16 @@ def _is_whole(folder: Path) -> bool:
 
 
 def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of a pickle, and give each memory of its own."""
+    """Read the tensors of a pickle, and copy tensors that share memory."""
     import torch
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on old ways of saving
+            warnings.simplefilter("ignore")  # warnings about old formats
             found = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
             )
-    except Exception as error:  # whatever damaged or hostile bytes lead to
+    except Exception as error:  # damaged or hostile bytes may raise anything
         text = str(error)
         named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
         if hostile := re.search(named, text):
@@ -473,7 +473,7 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
         ) from error
     if not isinstance(found, dict):
         raise ValueError(f"{where}: expected tensors by name, got {type(found).__name__}")
-    for name, value in found.items():  # what safetensors could not hold
+    for name, value in found.items():  # types that safetensors cannot hold
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise ValueError(
                 f"{where}: expected tensors by name only, got {name!r:.60}, which is of type "
@@ -489,7 +489,7 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
             f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
             f"{total:,}: it is damaged, or made to fill the memory"
         )
-    seen: set[int] = set()  # safetensors want memory of its own for each: tied ones are copied
+    seen: set[int] = set()  # safetensors require separate memory: tied tensors are copied
     apart = {}
     for name, value in found.items():
         tensor = value.detach()

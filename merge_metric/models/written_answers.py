@@ -1,4 +1,4 @@
-"""Models that answer in words: of several answers, the labels' shares are the probabilities."""
+"""Models that answer in words: probabilities are the labels' shares of several answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROWS: Final = 16
 
 
 class Said(NamedTuple):
-    """An answer in a model's words."""
+    """An answer in a model's own words."""
 
     text: str
     is_cut: bool = False
@@ -49,11 +49,11 @@ class Words:
     temperature: float = 0.0
     samples: int = 1
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of a server; None takes away what would be sent otherwise."""
+    """Further settings of a server; None removes a setting that is sent by default."""
 
     @classmethod
     def of(cls, request: ModelRequest) -> Words:
-        """Read the settings that a user gave."""
+        """Take the settings from a user's request."""
         more: dict[str, Any] = {}
         if request.reasoning_effort:
             more["reasoning_effort"] = request.reasoning_effort
@@ -91,7 +91,7 @@ class Words:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """Describe the settings, as metadata have them."""
+        """Return the settings as they stand in the metadata."""
         return {
             "answers": "words",
             "max_answer_tokens": self.max_tokens,
@@ -103,7 +103,7 @@ class Words:
     def read(
         self, prompt: Prompt, pair: Pair, answers: Sequence[Said]
     ) -> tuple[list[float], list[float], str]:
-        """Read the answers to a question: shares of the labels named, the measures, the words kept.
+        """Read the answers to a question: return shares of labels, the measures, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
         >>> said = [Said("B"), Said("Neutral."), Said("A"), Said("Hm.")]
@@ -120,7 +120,7 @@ class Words:
             n = len(template.labels)
             return [1 / n] * n, [NO_LABEL, lost], kept
         best = np.flatnonzero(counts == counts.max()).tolist()
-        if len(best) > 1:  # equally frequent: in an order of each question's own
+        if len(best) > 1:  # ties are broken by an order that depends on the question
             texts = {code: "\0".join((*pair, str(code))).encode(errors="replace") for code in best}
             best.sort(key=lambda code: hashlib.sha256(texts[code]).digest())
         return (counts / counts.sum()).tolist(), [float(best[0]), lost], kept
@@ -128,14 +128,14 @@ class Words:
     def read_all(
         self, prompt: Prompt, pairs: Sequence[Pair], answers: Iterable[Sequence[Said]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
-        """Read the answers to questions: shares, measures and words as of `read`, row by row."""
+        """Apply `read` to each question: return arrays of shares and measures, and the words."""
         found = [self.read(prompt, *each) for each in zip(pairs, answers, strict=True)]
         shares, measures, texts = zip(*found, strict=True)
         return np.array(shares), np.array(measures), list(texts)
 
 
 class WritingModel:
-    """A causal language model here that answers in words."""
+    """A causal language model on this machine that answers in words."""
 
     measured: Final = MEASURED
     reads_fields: Final = True
@@ -166,7 +166,7 @@ class WritingModel:
         }
 
     def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell the model's size and where its weights are from."""
+        """Return the model's size and the origin of its weights."""
         weights = self._loaded.weights
         size = {"parameters": self._loaded.model.num_parameters()}
         return size | ({"weights": dict(weights)} if weights else {})
@@ -180,7 +180,7 @@ class WritingModel:
     def probabilities(
         self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
     ) -> Answered:
-        """Yield shares of the labels, as `PairModel` says. Draws depend on the batch alone."""
+        """Yield shares of the labels (see `PairModel`); draws depend only on the batch."""
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared:
             prompts = [self._encode(pair) for pair in some]
@@ -227,7 +227,7 @@ class WritingModel:
         return shares
 
     def _write(self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]) -> list[Said]:
-        """Generate an answer to each prompt of a batch; sample and positions name the draw."""
+        """Generate an answer per prompt of a batch; `draw` (sample, positions) is the seed."""
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
@@ -238,8 +238,8 @@ class WritingModel:
         pad = min(ends, default=0) if pad is None else pad
         rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
-        # Draws are those of the batch, its place and the number of the sample, whatever was drawn
-        # before; so a question that is asked again has others.
+        # Draws depend on the batch, its positions and the number of the sample, not on earlier
+        # draws; so a question that is asked again gets other draws.
         key = hashlib.sha256(repr((draw, prompts)).encode()).digest()
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None}
         if self.words.temperature:
@@ -258,7 +258,7 @@ class WritingModel:
                 **sampling,
             )[:, width:].tolist()
         found = []
-        # Of special tokens those count that say where the thinking ends.
+        # Only the special tokens that mark the end of the thinking are kept.
         silent = {
             number
             for number, token in tokenizer.added_tokens_decoder.items()
@@ -270,7 +270,7 @@ class WritingModel:
             whole, stop, _ = text.partition(self.prompt.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
-            # Templates of chats may begin the thinking; what is written has only its end.
+            # Chat templates may begin the thinking; then the text written has only its end.
             begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
             found.append(Said(begun + whole, is_cut))
             self._n_tokens["prompt_tokens"] += len(ids)

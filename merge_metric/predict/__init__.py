@@ -1,4 +1,4 @@
-"""Models over a dataset: from problems to predictions files, also of baselines.
+"""Runs of models over a dataset: from problems to predictions files; also baselines.
 
 >>> from pathlib import Path
 >>> from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Baselines, which read no premises, or nothing at all; and the files they are trained on."""
+"""Baselines, which read only hypotheses or nothing at all, and their training data."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 class HypothesisOnly:
     """Logistic regression on the hypothesis's n-grams of words and characters, TF-IDF.
 
-    Of other problems than NLI's it reads all texts but the first. What it gets right above chance
-    shows what the hypotheses alone give away (Gururangan et al. 2018; paper, footnote 8).
+    For formats other than NLI it reads all texts but the first. Its accuracy above chance shows
+    how much the hypotheses alone reveal (Gururangan et al. 2018; paper, footnote 8).
     """
 
     def __init__(self, data: TrainingData) -> None:
@@ -50,7 +50,7 @@ class HypothesisOnly:
         features = [(kind, TfidfVectorizer(**each, **_COMMON)) for kind, each in _FEATURES.items()]
         regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
         self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
-        with threadpool_limits(1):  # sums in one order, whatever the machine
+        with threadpool_limits(1):  # the same order of summation on all machines
             self._model.fit(data.hypotheses, data.labels)
         self._training, self._known = data.description, data.known
 
@@ -68,7 +68,7 @@ class HypothesisOnly:
         }
 
     def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield probabilities of the labels; of each pair only the hypothesis is read."""
+        """Yield probabilities of the labels; only the hypothesis of each pair is read."""
         for start in range(0, len(pairs), _BATCH):
             hypotheses = [hypothesis for _, hypothesis in pairs[start : start + _BATCH]]
             distinct = {text: place for place, text in enumerate(dict.fromkeys(hypotheses))}
@@ -79,14 +79,14 @@ class HypothesisOnly:
 
 
 class Majority:
-    """Always the most frequent label; probabilities are the labels' frequencies."""
+    """Baseline that always predicts the most frequent label, with label frequencies."""
 
     def __init__(
         self, labels: NDArray[np.int64], source: dict[str, object], known: tuple[str, ...] = LABELS
     ) -> None:
-        """Count labels, (n,) with n > 0, as positions among those known.
+        """Count labels, (n,) with n > 0, given as positions among `known`.
 
-        The source, where the labels are from, is for the metadata.
+        `source` says in the metadata where the labels are from.
         """
         self._frequencies = np.bincount(labels, minlength=len(known)) / len(labels)
         self._source, self._known = source, known
@@ -114,10 +114,10 @@ class BaselineRequest:
 
     name: Literal["hypothesis-only", "majority"]
     train: str | None = None
-    """Labelled problems; "majority" has none, and counts the labels of the seeds asked about."""
+    """File of labelled problems; None for "majority", which counts the labels of the seeds."""
 
     def open(self, problems: pa.Table) -> PairModel:
-        """Train the baseline, for the problems that it will be asked about."""
+        """Train the baseline for the problems that it will be asked about."""
         if self.name == "hypothesis-only":
             if self.train is None:
                 raise ValueError("train: expected a file of labelled problems, got none")
@@ -130,12 +130,12 @@ class BaselineRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingData:
-    """Hypotheses with gold labels, out of a file of problems."""
+    """Hypotheses with gold labels, from a file of problems."""
 
     hypotheses: list[str]
-    """Texts to learn from; of other problems than NLI's all but the first, joined by spaces."""
+    """Training texts; for formats other than NLI all texts but the first, joined by spaces."""
     labels: NDArray[np.int64]
-    """(n,), positions among the labels."""
+    """Gold labels, (n,), as positions among the labels."""
     description: dict[str, object]
     """Name and digest of the file, and the number of problems left out."""
     known: tuple[str, ...] = LABELS

@@ -1,4 +1,4 @@
-"""Estimates of what a run on a server takes, and batch files in OpenAI's format."""
+"""Estimates of the cost of a run on a server, and batch files in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 MOST_REQUESTS: Final = 50_000
 MOST_BYTES: Final = 190_000_000
-"""Bytes in a batch file; OpenAI takes 200 MB."""
+"""Most bytes in a batch file; OpenAI accepts 200 MB."""
 
 _DIGITS: Final = 16
 _CHARACTERS: Final = 4
-"""Characters of a token of English, about."""
+"""Approximate number of characters per token of English."""
 
 
 def require_server(model: PairModel, what: str) -> RemoteModel:
-    """Raise ValueError unless a model is on a server."""
+    """Return the model if it is on a server; raise ValueError otherwise."""
     if not isinstance(model, RemoteModel):
         raise ValueError(f"{what}: expected a model on a server, with `base_url`")
     return model
@@ -42,13 +42,13 @@ def require_server(model: PairModel, what: str) -> RemoteModel:
 def write_requests(
     model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
-    """Write unanswered requests, all or none, to `path`, `-2`, …; return how many each file has."""
+    """Write unanswered requests, all or none, to `path`, `-2`, …; return files with counts."""
     server, run = require_server(model, "batch_out"), PredictRun(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
     samples = server.words.samples if server.words else 1
     pairs = run.pairs.at(run.asked)
     made: list[tuple[Path, int]] = []
-    with ExitStack() as files:  # which puts all files in place when all are written
+    with ExitStack() as files:  # moves all files into place when all are written
         size, file = 0, None
         for position in np.flatnonzero(_unanswered(run)).tolist():
             body = server.body(pairs[position])
@@ -73,7 +73,7 @@ def write_requests(
         for each in older:
             _require_free(each, overwrite)
     for each in older:
-        each.unlink()  # of a longer batch: with these, questions would be asked twice
+        each.unlink()  # files of a longer earlier batch: with these, questions would be asked twice
     return made
 
 
@@ -87,7 +87,7 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:
-    """Put the answers of files of results into a run's journal; return how many were answered."""
+    """Put the answers of result files into a run's journal; return the number answered."""
     server = require_server(run.model, "batch_in")
     samples = server.words.samples if server.words else 1
     pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
@@ -116,7 +116,7 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
                     continue
                 waiting.setdefault(position, {})[sample] = answer
                 if len(waiting[position]) == samples:
-                    # Only now: what counts requests and tokens must see each answer once.
+                    # Only now, so that each answer is counted once in requests and tokens.
                     pair, found = pairs[position], waiting.pop(position)
                     body = server.body(pair)
                     try:
@@ -145,7 +145,7 @@ def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
 
 
 def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[int, int, Any, str]:
-    """Read a result: its question and sample, the server's answer, and why there is none."""
+    """Read a result: question, sample, the server's answer, and the reason if there is none."""
     try:
         result = json.loads(line)
         if not isinstance(result, dict):
@@ -174,7 +174,7 @@ def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[
 
 
 def read_prices(text: str | None) -> tuple[float, float] | None:
-    """Read prices of a million tokens of prompts and of answers, such as 0.15,0.6."""
+    """Read prices per million tokens of prompts and of answers, such as "0.15,0.6"."""
     if text is None:
         return None
     try:
@@ -197,7 +197,7 @@ def plan(
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
-    """Say what a run takes that its journal lacks: requests, tokens and, by prices, the cost."""
+    """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
     run = PredictRun(model, problems, out)
     words = getattr(model, "words", None)
     samples = words.samples if words else 1
@@ -221,7 +221,7 @@ def plan(
         else:
             tokens += sum(len(known.encode(text).ids) for text in texts)
     requests, most = len(asked) * samples, 1
-    if words:  # a server's own settings come last, as in requests
+    if words:  # further settings of the server override, as in requests
         sent = {"max_tokens": words.max_tokens} | dict(words.more)
         limits = [sent.get(name) for name in ("max_tokens", "max_completion_tokens")]
         most = max((limit for limit in limits if type(limit) is int), default=0)
@@ -243,7 +243,7 @@ def plan(
 
 
 def plan_text(found: Mapping[str, Any]) -> str:
-    """Say in words what `plan` found."""
+    """Describe the result of `plan` in words."""
     others = "; other languages and tokenizers differ" * ("characters" in found["counted_by"])
     lines = [
         f"{found['requests']:,} requests",

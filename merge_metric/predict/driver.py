@@ -1,4 +1,4 @@
-"""Ask a model about each distinct pair of some problems, and make a file of its answers."""
+"""Runs of a model: ask about each distinct pair of the problems, write a predictions file."""
 
 from __future__ import annotations
 
@@ -72,21 +72,21 @@ _TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16
 _SHOWN: Final = 4
 
 PREDICTIONS: Final = Path("predictions")
-"""Folder of the predictions files that no name is given for."""
+"""Folder of predictions files without a given name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished predictions file, and the work that it took."""
+    """A finished predictions file, and the work done for it."""
 
     path: Path
     problems: int
     pairs: int
-    """Distinct ones among the problems."""
+    """Number of distinct pairs among the problems."""
     inferred: int
-    """Pairs that the model was asked about this time."""
+    """Number of pairs that the model was asked about in this call."""
     seconds: float
-    """For these; loading the model not counted."""
+    """Seconds for these pairs, without loading the model."""
     metadata: dict[str, Any]
 
 
@@ -115,7 +115,8 @@ def predict(
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
         overwrite: Replace a predictions file of another run.
-        batch: Gets the answers in another way than to ask, and says how many (`batch`).
+        batch: Function that gets answers in another way, as from batch files (see `batch_files`),
+            and returns their number.
 
     Raises:
         BlockingIOError: another process is at work on the same file.
@@ -128,10 +129,10 @@ def predict(
     if metadata := run.finished():
         log.info("%s: complete already", out)
         with suppress(OSError), writing_to(out):
-            # Left where a command was stopped at its very end, as its lock.
+            # Journals and locks can remain if a command was stopped at its very end.
             remove_journals(run.journal)
             metadata = run.renewed(metadata)
-        # Warn of what looks wrong, as when it was written.
+        # Warn of suspicious answers, as when the file was written.
         if getattr(model, "strict", False):
             require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
         tally = AnswerTally(run.labels)
@@ -149,7 +150,7 @@ def predict(
                     name = run.description["name"] if progress else None
                     inferred, seconds = run.ask(journal, WHOLE, name)
                 metadata = run.metadata(journal, extra or {})
-                # Another program may have written it meanwhile.
+                # Another program may have written the file meanwhile.
                 run.require_replaceable(overwrite=overwrite)
                 run.write(journal, metadata)
     return Outcome(out, len(problems), len(run.pairs), inferred, seconds, metadata)
@@ -158,7 +159,7 @@ def predict(
 def answer_share(
     model: PairModel, problems: pa.Table, out: Path, share: Share, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Ask a model about a share of the pairs; return, JSON-able, what `predict` needs of it."""
+    """Ask a model about a share of the pairs; return a JSON-able record for `predict`."""
     run = PredictRun(model, problems, out)
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
@@ -178,10 +179,10 @@ def answer_share(
 
 
 class PredictRun:
-    """A model, the problems, and the predictions file they make."""
+    """A model, the problems, and the predictions file."""
 
     def __init__(self, model: PairModel, problems: pa.Table, out: Path) -> None:
-        """Look at the problems."""
+        """Find the distinct pairs of the problems, and the run's fingerprint."""
         check_output(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
@@ -198,7 +199,7 @@ class PredictRun:
         fields = getattr(model, "reads_fields", False)
         self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
         self.asked = np.arange(len(self.pairs))
-        """Pairs in the order in which they are asked about: each, then seeds again."""
+        """Pairs in the order of asking: each distinct pair, then repeated seeds."""
         if times := getattr(model, "repeat_seeds", 0):
             self.description |= {"repeat_seeds": times}
             is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
@@ -207,11 +208,11 @@ class PredictRun:
         self.digests = problem_digests(problems)
         self.fingerprint = fingerprint_of(self.description, problems, self.digests)
         self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.journal")
-        """The file of the answers so far; shares have their own beside it."""
+        """Path of the journal of answers so far; shares have their own journals beside it."""
         self.width = len(self.labels) + len(self.measured)
 
     def finished(self) -> dict[str, Any] | None:
-        """Return the metadata of the file, if it is there and this run's."""
+        """Return the metadata of the predictions file, if it exists and is of this run."""
         there = read_metadata(self.out)
         return there if there.get("fingerprint") == self.fingerprint else None
 
@@ -238,12 +239,12 @@ class PredictRun:
         return metadata
 
     def require_replaceable(self, *, overwrite: bool) -> None:
-        """Raise FileExistsError where the file has predictions of another run."""
+        """Raise FileExistsError if the file has predictions of another run."""
         identity = self.description | {"fingerprint": self.fingerprint}
         require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
-        """Ask about a share's missing pairs; return number and seconds. A bar needs a `name`."""
+        """Ask about a share's missing pairs; return number and seconds; show a bar if named."""
         if getattr(self.model, "strict", False):
             noted = {"name": self.description["name"], **journal.notes}
             require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
@@ -264,7 +265,7 @@ class PredictRun:
             mine = missing if share == WHOLE else missing[missing % share.count == share.index]
             found = model.probabilities(pairs if len(mine) == len(pairs) else pairs.at(mine))
             batches = ((mine[positions].tolist(), answers) for positions, answers in found)
-        hidden = {"disable": True} if name is None else {}  # else the environment decides
+        hidden = {"disable": True} if name is None else {}  # None: the environment decides
         with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", **hidden) as bar:
             for positions, rows in batches:
                 self.keep(journal, positions, rows)
@@ -280,10 +281,10 @@ class PredictRun:
         return answered, time.perf_counter() - start
 
     def keep(self, journal: Journal, positions: list[int], rows: NDArray[np.float64]) -> None:
-        """Check a batch of answers, and put them into the journal with what the model notes."""
+        """Check a batch of answers, and add it to the journal with the model's notes."""
         pairs, labels, model = self.pairs.at(self.asked[positions]), self.labels, self.model
         require_probabilities(pairs, labels, rows, _TOO_LARGE)
-        # As readers of predictions files check them.
+        # The same check as for readers of predictions files.
         flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(labels))
         check_column(
             PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
@@ -295,7 +296,7 @@ class PredictRun:
         journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
 
     def _tell_odd(self, journal: Journal, told: set[str]) -> None:
-        """Warn of what is odd about answers so far and was not told; add it to that."""
+        """Warn of oddities of answers that are not in `told` yet, and add them to it."""
         name = self.description["name"]
         found = sentences({"name": name, **journal.notes})
         for key in found.keys() - told:
@@ -309,7 +310,7 @@ class PredictRun:
         return shown | (self.model.notes(self.pairs) if hasattr(self.model, "notes") else {})
 
     def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the file's metadata; warn of answers that look wrong, or few letters."""
+        """Make the file's metadata; warn of suspicious answers, and of few letters."""
         means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
         measures = dict(zip(self.measured, means, strict=True))
         measures.pop(PREDICTION, None)
@@ -367,7 +368,7 @@ class PredictRun:
                 texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
                 columns[ANSWER_TEXT] = pa.array(texts, pa.string())
             if REPEATS in names:
-                # Further answers to seeds; null for variants.
+                # repeated answers to seeds; null for variants
                 times = self.description["repeat_seeds"]
                 again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
                 codes = self._chosen(journal, again).T.tolist()
@@ -389,14 +390,14 @@ class PredictRun:
 
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """Check the columns of problems that predictions have, too."""
+    """Check and return the columns of problems that predictions have too."""
     labels = format_of_problems(problems).labels
     names = (*IDS, "label")
     return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
 def check_output(out: Path | None, *, is_folder: bool = False) -> None:
-    """Raise ValueError or OSError if predictions cannot be written to a file, or to a folder."""
+    """Raise ValueError or OSError if predictions cannot be written to a file or folder."""
     if out is None or is_folder:
         folder = out or PREDICTIONS
     else:
@@ -428,9 +429,9 @@ def require_replaceable(
     *,
     overwrite: bool,
 ) -> None:
-    """Raise FileExistsError where a file's metadata differ in texts, or in a description.
+    """Raise FileExistsError where a file's metadata differ in texts or in the description.
 
-    It is all of `PairModel.describe()` and the run's `fingerprint` or, before loading, some of it.
+    `description` is `PairModel.describe()` with the run's `fingerprint` or, before loading, a part.
     """
     if overwrite or not out.exists():
         return
@@ -444,7 +445,7 @@ def require_replaceable(
             keys.insert(0, "the texts of the problems")
         if not keys:
             return
-        if "fingerprint" in keys:  # of everything, so it tells something only where all is the same
+        if "fingerprint" in keys:  # digests all: only worth telling where all else agrees
             keys.remove("fingerprint")
             keys = keys or ["gold labels"]
         shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])

@@ -1,8 +1,8 @@
-"""Open models for a dataset's problems and run them, one or a list, a file for each source.
+"""Runs of one model or a list of models over a dataset's problems, with a file per source.
 
-They run in this process or in tasks: a task answers a share of a model's batches, and this process
-makes the files. A call has a folder beside the predictions, removed once all files are there;
-answers are in journals.
+Models run in this process or in tasks: a task answers a share of a model's batches, and this
+process writes the files. A call has a folder beside the predictions, which is removed when all
+files are written; journals hold the answers.
 """
 
 import logging
@@ -67,14 +67,14 @@ log = logging.getLogger(__name__)
 _PROBLEMS: Final = "problems.parquet"
 
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
-"""Results of models, reasons of those that failed, and the tasks that did."""
+"""Outcomes of models, reasons why others failed, and tasks that failed."""
 
 
 def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
     """Open a model for the problems that it will be asked about.
 
     Args:
-        request: Which.
+        request: The model and its settings.
         problems: From `read_problems`. Few-shot examples depend on their sources; with
             `label_order` "seeds" some of their seeds may be asked about.
 
@@ -94,7 +94,7 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
 
 
 def labelled_seeds(problems: pa.Table) -> LabelledPairs:
-    """Draw seeds with their gold labels, to find out what a classifier's classes mean."""
+    """Draw seeds with their gold labels, to determine what a classifier's classes mean."""
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
 
@@ -106,7 +106,7 @@ def require_usable(
     *,
     entries: Sequence[Preset] = (),
 ) -> None:
-    """Inspect a model, or all of a list, before the first is run."""
+    """Inspect a model, or all models of a list, before the first one runs."""
     labels = format_of_problems(problems).labels
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
@@ -132,12 +132,12 @@ def require_usable(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model or baseline to be run over all problems."""
+    """A model or baseline to run over all problems."""
 
     name: str
     request: ModelRequest | BaselineRequest
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """More for the metadata; of a model of a list the list, its name and its group there."""
+    """Further metadata; for a preset: the list, the model's name and its group."""
 
 
 def open_files(
@@ -148,7 +148,7 @@ def open_files(
     folder: Path = PREDICTIONS,
     short_name: str | None = None,
 ) -> Iterator[tuple[PairModel, pa.Table, Path]]:
-    """Open a model; yield it with problems and file of each source, or of all of them if `out`."""
+    """Open a model; yield it with problems and file per source, or with all problems for `out`."""
 
     def files(model: PairModel, part: pa.Table) -> Iterator[tuple[PairModel, pa.Table, Path]]:
         for each in by_source(part) if out is None else [part]:
@@ -163,7 +163,7 @@ def open_files(
 
 
 def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
-    """Predict a model's description as far as it is known before loading: its name."""
+    """Return the part of a model's description that is known before loading: its name."""
     if isinstance(request, BaselineRequest):
         return {"name": request.name}
     path = Path(request.model)
@@ -175,7 +175,7 @@ def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 def file_name(
     description: Mapping[str, Any], problems: pa.Table, short_name: str | None = None
 ) -> str:
-    """Name a predictions file by model, few-shot examples, configurations and sample of seeds.
+    """Make the name of a predictions file from model, shots, configurations and seed sample.
 
     >>> problems = pa.table({}).replace_schema_metadata({"merge_nli": '{"configs": ["snli"]}'})
     >>> file_name({"name": "google/gemma-2-9b", "shots": "mix"}, problems)
@@ -194,7 +194,7 @@ def file_name(
 
 
 def by_source(problems: pa.Table) -> list[pa.Table]:
-    """List the problems of each source."""
+    """Split the problems by source."""
     sources = sources_of(problems)
     return [part_of_source(problems, each) for each in sources] if sources[1:] else [problems]
 
@@ -210,9 +210,9 @@ def run_models(
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Look at a model or all `entries` of a list, whose settings are the request's; run them.
+    """Inspect and run a model, or all `entries` of a list with the settings of the request.
 
-    One of a list that fails does not stop the others.
+    In a list, a model that fails does not stop the others.
     """
     if distribution is not None and getattr(request, "base_url", None):
         raise ValueError(
@@ -224,9 +224,9 @@ def run_models(
         require_replaceable(out, known, problems, overwrite=overwrite)
     if isinstance(request, BaselineRequest):
         if distribution is not None:
-            if request.train is not None:  # what is wrong with it is told before
+            if request.train is not None:  # its errors are raised first
                 read_training_data(Path(request.train), format_of_problems(problems))
-            # Training takes the time, so one task does all.
+            # Training takes most of the time, so one task does everything.
             distribution = replace(distribution.without_gpus(), tasks=1)
         jobs = [Job(request.name, request)]
     else:
@@ -269,7 +269,7 @@ def _run_in_tasks(
     *,
     overwrite: bool,
 ) -> Done:
-    """Run models in tasks of one model each; the number of tasks changes no byte of a file."""
+    """Run models in tasks, each for one model; files do not depend on the number of tasks."""
     target = folder if out is None else out.parent
     placed, asked = list[Job](), list[Any]()
     for job in jobs:
@@ -310,7 +310,7 @@ def _run_in_tasks(
             if missing := count - len(found):
                 failed.append(f"{job.name}: {missing} of {count} tasks did not finish")
                 continue
-            forget(work, units[job.name])  # if a file cannot be written, tasks say it all again
+            forget(work, units[job.name])  # the tasks run again if a file cannot be written
             try:
                 for part, answered in zip(parts, _agreed(found), strict=True):
                     outcomes.append(_write(answered, part, target, job.extra, overwrite=overwrite))
@@ -322,9 +322,9 @@ def _run_in_tasks(
 
 
 def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
-    """Find the settings that name files or folders which are there; tasks may run elsewhere."""
+    """Make paths in the settings absolute if they exist, as tasks may run in another folder."""
     values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
-    if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, whatever is called so here
+    if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, not a path
         del values["shots"]
     paths = {name: Path(value) for name, value in values.items() if value}
     return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
@@ -332,7 +332,7 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 
 @says
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
-    """Ask a model about a share of the pairs; return `answer_share` of each predictions file."""
+    """Ask a model about a share of the pairs; return `answer_share` for each predictions file."""
     name, _, text = unit.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
     settings = plan["jobs"][name]["request"]
@@ -341,7 +341,7 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     share, out = Share.parse(text), plan["out"]
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
-        if machine.device != "cpu":  # of which the command could know nothing
+        if machine.device != "cpu":  # the command could not know it
             require_usable(request, problems, machine)
     files = open_files(
         request,
@@ -364,7 +364,7 @@ def _write(
     *,
     overwrite: bool,
 ) -> Outcome:
-    """Write a predictions file of which all shares have finished; warn as the tasks' logs do."""
+    """Write a predictions file whose shares have all finished; repeat the tasks' warnings."""
     description, notes = answered["description"], answered["notes"]
 
     def missing(pairs: Sequence[Pair]) -> NoReturn:
@@ -393,7 +393,7 @@ def _write(
 
 
 def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Put the records of a job's shares together, file by file."""
+    """Merge the records of a job's shares, file by file."""
     for of_file in zip(*found, strict=True):
         first = next((each for each in of_file if each["notes"]), of_file[0])
         for each in of_file:

@@ -1,4 +1,4 @@
-"""A model's answers so far, on disk: an interrupted run goes on from them."""
+"""Journals: a model's answers so far on disk, from which an interrupted run continues."""
 
 import json
 import os
@@ -15,28 +15,28 @@ from numpy.typing import NDArray
 from merge_metric.models.pair_model import Share
 
 _HEAD: Final = struct.Struct("<II")
-"""Number of answers in a batch, and CRC-32 of the bytes that follow; of notes 0, and theirs."""
+"""Head of a batch: number of answers (0 for notes), and CRC-32 of the bytes that follow."""
 _LENGTH: Final = struct.Struct("<I")
 TEXTS: Final = "texts"
-"""Notes of a model's own words: position, as text → answer."""
+"""Key of notes with a model's own words: position, as text → answer."""
 _POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
 
 
 class Journal:
-    """Answers by position, each batch whole or not at all."""
+    """Answers by position; each batch is stored whole or not at all."""
 
     def __init__(self, file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> None:
-        """Use `open_journal`."""
+        """Take an open file and its content; use `open_journal`."""
         self._file = file
         self.notes = notes
-        """All that was noted of answers: numbers are added up, lists united."""
+        """All notes on answers: numbers are summed, lists merged."""
         self.answers = answers
-        """(n, numbers), NaN where there is no answer yet."""
+        """Answers, (n, numbers); NaN where there is no answer yet."""
 
     @property
     def unanswered(self) -> NDArray[np.bool_]:
-        """Whether there is no answer, position by position."""
+        """Mask of positions without an answer, (n,)."""
         found: NDArray[np.bool_] = np.isnan(self.answers[:, 0])
         return found
 
@@ -46,7 +46,7 @@ class Journal:
         answers: NDArray[np.float64],
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep answers, (n, numbers), and their JSON-able notes; no first number is NaN."""
+        """Store answers, (n, numbers), whose first number is not NaN, and their JSON-able notes."""
         before = b""
         if notes:
             said = json.dumps(notes).encode()
@@ -65,8 +65,8 @@ def open_journal(
 ) -> Iterator[Journal]:
     """Open or make a journal, with the whole batches of all journals of the run.
 
-    The file name says which run it is of. Once the block of a whole run (no share) ends without an
-    error, all its journals are removed.
+    The file name identifies the run. When the block of a whole run (no share) ends without an
+    error, all journals of the run are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
@@ -82,7 +82,7 @@ def open_journal(
 def read_journals(
     path: Path, size: int, width: int, *, mine: Path | None = None
 ) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Read answers, (size, width), NaN where there is none, and notes of a run's other journals."""
+    """Read answers, (size, width), NaN if missing, and notes from a run's other journals."""
     answers, notes = np.full((size, width), np.nan), dict[str, Any]()
     for other in _journals_of(path):
         if other != mine:
@@ -98,7 +98,7 @@ def remove_journals(path: Path) -> None:
 
 
 def _journals_of(path: Path) -> list[Path]:
-    """List the journals of a run: its own, and those of its shares."""
+    """List the journals of a run and of its shares."""
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     return sorted(each for each in beside if f"{each.name}.".startswith(f"{path.name}."))
 
@@ -116,10 +116,10 @@ def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _replay(file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> int:
-    """Fill in the answers and notes of a journal; bytes up to its last whole batch."""
+    """Fill in a journal's answers and notes; return the bytes up to its last whole batch."""
     good, width, waiting = 0, answers.shape[1], list[dict[str, Any]]()
     size = _POSITION.itemsize + width * _NUMBER.itemsize
-    most = os.fstat(file.fileno()).st_size // size  # a damaged count may be of more than memory
+    most = os.fstat(file.fileno()).st_size // size  # a damaged count may exceed memory
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         count, checksum = _HEAD.unpack(head)
         if not count:

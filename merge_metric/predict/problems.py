@@ -1,4 +1,4 @@
-"""Datasets → the table of problems that a model is asked about."""
+"""The table of problems that a model is asked about, read from a dataset."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from merge_metric.runs.texts import rows_of, text_digests
 _PAIRS: Final = 65_536
 
 SHOTS: Final = "shots"
-"""In the description of problems: source → its seeds that are held out as examples."""
+"""Key in the description of problems: source → seeds held out as examples."""
 _SHOTS: Final = 6
-"""Examples of a source, where it has no more labels: as many as the paper shows."""
+"""Number of examples per source, as in the paper; with more labels, one of each."""
 
 _FORMAT: Final = "format"
-"""In the description of problems that are not of NLI: their fields and labels."""
+"""Key in the description of problems other than NLI: their fields and labels."""
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return problems' columns; a label is a position, a seed's `variant_id` its `seed_id`."""
+    """Return the columns of problems: labels are positions; a seed's ids are both its own."""
     texts = [(field, pa.string()) for field in problem_format.fields]
     ids = [("variant_id", pa.string()), ("seed_id", pa.string())]
     return pa.schema([*ids, *texts, ("label", pa.int64())])
@@ -106,7 +106,7 @@ def read_problems(
                 f"{dataset}: expected a dataset folder, a Parquet file of problems, or a name that "
                 f"datasets.load_dataset knows, got an error: {error}"
             ) from error
-        # A name in the local cache has one called "default", and does not tell the real ones.
+        # A dataset in the local cache has only a configuration "default", not the real ones.
         known = [*configs] if known in ([], ["default"]) else known
     require_configurations(dataset, known, configs)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
@@ -150,19 +150,19 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
 
 
 def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:
-    """Yield each problem as its first text and the others, joined by a space unless `fields`."""
+    """Yield each problem's first text and the joined others; with `fields` all texts."""
     for piece in pieces(problems):
         for texts in rows_of(piece, format_of_problems(problems).fields):
             yield texts if fields else (texts[0], " ".join(texts[1:]))
 
 
 class Pairs(Sequence[Pair]):
-    """Problems as pairs of texts, few of which are Python objects at a time; see `pairs_of`."""
+    """Sequence of problems as pairs (see `pairs_of`), of which few are Python objects at a time."""
 
     def __init__(
         self, problems: pa.Table, rows: NDArray[np.int64], *, fields: bool = False
     ) -> None:
-        """Choose problems by the numbers of their rows, in the order wanted."""
+        """Choose problems by the numbers of their rows, in the given order."""
         names = format_of_problems(problems).fields
         self._problems, self._rows, self._fields = problems.select([*names]), rows, fields
 
@@ -184,7 +184,7 @@ class Pairs(Sequence[Pair]):
             yield from self._read(self._rows[start : start + _PAIRS])
 
     def _read(self, rows: NDArray[np.int64]) -> Iterator[Pair]:
-        # From slices: of a column in many chunks `take` makes one, all of it.
+        # Taken from slices: `take` on a column with many chunks would copy the whole column.
         for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
             if len(run):
                 first = run.min()
@@ -213,7 +213,7 @@ def sources_of(problems: pa.Table) -> list[str]:
 
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
-    """Return the metadata on the origin of problems."""
+    """Return the description of the problems' origin from their metadata."""
     return metadata_of(problems.schema)
 
 
@@ -223,7 +223,7 @@ def seeds_of(problems: pa.Table) -> pa.Table:
 
 
 def part_of_source(problems: pa.Table, source: str) -> pa.Table:
-    """Return the problems of one source, whose name their ids begin with."""
+    """Return the problems of one source; ids begin with its name."""
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
     kept = pc.starts_with(problems["seed_id"], f"{source}:")
@@ -234,13 +234,13 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
     """Draw seeds of each source at random, and return them with all their variants.
 
-    Seeds are ranked by a hash of their id, so a sample does not depend on what else is
-    there, and a smaller one lies within a larger one.
+    Seeds are ranked by a hash of their id, so a sample does not depend on other problems, and a
+    smaller sample is a subset of a larger one.
 
     Args:
         problems: From `read_problems`.
         count: Number of seeds of each source; all where there are fewer.
-        rng_seed: Another number, another sample.
+        rng_seed: Seed of the hash.
     """
     found = sorted(problems["seed_id"].unique().to_pylist())
     forget_read()
@@ -253,9 +253,9 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 
 
 def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
-    """Take the same few seeds of each label and source away, to show them as examples (`SHOTS`).
+    """Remove a few seeds of each label and source, to show them as examples (`SHOTS`).
 
-    They are the last that `sample_seeds` would draw, and share their texts with no other problem.
+    They are the last seeds that `sample_seeds` would draw.
     """
     problem_format = format_of_problems(problems)
     each = max(1, _SHOTS // len(problem_format.labels))
@@ -304,15 +304,15 @@ def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
 
 
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
-    """Digest the texts of problems; see `text_digests`."""
+    """Digest ids and texts of problems; see `text_digests`."""
     fields = format_of_problems(problems).fields
     return np.concatenate([text_digests(piece, fields) for piece in pieces(problems)])
 
 
 def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
-    """Find for each problem the first row with the same columns, the first of which is a text."""
+    """Find for each problem the first row with equal values in `names`; the first is a text."""
     one, *others = (f'"{name}"' for name in names)
-    # With a length, as nothing can stand between texts that does not occur in texts.
+    # With a length, as any separator could occur in the texts.
     rest = f"concat_ws(' ', {', '.join(others)})" if others else "''"
     text = f"concat(strlen({one}), ':', {one}, {rest})"
     row = pa.array(np.arange(len(problems)))
@@ -343,7 +343,7 @@ def fingerprint_of(
     """Digest everything that determines a predictions file."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
-        # As JSON has the list of all, of which not all are Python objects at a time.
+        # The JSON of the whole list, with few values as Python objects at a time.
         before = "["
         for piece in pieces(problems.select([name])):
             values = json.dumps(piece[name].to_pylist())[1:-1]
@@ -357,7 +357,7 @@ def fingerprint_of(
 def _distinct(
     problems: pa.Table, dataset: str, description: dict[str, Any], problem_format: ProblemFormat
 ) -> pa.Table:
-    """Keep each problem once: a seed stands in the files of all its classes; describe all."""
+    """Keep each problem once, as seeds are in the files of all classes; add the description."""
     if problem_format != NLI:
         description = description | {_FORMAT: problem_format.as_record()}
     problems = with_metadata(problems, description)
@@ -388,7 +388,7 @@ def _distinct(
 
 
 def _read_split(folder: Path, config: str, split: str) -> tuple[ProblemFormat, Iterator[pa.Table]]:
-    """Read the format and the problems of a split of a dataset folder."""
+    """Read the format and the problems of a split in a dataset folder."""
     paths = [folder / name for name in split_files(folder, config)[split]]
     if not paths:
         raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
@@ -444,7 +444,7 @@ def _require_columns(
 def _checked(
     tables: Iterable[pa.Table], where: str, problem_format: ProblemFormat
 ) -> Iterator[pa.Table]:
-    """Cast columns to their types; raise at the end unless each row had a known value."""
+    """Cast columns to their types; raise at the end if a row has an unknown or missing value."""
     schema, labels = problem_schema(problem_format), problem_format.labels
     lacking, found = dict.fromkeys(schema.names, 0), set[int]()
     for table in tables:
@@ -500,7 +500,7 @@ _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 
 
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Put tables together in an unnamed temporary file, which is freed with the table returned."""
+    """Write tables to an unnamed temporary file that lives as long as the returned table."""
     with naming(Path(gettempdir())), TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema) as writer:
             for table in tables:
@@ -513,14 +513,14 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut a table into slices, one at least; after each the memory that holds it is given back."""
+    """Yield slices of a table, at least one; the memory of each is freed afterwards."""
     for start in range(0, max(len(table), 1), ROWS):
         yield table.slice(start, ROWS)
         forget_read()
 
 
 def forget_read() -> None:
-    """Free the memory of what was read of tables on disk; it would count as the process's."""
-    if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+    """Release pages of tables on disk that were read, which count as the process's memory."""
+    if hasattr(mmap, "MADV_DONTNEED"):  # not available on Windows
         for mapped in _MAPPED:
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Evidence of a report: models, the dataset, every model's figures on it, compared."""
+"""Evidence of a report: models, the dataset, the models' figures on it and comparisons."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from merge_metric.tables import Column, Table, columns, figure_column, interval_
 log = logging.getLogger(__name__)
 
 MISSING: Final = NO_LABEL - 1
-"""In place of a prediction that a file lacks."""
+"""Code of a missing prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class VariantPart:
     title: str
     kind: str
     results: tuple[Result | None, ...]
-    """Each model's result; None where it has none."""
+    """Results in the order of the models; None for a model without one."""
 
     @property
     def some_result(self) -> Result:
-        """Find a result that says how much there is: the one with most seeds."""
+        """Result with the most seeds, for the numbers of seeds and variants."""
         return max((r for r in self.results if r), key=lambda r: int(r["n_seeds"]))
 
 
@@ -74,9 +74,9 @@ class Configuration:
 
     name: str
     results: tuple[Result | None, ...]
-    """Each model's result of `score.score_run`; None where it has no predictions."""
+    """Results of `score.score_run` in the order of the models; None without predictions."""
     comparison: Comparison | None
-    """Comparison of the models with a result; None where none is possible."""
+    """Comparison of the models that have a result; None if it is not possible."""
     labels: tuple[str, ...] = LABELS
 
     @property
@@ -86,7 +86,7 @@ class Configuration:
 
     @property
     def collection(self) -> str:
-        """The folder that holds it, with a provenance of its own."""
+        """The collection that holds it, with its own provenance."""
         return collection_name(*parse_config_name(self.name))
 
     @property
@@ -101,7 +101,7 @@ class Configuration:
 
     @property
     def mixture(self) -> str:
-        """Sentence on seeds with different numbers of variants; empty where there are none."""
+        """Sentence on seeds with different numbers of variants; empty if numbers are equal."""
         return mixture(self.parts()[0].some_result["variants_per_seed"])
 
     @property
@@ -123,7 +123,7 @@ class Configuration:
         return [whole, *(classes if len(classes) > 1 else ()), *labels]
 
     def _parts(self, kind: str, names: Sequence[str]) -> list[VariantPart]:
-        """List the parts of a kind, by their names, of which some model has a result."""
+        """List the parts of a kind, given their names, for which some model has a result."""
         by = [
             result["by_label"] if kind == "label" else result.get("by_group", {}).get(kind, {})
             for result in (each or {"by_label": {}} for each in self.results)
@@ -132,7 +132,7 @@ class Configuration:
         return [VariantPart(f"{kind}:{name}", name, kind, of) for name, of in parts if any(of)]
 
     def flag_parts(self) -> list[VariantPart]:
-        """List all variants, those without a label flag, those with each; none without flags."""
+        """List parts by label flag: all variants, no flag, each flag; empty without flags."""
         parts = self._parts(FLAGS, (NO_FLAG, *LABEL_FLAGS))
         if not any(part.title in LABEL_FLAGS for part in parts):
             return []
@@ -152,13 +152,13 @@ class Respondent:
     description: Mapping[str, Any]
     n_predictions: int
     answers: Mapping[str, NDArray[np.int16]]
-    """File of the dataset → the answer to each of its rows, `MISSING` where there is none."""
+    """File of the dataset → answers to its rows, `MISSING` where there is none."""
     said: Mapping[str, str]
-    """Id of a problem → the answer in the model's own words, where it answers in words."""
+    """Id of a problem → answer in the model's own words, if it answers in words."""
 
     @classmethod
     def of(cls, model: Model) -> Respondent:
-        """Look the model's answers up."""
+        """Read the answers of a model."""
         answers = {}
         for number, file in enumerate(model.dataset.files):
             found = model.query(
@@ -173,21 +173,21 @@ class Respondent:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that a report shows, but for the texts of problems."""
+    """Everything that a report shows, except the texts of problems."""
 
     title: str
     folder: Path
     models: tuple[Respondent, ...]
     configurations: tuple[Configuration, ...]
     classes: tuple[Table, ...]
-    """Tables of the sources that have replacements and paraphrases: of each see `classes_of`."""
+    """Tables of `classes_of` for each source with replacements and paraphrases."""
     provenance: Mapping[str, Mapping[str, Any]]
-    """Source, or source and `_paraphrases` → how its data was made."""
+    """Source, or source with `_paraphrases` → provenance of its data."""
     n_bootstrap: int
     cluster: str = ""
-    """Text by which seeds are clustered for the bootstrap; empty where each is by itself."""
+    """Text by which seeds are clustered for the bootstrap; empty without clusters."""
     validity: Table | None = None
-    """Changes on variants judged good and bad, where there are annotations."""
+    """Table of changes on variants judged good and bad, if there are annotations."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Evidence:
 
     @property
     def contrasts(self) -> list[Table]:
-        """The tables of both kinds of variants on the seeds that have both."""
+        """Tables of both kinds of variants on the seeds that have both."""
         return [table for table in self.classes if table.name.startswith(_SHARED)]
 
     @property
@@ -247,7 +247,7 @@ def gather_evidence(
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
         progress: Show bars on stderr.
-        tell: Warn of what is odd about the answers, or missing.
+        tell: Warn of odd or missing answers.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -281,7 +281,7 @@ def gather_evidence(
     options = JoinOptions(configs=chosen, by=by, cluster=cluster, allow_missing=allow_missing)
     scored = _score_all(opened, wanted, options, settings, judged, progress=progress, tell=tell)
     models = tuple(map(Respondent.of, opened))
-    # Closed before an interrupt is told of, else it is drawn once more below the message.
+    # Closed before the message about an interrupt, else the bar is drawn again below it.
     with _bar(chosen, "comparing", "configuration", progress) as bar:
         configurations = tuple(
             _configuration(each, folder, list(wanted), scored[each], settings) for each in bar
@@ -296,7 +296,7 @@ def gather_evidence(
         of_source = {c.name: scored[c.name] for c in configurations if c.source == source}
         classes += classes_of(source, of_source, settings, cluster)
     judged_table = None
-    if judged is not None:  # with the model first
+    if judged is not None:  # the model's own argument comes first
         found = validity((row.validity for of in scored.values() for row in of.values()), cluster)
         config_column, model_column, *others = found.columns
         judged_table = replace(found, columns=(model_column, config_column, *others))
@@ -332,7 +332,7 @@ def _score_all(
     progress: bool,
     tell: bool,
 ) -> dict[str, dict[str, Scored]]:
-    """Score each model on what is wanted of it: configuration → model → how it fares."""
+    """Score each model on its wanted configurations: configuration → model → result."""
     scored: dict[str, dict[str, Scored]] = {config: {} for config in options.configs}
     of_seeds = (options.cluster,) if options.cluster else ()
     everything = [*chain(*wanted.values())]
@@ -375,14 +375,14 @@ def _configuration(
                 n_bootstrap=settings.n_bootstrap,
                 rng_seed=settings.rng_seed,
             )
-        except ValueError as error:  # no seed that all have: figures are still worth reading
+        except ValueError as error:  # no common seeds: the figures are still useful
             log.warning("the models are not compared: %s", error)
     results = tuple(scored[name].result if name in scored else None for name in names)
     return Configuration(config, results, comparison, format_in(folder, config).labels)
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:
-    """Read a JSON object of any keys: other programs than MERE make datasets too."""
+    """Read a JSON object with any keys, as programs other than MERE make datasets too."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
@@ -399,7 +399,7 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-# --- Classes of variants beside one another ---
+# --- Comparison of classes of variants ---
 
 Result = Mapping[str, Any]
 """A result of `scoring.score`, or one of its groups."""
@@ -416,7 +416,7 @@ class Scored(NamedTuple):
     result: Result
     counts: SeedCounts
     per_seed: Mapping[str, float]
-    """Word class, or `WORDS` for all variants → a seed's variants in a subsample that has some."""
+    """Word class, or `WORDS` for all → mean variants per seed and subsample that has some."""
     texts: str = ""
     validity: Row | None = None
 
@@ -428,7 +428,7 @@ def _per_seed(counts: SeedCounts) -> float:
 def classes_of(
     source: str, scored: Mapping[str, Mapping[str, Scored]], settings: Settings, cluster: str = ""
 ) -> list[Table]:
-    """Compare a source's word classes and paraphrases, if both are there, also on shared seeds."""
+    """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds."""
     paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]
     replacements = [config for config in scored if config not in paraphrases]
     if not paraphrases or not replacements:
@@ -444,7 +444,7 @@ def classes_of(
             for name, result, per_seed in parts:
                 found.setdefault(name, {}).setdefault(model, (result, per_seed))
     names = [name for name in (WORDS, *VARIANT_CLASSES) if name in found]
-    if names[0] == WORDS and len(names) == 3:  # the only word class is all words
+    if names[0] == WORDS and len(names) == 3:  # the only word class equals all words
         names.remove(WORDS)
     rows = [
         {"model": model, "variants": name, **_values(*found[name][model])}
@@ -471,7 +471,7 @@ def _contrast(
     units: str,
     settings: Settings,
 ) -> Table:
-    """Compare both kinds of variants on the seeds that have both, so that nothing else differs."""
+    """Compare both kinds of variants on the seeds that have both, so that only the kind differs."""
     rows: list[Mapping[str, Any]] = []
     for model, first in scored[replacements].items():
         if not (second := scored[paraphrases].get(model)):
@@ -504,7 +504,7 @@ def _columns(key: str) -> tuple[Column, ...]:
 
 
 def _values(result: Result, per_seed: float) -> dict[str, Any]:
-    """Take the values that columns show from a result."""
+    """Take from a result the values that the columns show."""
     keys = ["n_seeds", "n_variants", *(name for key in MAIN_FIGURES for name in (key, f"{key}_ci"))]
     values = {key: result[key] for key in keys if key in result}
     return values | {"variants_per_seed": per_seed}

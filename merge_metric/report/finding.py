@@ -1,7 +1,7 @@
-"""The finding of a report: what its figures say, in sentences that their intervals support.
+"""Findings of a report: sentences on its figures that intervals support.
 
-A sentence that compares is written only where an interval or a corrected test supports it, and
-none from fewer than `FEW_SEEDS` seeds. What is not said is not shown to be absent.
+A comparison is stated only where an interval or a corrected test supports it, and never for fewer
+than `FEW_SEEDS` seeds. A difference that is not stated is not shown to be absent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _FALL: Final = CATALOGUE["qt_gap"]
 
 @dataclass(frozen=True, slots=True)
 class FooledSeed:
-    """A seed that a model answers right, and a variant of it that gets another answer."""
+    """A seed that a model answers right, and a variant that it answers differently."""
 
     model: str
     seed_id: str
@@ -38,19 +38,19 @@ class FooledSeed:
     seed: tuple[str, str]
     variant: tuple[str, str]
     seed_marks: tuple[list[list[int]], list[list[int]]]
-    """Where the replaced words stand in each text of the seed."""
+    """Spans of the replaced words in each text of the seed."""
     variant_marks: tuple[list[list[int]], list[list[int]]]
     answer: str
-    """To the variant; the seed is answered with `gold`."""
+    """Answer to the variant; the answer to the seed is `gold`."""
     others: tuple[str, ...]
-    """Models that answer both right."""
+    """Names of the models that answer both right."""
 
 
 # --- Sentences about one configuration ---
 
 
 def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
-    """Say what the models' figures on a configuration show, and which are in doubt."""
+    """Write sentences on the models' figures on a configuration, and on doubtful figures."""
     pairs = zip(evidence.names, configuration.results, strict=True)
     scored = {name: result for name, result in pairs if result}
     made = evidence.provenance.get(configuration.collection, {})
@@ -76,7 +76,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
 
 
 def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
-    """Say how many seeds the models answer right, and who most where that is certain."""
+    """Say how many seeds the models answer right, and which model is best if certain."""
     values = {name: cell(result, SEED) for name, result in scored.items()}
     texts = {name: number(value.value) for name, value in values.items()}
     if len(scored) == 1:
@@ -102,7 +102,7 @@ def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_se
 
 
 def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
-    """Say on how many of the seeds that it answers right a model changes its answer."""
+    """Say for how many of the seeds answered right a model changes its answer."""
     rates = {
         name: cell(result, RELAXED)
         for name, result in scored.items()
@@ -125,7 +125,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
             f"On some variant they change their answer to about {' to '.join(shares)} of the "
             f"seeds that they answer right{chance}."
         )
-    if len(rates) > 3:  # too many to name each
+    if len(rates) > 3:  # too many to name all
         return (
             f"{least} is the steadiest: it changes its answer on some variant of "
             f"{_of_right(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
@@ -136,7 +136,7 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
 
 
 def _falling(scored: Mapping[str, Result]) -> str:
-    """Say how far accuracy falls where 90 % of a seed's variants must be right too."""
+    """Say how far accuracy falls if 90 % of a seed's variants must be right too."""
     falls = {name: cell(result, _FALL) for name, result in scored.items()}
     sure = {name: fall for name, fall in falls.items() if fall.low is not None and fall.low > 0}
     if not sure:
@@ -164,7 +164,7 @@ def _falling(scored: Mapping[str, Result]) -> str:
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
-    """Name models that seeds cannot tell apart and variants can."""
+    """Name models that variants distinguish although seeds do not."""
     found = [
         pair
         for pair in (comparison.pairs.rows if comparison else ())
@@ -183,7 +183,7 @@ def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> s
 
 
 def _hardest_class(configuration: Configuration) -> str:
-    """Name word classes whose SV@90 is lower than another's, for every model, intervals apart."""
+    """Name a word class with a lower SV@90 than another for every model, intervals apart."""
     results = {
         part.title: [
             r for r, of_all in zip(part.results, configuration.results, strict=True) if of_all
@@ -202,13 +202,13 @@ def _hardest_class(configuration: Configuration) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    """Write two figures as one where both are shown alike."""
+    """Write a range of figures, or one figure if both bounds look the same."""
     texts = dict.fromkeys((number(low), number(high)))
     return " to ".join(texts)
 
 
 def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
-    """Find two kinds of data, SV@90 apart for every model: the harder, the easier, and gaps."""
+    """Find two kinds of data with disjoint SV@90 for every model: the harder, the easier, gaps."""
     found = []
     for low, high in permutations(results, 2):
         pairs = [
@@ -228,7 +228,7 @@ def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, 
 
 
 def overall_findings(evidence: Evidence) -> list[str]:
-    """Say what sources, and replacements and paraphrases, show beside one another."""
+    """Write sentences that compare sources, and replacements with paraphrases."""
     sentences = []
     kinds: dict[str | None, dict[str, Sequence[Result | None]]] = {}
     for each in evidence.configurations:
@@ -262,11 +262,11 @@ def overall_findings(evidence: Evidence) -> list[str]:
 def flipped_example(
     evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
 ) -> FooledSeed | None:
-    """Choose a seed that the least steady model answers right and a variant that it does not.
+    """Choose a seed that the least robust model answers right, and a variant that it does not.
 
-    Among variants that are shown, first the best by quality, else log-odds, so that the variant is
-    the last to be doubted; then the one answered with the opposite of the gold label, which most
-    other models answer right, the shortest.
+    Among the variants shown, the best by quality, else by log-odds, comes first, so that its label
+    is least in doubt. Ties go to an answer opposite to the gold label, then to most other models
+    right, then to the shortest texts.
     """
     (source,) = (each for each in sources if each.source == configuration.source)
     rates = {
@@ -307,7 +307,7 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
 
     def rank(place: int) -> tuple[Any, ...]:
         quality, log_odds, premise, hypothesis, name = rows[place]
-        # Where one is not known: after all others.
+        # Unknown signals come after all others.
         signals = (np.inf if value is None else -value for value in (quality, log_odds))
         length = len(premise) + len(hypothesis)
         return *signals, not opposite[place], -n_others[place], length, name, place
@@ -345,19 +345,19 @@ def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) 
 
 
 def _extremes(values: Mapping[str, Estimate]) -> tuple[str, str]:
-    """Find who has the highest value and who the lowest; the first of equals."""
+    """Find the names with the highest and the lowest value; the first of ties."""
     by_value = {name: value.value or 0.0 for name, value in values.items()}
     return max(by_value, key=by_value.__getitem__), min(by_value, key=by_value.__getitem__)
 
 
 def _pair(comparison: Comparison | None, a: str, b: str) -> list[Mapping[str, Any]]:
-    """Find the row that compares two models: one, or none."""
+    """Find the rows that compare two models: one or none."""
     rows = comparison.pairs.rows if comparison else ()
     return [row for row in rows if {row["a"], row["b"]} == {a, b}]
 
 
 def _may_be_chance(pair: Mapping[str, Any], key: str, more: str) -> str:
-    """Say that a difference may be chance, with its interval, where it has one."""
+    """Say that a difference may be chance, with its interval if it has one."""
     sign = 1 if pair["a"] == more else -1
     points = sorted(100 * sign * bound for bound in pair[f"{key}_ci"] or ())
     bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
@@ -369,7 +369,7 @@ def _has_enough(result: Result | None) -> bool:
 
 
 def _share(rate: Estimate) -> str:
-    """Say a rate as one in a number, where that is close enough.
+    """Write a rate as one in a number, if that is close enough.
 
     >>> [_share(Estimate(x)) for x in (0.0, 6.7, 33.0, 54.21)]
     ['none', '1 in 15', '1 in 3', '54.2 %']
@@ -381,7 +381,7 @@ def _share(rate: Estimate) -> str:
 
 
 def _of_right(rate: Estimate) -> str:
-    """Say of which seeds a rate is.
+    """Say for which seeds a rate holds.
 
     >>> [_of_right(Estimate(x)) for x in (0.0, 33.0)]
     ['none of the seeds that it answers right', '1 in 3 seeds that it answers right']

@@ -1,7 +1,7 @@
-"""The report as one HTML file: it opens from disk, and can reach nothing else.
+"""The report as one HTML file, which opens from disk and loads nothing else.
 
-The SV curves are drawn twice: by a script, to be hovered over, and here as small static drawings
-for the breakdowns, for print and for readers without JavaScript (`panel_lines`).
+The SV curves are drawn twice: interactively by a script, and here as small static drawings for the
+breakdowns, for print and for readers without JavaScript (`panel_lines`).
 """
 
 import base64
@@ -36,7 +36,7 @@ SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", 
 Row = Mapping[str, Any]
 
 HEAT: Final = sv_at(90)
-"""The figure that the heat map opens on."""
+"""The figure that the heat map shows first."""
 
 HEAT_STEPS: Final = 9
 
@@ -45,7 +45,7 @@ _LABELS: Final = {
     "relaxed_fooling_rate": "relaxed",
     "strict_fooling_rate": "strict",
 }
-"""Words in place of a symbol, where a figure stands alone."""
+"""Figure → words in place of its symbol, where it stands alone."""
 
 
 def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
@@ -70,13 +70,13 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
         for text in (*scripts, stylesheet)
     )
-    policy = (  # only these texts run, and nothing is loaded
+    policy = (  # only these scripts run, and nothing is loaded
         f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
         "base-uri 'none'; form-action 'none'"
     )
 
     def signed(configuration: Configuration, signature: str) -> str:
-        """Name the models whose result has a signature."""
+        """List the models whose result has this signature."""
         pairs = zip(evidence.names, configuration.results, strict=True)
         return joined([name for name, each in pairs if each and each["signature"] == signature])
 
@@ -105,17 +105,17 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
 
 
 def head(figure: Figure) -> str:
-    """Find the heading of a figure's column, below "accuracy on" or another group."""
+    """Return the heading of a figure's column, below "accuracy on" or another group."""
     return figure.heading if figure.symbol else label(figure)
 
 
 def label(figure: Figure) -> str:
-    """Find the word beside a single figure."""
+    """Return the words beside a single figure."""
     return _LABELS.get(figure.key, figure.heading)
 
 
 def heat_range(evidence: Evidence) -> tuple[int, int]:
-    """Find the range of `HEAT` that the colours span, in percent."""
+    """Compute the range of `HEAT` that the colours span, in percent."""
     values = [
         value
         for configuration in evidence.configurations
@@ -136,13 +136,13 @@ def _heat_step(result: Result | None, low: int, high: int) -> str:
 
 
 def _heat(result: Result | None) -> float | None:
-    """Find the value that decides a cell's colour, rounded as the page's script has it."""
+    """Return the value, in percent, that decides a cell's colour, rounded as by the script."""
     value = cell(result, HEAT).value if result else None
     return None if value is None else round(value, DECIMALS)
 
 
 def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]]:
-    """List models, best first, and pairs with the second to the last; None if that is no worse."""
+    """List models, best first, each with its pairs with the second to last; None if not worse."""
     models = comparison.models.rows
     pairs = {(pair["a"], pair["b"]): pair for pair in comparison.pairs.rows}
     return [
@@ -151,7 +151,7 @@ def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]
 
 
 def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
-    """Tell whether a figure, as shown, is the best of several models."""
+    """Return whether a figure, rounded as shown, is the best of several models."""
     found = [cell(each, figure).value for each in results if each]
     values = [round(value, DECIMALS) for value in found if value is not None]
     mine = cell(result, figure).value
@@ -161,7 +161,7 @@ def is_best(results: Sequence[Result | None], result: Result, figure: Figure) ->
 
 
 def _environment() -> jinja2.Environment:
-    """Make what renders templates, with all that is the same for every report."""
+    """Make the template environment, with everything that all reports share."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_metric.report"),
         autoescape=True,
@@ -174,9 +174,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.policies["json.dumps_kwargs"] = {}
     environment.filters["breakable"] = lambda signature: Markup("|<wbr>").join(
-        map(escape, signature.split("|"))  # it may be broken between its parts
+        map(escape, signature.split("|"))  # allow a line break between its parts
     )
-    # In the order given; the filter `groupby` of Jinja sorts.
+    # Keeps the given order; Jinja's filter `groupby` sorts.
     environment.filters["groupby_model"] = lambda rows: [
         (model, [row for row in rows if row["model"] == model]) for model in distinct(rows, "model")
     ]
@@ -202,7 +202,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _is_few(result: Result | Row | None) -> bool:
-    """Tell whether a result, or a row of a table, is of so few seeds that it is grey."""
+    """Return whether a result or row has so few seeds that it is shown in grey."""
     return bool(result) and is_few((result or {}).get("n_seeds"))
 
 
@@ -211,7 +211,7 @@ def _asset(name: str) -> str:
 
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
-    """Escape a text and mark parts of it."""
+    """Escape a text, and mark its spans."""
     mark = Markup("<mark>{}</mark>").format
     return Markup().join(mark(t) if is_marked else t for t, is_marked in pieces(text, spans))
 
@@ -281,10 +281,10 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-# --- How models are told apart ---
+# --- Styles that distinguish models ---
 
 DASHES: Final = ((), (8, 3), (2, 2.5), (10, 3, 2, 3))
-"""In pixels; as many kinds as in `tables.plots.DASHES`, so that plots look alike."""
+"""Dash patterns in pixels, in the same number as `tables.plots.DASHES`, for equal looks."""
 
 MARKERS: Final = (
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
@@ -293,7 +293,7 @@ MARKERS: Final = (
     "M0-5.2L5.2 0L0 5.2L-5.2 0Z",
     "M0 4.8L4.5-3.6h-9Z",
 )
-"""SVG paths about the origin: circle, square, triangle, diamond, triangle on its tip."""
+"""SVG paths around the origin: circle, square, triangle, diamond, inverted triangle."""
 
 
 ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCFA", "#FFFFFF")
@@ -301,7 +301,7 @@ ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCF
 
 
 def style(position: int) -> dict[str, Any]:
-    """Choose colour (a CSS variable), dashes and marker of a model, different from 139 others'.
+    """Choose colour (a CSS variable), dashes and marker of a model, distinct for 140 models.
 
     >>> style(1)
     {'colour': 'var(--model-1)', 'dash': (8, 3), 'marker': 'M-3.5-3.5h7v7h-7Z'}
@@ -323,7 +323,7 @@ UP: Final = 1.4
 
 
 def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
-    """Draw curves, from the top left: each one's style, path, height of S and place of MC."""
+    """Make drawings of curves: style, path, height of S and position of MC, from the top left."""
     lines = []
     for position, result in enumerate(results):
         if result:

@@ -1,4 +1,4 @@
-"""Sections of a report as tables, for Markdown, LaTeX and JSON; the page has its own forms."""
+"""Sections of a report as tables, for Markdown, LaTeX and JSON; the page lays out its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.tables import Column, Table, columns, figure_column, figure_values
 
 FEW: Final = 6
-"""Models that can be told apart with everything about them shown."""
+"""Largest number of models for which everything is shown."""
 
 SHIFT: Final = {
     "jsd_changed": "JSD, changed",
@@ -44,7 +44,7 @@ _PART: Final = Column("part", "of")
 def tables(
     evidence: Evidence, sources: Sequence[SourceSeeds] = (), *, for_page: bool = False
 ) -> list[Table]:
-    """List a report's tables; for the page with all pairs and, in the heat map, all figures."""
+    """List a report's tables; for the page, with all pairs and a heat map of all figures."""
     configurations = evidence.configurations
     found = [headline(evidence, each) for each in configurations]
     for configuration in configurations:
@@ -75,7 +75,7 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
 
 
 def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
-    """Say which models gave answers without a label, and how noisy they are."""
+    """Yield sentences on answers without a label, and on the noise of models."""
     for name, result in zip(evidence.names, configuration.results, strict=True):
         if result and (found := result.get("without_label")):
             share = as_percent(found["share"])
@@ -85,14 +85,14 @@ def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str
 
 
 def kin(evidence: Evidence, configuration: Configuration) -> Table:
-    """Make the table of what others compute of the same sets, with a row per model."""
+    """Make the table of related figures by other authors on the same sets, with a row per model."""
     title = ": summaries without a threshold, consistency and agreement"
     meanings = " ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN)
     return _figures(evidence, configuration, "kin", title, KIN, [meanings])
 
 
 def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:
-    """Make `merge-nli compare`'s tables, of many models only neighbours unless `every_pair`."""
+    """Make the tables of `merge-nli compare`; for many models only neighbours, or `every_pair`."""
     if not (compared := configuration.comparison):
         return []
     is_whole = every_pair or len(compared.models.rows) <= FEW
@@ -152,7 +152,7 @@ def _figures(
     notes: Sequence[str] = (),
     parts: Sequence[VariantPart] = (),
 ) -> Table:
-    """Make a table of figures, with a row per model or, of `parts`, per part and model."""
+    """Make a table of figures, with a row per model or, if given, per part and model."""
     rows = _rows(evidence, parts or configuration.parts()[:1], figures)
     if not parts:
         rows = ({key: row[key] for key in row if key != "part"} for row in rows)
@@ -165,7 +165,7 @@ def _figures(
 def label_flags(
     evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart]
 ) -> Table:
-    """Make the table of variants with and without label flags, and how many there are."""
+    """Make the table of figures of variants with and without label flags, and their numbers."""
     table = _figures(
         evidence, configuration, FLAGS, ", by label flag", BREAKDOWN, [FLAGS_EXPLAINED], parts
     )
@@ -176,7 +176,7 @@ def label_flags(
 
 
 def fooling(evidence: Evidence, configuration: Configuration) -> Table:
-    """Make the table of fooling rates, of all seeds and by gold label."""
+    """Make the table of fooling rates, for all seeds and by gold label."""
     parts = [configuration.parts()[0], *configuration.parts_by("label")]
     title = ": fooling rates, relaxed (r_r) and strict (r_s)"
     table = _figures(evidence, configuration, "fooling", title, (RELAXED, STRICT), parts=parts)
@@ -188,7 +188,7 @@ def fooling(evidence: Evidence, configuration: Configuration) -> Table:
 
 
 def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
-    """Make the table of shifting label probabilities; None where there are none."""
+    """Make the table of shifts of label probabilities; None without probabilities."""
     rows = [
         {"model": name, **{key: result[key] for key in SHIFT}}
         for name, result in zip(evidence.names, configuration.results, strict=True)

@@ -35,10 +35,10 @@ Ints = NDArray[np.signedinteger[Any]]
 HARDEST: Final = 20
 
 _LEAST: Final = 5
-"""Variants of a seed of which some are shown, if there are as many."""
+"""Fewest variants shown of a seed, if it has that many."""
 
 _BATCH: Final = 65_536
-"""Ids that are Python objects at a time."""
+"""Number of ids that are Python objects at a time."""
 
 _SIGNALS: Final = {
     "quality": ("quality", 2),
@@ -47,7 +47,7 @@ _SIGNALS: Final = {
     "log_odds": ("log-odds", 1),
     "mlm_count": ("masked LMs", 0),
 }
-"""Column → its name on the page, and digits behind the point, 0 to 2."""
+"""Column → its name on the page, and the number of decimals, 0 to 2."""
 
 _FAULTS: Final = {
     "number_changed": (True, "other number"),
@@ -57,18 +57,18 @@ _FAULTS: Final = {
 """Column → the value that is a fault, and its name on the page."""
 
 SIGNALS: Final = (*_SIGNALS, *_FAULTS)
-"""Columns that say how good a replacement looks to a program; null where no file has them."""
+"""Columns of automatic signals of a replacement's quality; null if no file has them."""
 
 _DISTINCT: Final = (
     "QUALIFY row_number() OVER (PARTITION BY seed_id, variant_id ORDER BY row) = 1 "
     "ORDER BY seed_id, variant_id"
 )
-"""Each id of a seed once, the first row of it."""
+"""End of a query that keeps the first row of each id of a seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemFiles:
-    """Files of a source's split, whose rows are numbered one file after the other."""
+    """Files of a source's split, whose rows are numbered through all files."""
 
     folder: Path
     files: tuple[str, ...]
@@ -77,10 +77,10 @@ class ProblemFiles:
     def select(self, columns: Sequence[str], rest: str = "", **tables: pa.Table) -> pa.Table:
         """Select columns of the problems, names or expressions over the files' columns.
 
-        Beside those of the files there are `row`; `premise` and `hypothesis`, which are the first
-        text and the others joined by spaces, empty where texts are missing; their spans, moved
-        with them; and `likelihood_change`, that of the text that suffers most. `rest` follows `FROM
-        problems`, and names further tables.
+        Further columns are `row`; `premise` and `hypothesis`, which are the first text and the
+        others joined by spaces, empty where texts are missing; their spans, shifted accordingly;
+        and `likelihood_change`, the lowest of all texts. `rest` follows `FROM problems`, and names
+        further tables.
         """
         paths = [self.folder / file for file in self.files]
         starts, names = [0], set[str]()
@@ -104,7 +104,7 @@ class ProblemFiles:
                     params={"starts": starts},
                 ).to_arrow_table()
             except duckdb.Error as error:
-                for path in paths:  # whichever is damaged is named
+                for path in paths:  # the message names the damaged file
                     read_table(path)
                 raise ValueError(
                     f"{self.folder}: {error}; `merge-nli check {self.folder}` says more"
@@ -125,7 +125,7 @@ class ProblemFiles:
 
 
 def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
-    """Write texts and their spans as pairs in SQL; see `ProblemFiles.select`."""
+    """Map names to SQL expressions of the paired texts and spans; see `ProblemFiles.select`."""
     first, *others = problem_format.fields
     texts = [f"coalesce(\"{field}\", '')" for field in others]
     spans, shift = [], "0"
@@ -145,56 +145,56 @@ def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceSeeds:
-    """S seeds of a source with V variants of C classes, and M models' answers."""
+    """S seeds of a source, with V variants of C word classes, and answers of M models."""
 
     source: str
     texts: tuple[str, str]
-    """Fields that the columns `premise` and `hypothesis` hold: in NLI these."""
+    """Names of the texts in the columns `premise` and `hypothesis`; in NLI the same names."""
     seeds: pa.Table
-    """(S,) by id."""
+    """Seeds, (S,), sorted by id."""
     files: ProblemFiles
     rows: Ints
-    """(V shown,) rows in `files` of variants to be shown, by seed and id."""
+    """Rows in `files` of the variants to show, (V shown,), sorted by seed and id."""
     own: Ints
-    """(M, S) answers on the seeds."""
+    """Answers to the seeds, (M, S)."""
     answers: Ints
-    """(M, V shown) answers on the variants to be shown."""
+    """Answers to the variants to show, (M, V shown)."""
     seed: Ints
-    """(V shown,) row of each shown variant's seed."""
+    """Row of each shown variant's seed, (V shown,)."""
     rank: Ints
-    """(V shown,) place of each among all of its seed, by a hash of their ids."""
+    """Rank of each shown variant among all variants of its seed, by a hash of ids, (V shown,)."""
     word_class: Ints
-    """(V shown,) position in `word_classes`."""
+    """Word class of each shown variant, (V shown,), as position in `word_classes`."""
     word_classes: tuple[str, ...]
     n_variants: Ints
-    """(C, S) distinct variants, whether shown or not."""
+    """Number of distinct variants, shown or not, (C, S)."""
     n_answered: Ints
-    """(M, C, S) of these with an answer: all, unless predictions are missing."""
+    """Number of these with an answer, (M, C, S); all, unless predictions are missing."""
     n_right: Ints
-    """(M, C, S) of these answered right."""
+    """Number of these answered right, (M, C, S)."""
 
     @property
     def gold(self) -> Ints:
-        """(S,) gold labels."""
+        """Gold labels of the seeds, (S,)."""
         gold: Ints = self.seeds["label"].to_numpy()
         return gold
 
     @property
     def n_shown(self) -> Ints:
-        """(S,) variants to be shown."""
+        """Number of variants to show per seed, (S,)."""
         return np.bincount(self.seed, minlength=len(self.seeds))
 
     def mean_right(self) -> NDArray[np.float64]:
-        """(S,) share of variants answered right, averaged over models (see `hardness`)."""
+        """Share of each seed's variants answered right, averaged over models, (S,)."""
         return mean_right(self.n_right.sum(axis=1), self.n_answered.sum(axis=1))
 
     def hardest(self) -> Ints:
-        """(S,) rows of seeds, the hardest first."""
+        """Rows of seeds, hardest first, (S,)."""
         n_wrong = ((self.own != MISSING) & (self.own != self.gold)).sum(axis=0)
         return hardest_first(self.mean_right(), n_wrong)
 
     def sample(self, per_seed: int, n_seeds: int) -> SourceSeeds:
-        """Show at most `per_seed` variants, by a hash of ids, of each of the hardest `n_seeds`."""
+        """Keep at most `per_seed` variants, by a hash of ids, of each of the hardest `n_seeds`."""
         shown = np.zeros(len(self.seeds), bool)
         shown[self.hardest()[:n_seeds]] = True
         keep = np.flatnonzero((self.rank < per_seed) & shown[self.seed])
@@ -205,20 +205,20 @@ class SourceSeeds:
         )
 
     def read(self, columns: Sequence[str], shown: Ints | slice = slice(None)) -> pa.Table:
-        """Read columns of the variants to be shown, or of some of them, in their order."""
+        """Read columns of the variants to show, or of some of these, in their order."""
         rows = self.rows[shown]
         wanted = pa.table({"row": rows, "place": np.arange(len(rows))})
         return self.files.select(columns, "JOIN wanted USING (row) ORDER BY place", wanted=wanted)
 
 
 def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
-    """Read the seeds of every source that was scored, with all variants of its configurations."""
+    """Read the seeds of all scored sources, with all variants of their configurations."""
     sources = dict.fromkeys(c.source for c in evidence.configurations)
     return [_read_source(evidence, source) for source in sources]
 
 
 def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeeds]:
-    """Show at most `most` variants, equally many of each seed, or `_LEAST` of the hardest."""
+    """Keep at most `most` variants: equal numbers per seed, or `_LEAST` of the hardest seeds."""
     counts = np.concatenate([source.n_shown for source in sources])
     if counts.sum() <= most:
         return list(sources)
@@ -343,7 +343,7 @@ def hardest_table(evidence: Evidence, source: SourceSeeds) -> Table:
 def seed_rows(
     evidence: Evidence, source: SourceSeeds, most: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield seeds, hardest first: texts, gold label, votes, each model's answers and counts."""
+    """Yield rows of seeds, hardest first: texts, gold label, votes, models' answers and counts."""
     order, labels = source.hardest()[:most], evidence.labels
     letters = {**dict(enumerate(initials(labels))), NO_LABEL: "?", MISSING: "–"}
     names = {**dict(enumerate(labels)), NO_LABEL: "no label", MISSING: None}
@@ -376,25 +376,25 @@ Spans = Sequence[Sequence[int]]
 
 _ALPHABET: Final = digits + ascii_lowercase
 _WORDS: Final = 200
-"""Characters of an answer that are shown."""
+"""Number of characters of an answer that are shown."""
 _DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
 _CODES: Final = np.array([a + b for a in _ALPHABET for b in _ALPHABET] + ["--"])
-"""Numbers of base 36 with two digits, and what stands for none."""
+"""Two-digit numbers of base 36, and the mark for no value."""
 _ZERO: Final = 648
-"""Code of a signal of 0, in the middle of what two digits can say."""
+"""Code of the signal value 0, in the middle of the two-digit range."""
 
 
 def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """Pack seeds in columns, variants by seed and words; `said` are models' own words by id."""
+    """Pack seeds as columns, variants by seed and words; `said` maps ids to models' own words."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
     spans = [f"{side}_spans" for side in NLI.fields]
     columns = ["word_class", "original", "replacement", *NLI.fields, *spans]
     variants = source.read([*columns, *SIGNALS])
     classes = {name: code for code, name in enumerate(source.word_classes)}
-    # Seed, class and words → where these stand in the seed's texts, what stands around them, and
+    # (seed, class, words) → spans of the words in the seed's texts, the texts around them, and
     # their variants.
     groups: dict[
         tuple[int, int, str], tuple[list[list[list[int]]], list[list[str]], list[int]]
@@ -409,7 +409,7 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
         key = (seed, classes[word_class or ""], word)
         if key not in groups:
             lengths = {}
-            if word_class != PARAPHRASE and " " in new:  # where several words change
+            if word_class != PARAPHRASE and " " in new:  # several words change
                 lengths = {to: len(of) for to, of in changed_words(word, new).items()}
             places = [
                 spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
@@ -421,7 +421,7 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
         members.append(variant)
         words.append(vocabulary.setdefault(new, len(vocabulary)))
         told = [new.join(pieces) for pieces in around]
-        if told != [premise, hypothesis] or not new:  # cannot be told from seed and replacement
+        if told != [premise, hypothesis] or not new:  # cannot be derived from seed and replacement
             texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
     by_seed = sorted(groups.items(), key=lambda group: group[0][0])
     order = [variant for _, (_, _, members) in by_seed for variant in members]
@@ -451,7 +451,7 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
 def _own_words(
     source: SourceSeeds, said: Sequence[Mapping[str, str]], order: Sequence[int]
 ) -> dict[str, Any]:
-    """Pack answers in models' own words, cut in the middle where they are long."""
+    """Pack answers in models' own words; long ones are shortened in the middle."""
     if not any(said):
         return {}
     ids = source.read(["variant_id"])["variant_id"].to_pylist()
@@ -472,7 +472,7 @@ def _own_words(
 
 
 def texts_around(text: str, spans: Spans) -> list[str]:
-    """Cut spans out of a text; joined by a replacement, what is left is a variant's text.
+    """Cut spans out of a text; the parts, joined by a replacement, give a variant's text.
 
     >>> "poodle".join(texts_around("a boy and a boy", [[2, 5], [12, 15]]))
     'a poodle and a poodle'
@@ -493,8 +493,8 @@ def _digits(codes: Sequence[int] | None) -> str:
 def pack_signals(variants: pa.Table) -> dict[str, Any]:
     """Pack `SIGNALS`, in the page's order: two characters for each figure, one for all faults.
 
-    Figures are numbers of base 36: with two decimals from -6.48 to 6.47, with one from -64.8 to
-    64.7; the page marks both ends.
+    Figures are numbers of base 36: with two decimals from -6.48 to 6.47, with one decimal from
+    -64.8 to 64.7; the page marks values at both ends.
     """
     figures = []
     for column, (name, decimals) in _SIGNALS.items():

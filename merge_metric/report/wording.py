@@ -1,4 +1,4 @@
-"""Sentences of a report: definitions, how data were made and what a model is."""
+"""Sentences of a report: definitions, and descriptions of data and models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -36,7 +36,7 @@ KIN: Final = tuple(
         *("agreement", "agreement_gated_accuracy", "stable_but_wrong"),
     )
 )
-"""Figures of the table on kin of SV accuracy, at the threshold that reports compute."""
+"""Figures of the table on relatives of SV accuracy, at the threshold of reports."""
 
 BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
 FLAGS_EXPLAINED: Final = (
@@ -49,7 +49,7 @@ FLAGS_EXPLAINED: Final = (
 
 
 def cell(result: Result, figure: Figure) -> Estimate:
-    """Read a figure of a result, in percent; an undetermined matching threshold has no value."""
+    """Read a figure from a result, in percent; an undetermined threshold has no value."""
     if figure.key == MATCHING.key and undetermined(result):
         return Estimate(None)
     found = estimate(result, figure)
@@ -57,19 +57,19 @@ def cell(result: Result, figure: Figure) -> Estimate:
 
 
 def undetermined(result: Result) -> str:
-    """Write the range of matching thresholds where it is too wide to say anything, else nothing."""
+    """Write the range of matching thresholds if it is too wide to be informative, else ""."""
     low, high = (result[key] for key in MATCHING_RANGE)
     return span(low, high) if is_undetermined(low, high) else ""
 
 
 def shown(result: Result, figure: Figure) -> str:
-    """Show a figure of a result, or the range of an undetermined one."""
+    """Format a figure of a result, or the range of an undetermined threshold."""
     value = cell(result, figure).value
     return number(value) if figure.key != MATCHING.key else undetermined(result) or number(value)
 
 
 def number(value: float | None) -> str:
-    """Show a figure as all are shown, 100 without decimals.
+    """Format a figure as everywhere in the report, 100 without decimals.
 
     >>> number(81.25), number(100.0), number(None)
     ('81.2', '100', '–')
@@ -78,7 +78,7 @@ def number(value: float | None) -> str:
 
 
 def interval_text(of: Estimate) -> str:
-    """Show an interval; nothing where there is none."""
+    """Format an interval; empty if there is none."""
     return f"{number(of.low)}–{number(of.high)}" if of.has_interval else ""
 
 
@@ -97,7 +97,7 @@ _PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
 def definitions(
     *, replacements: bool, paraphrases: bool, is_nli: bool = True, cluster: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """Define each term in a sentence, according to the kinds of variants that there are."""
+    """List terms with a sentence of definition each, for the kinds of variants present."""
     if not is_nli:
         differ = _REPLACED_ANYWHERE
     elif not paraphrases:
@@ -138,7 +138,7 @@ def _seed_is(is_nli: bool) -> str:
 
 
 def lede(evidence: Evidence) -> str:
-    """Introduce seeds and variants, according to the kinds of variants that there are."""
+    """Write the introduction of seeds and variants, for the kinds of variants present."""
     kinds = []
     if evidence.has_replacements or not evidence.has_paraphrases:
         kinds.append(
@@ -155,7 +155,7 @@ def lede(evidence: Evidence) -> str:
     )
 
 
-# --- How data and models were made ---
+# --- Origin of data and models ---
 
 Facts = list[tuple[str, str]]
 
@@ -163,16 +163,16 @@ _MERE: Final = (
     *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
     *("funnel", "eligible", "ablation", "files", "digest"),
 )
-"""Keys that MERE writes: said in a form of its own, or left to the dataset's card."""
+"""Keys that MERE writes; they have their own wording, or are left to the dataset's card."""
 
 _OF_THE_RUN: Final = (
     *("name", "problems", "rows", "distinct_pairs", "label_order_check", "fingerprint", "prompt"),
 )
-"""Keys about a run rather than its model, or with a place of their own; the JSON has them."""
+"""Keys about a run instead of its model, or shown elsewhere; the JSON has them."""
 
 
 def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
-    """List what a reader must know of a source's data, whatever program wrote its provenance."""
+    """List facts about a source's data, whatever program wrote its provenance."""
     data, problems, config = (
         provenance.get(key) or {} for key in ("source_data", "problems", "config")
     )
@@ -207,7 +207,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
 
 
 def model_text(description: Mapping[str, Any]) -> str:
-    """Describe a model as its predictions file does."""
+    """Describe a model by the metadata of its predictions file."""
     shown = {k: v for k, v in description.items() if k not in _OF_THE_RUN}
     if requests := description.get("requests"):
         for key in ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices"):
@@ -223,7 +223,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings, however nested, as names and texts; empty text where there is no value."""
+    """Yield nested settings as flat names and texts; the text is empty for no value."""
     for key, value in values.items():
         name = above + key.replace("_", " ")
         if isinstance(value, Mapping):

@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 
 MAX_VARIANTS: Final = 500_000
 MAX_BYTES: Final = 15_000_000
-"""Size of the page; where it would be larger, fewer variants are shown."""
+"""Largest size of the page in bytes; if it would be larger, fewer variants are shown."""
 
 
 _SIGNATURE: Final = re.compile(rb"\bct:\d+\|(<wbr>)?subsamples")
-"""A part of the signature, which stands in every report."""
+"""Pattern of a part of the signature that stands in every report."""
 
 SUFFIXES: Final[dict[str, ReportFormat]] = {
     ".html": "html",
@@ -50,7 +50,7 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 
 
 def format_of(path: Path) -> ReportFormat:
-    """Tell the format by a file's suffix; IsADirectoryError or ValueError where it cannot.
+    """Return the format of a file's suffix; raise IsADirectoryError or ValueError for others.
 
     >>> format_of(Path("report.md"))
     'markdown'
@@ -70,7 +70,7 @@ def format_of(path: Path) -> ReportFormat:
 
 
 def require_report_or_none(path: Path) -> None:
-    """Raise an error where there is a file that is no earlier report, or no folder for it."""
+    """Raise an error if the path is a file that is no earlier report, or its folder is missing."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: expected the folder {path.parent}, found none; make it")
     if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
@@ -90,7 +90,7 @@ def write_report(
     """Write a report; the same bytes for the same inputs.
 
     Args:
-        evidence: What was measured.
+        evidence: Everything to report.
         path: The file; an earlier report is replaced.
         output: Its format; by default what the suffix says.
         max_variants: Variants shown in the page at most.
@@ -120,7 +120,7 @@ def write_report(
 def render_html(
     evidence: Evidence, sources: Sequence[SourceSeeds], *, max_variants: int = MAX_VARIANTS
 ) -> str:
-    """Render the page, with as many variants as it may have and stay below `MAX_BYTES`."""
+    """Render the page with the most variants allowed that keep it below `MAX_BYTES`."""
     from merge_metric.report.page import render_page
 
     while True:
@@ -140,7 +140,7 @@ def render_html(
 
 
 def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
-    """Render tables, findings and how it was measured, in GitHub's Markdown."""
+    """Render tables, findings and methods in GitHub's Markdown."""
     parts = [f"# MERGE report: {_plain(evidence.title)}"]
     for configuration in evidence.configurations:
         parts += [f"## {configuration.name}", _bullets(findings(evidence, configuration))]
@@ -184,7 +184,7 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
 
 
 def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
-    """Render the tables, for a document that loads `tables.PACKAGES`."""
+    """Render the tables for a LaTeX document that loads `tables.PACKAGES`."""
     head = [
         f"% MERGE report: {' '.join(evidence.title.split())}",
         f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
@@ -235,7 +235,7 @@ def _list(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _plain(text: str) -> str:
-    r"""Escape text, so that Markdown sees no marks.
+    r"""Escape text so that Markdown shows it literally.
 
     >>> print(_plain("a_b <i>"))
     a\_b \<i\>
@@ -247,7 +247,7 @@ def _plain(text: str) -> str:
 
 
 def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
-    """Draw a report's plots, by name: all curves, the heat map, curves by class and by label."""
+    """Yield names and figures of plots: all curves, heat map, curves by class and by label."""
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))
     yield "matching", plot_matching(matching(evidence))

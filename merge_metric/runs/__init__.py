@@ -1,1 +1,1 @@
-"""The one road from predictions files to counts: read, joined to a dataset, checked, counted."""
+"""The path from predictions files to counts: read, join to a dataset, check, count."""

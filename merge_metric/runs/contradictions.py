@@ -1,4 +1,4 @@
-"""Contradictions between predictions and a dataset: Python finds the rows that messages name."""
+"""Contradictions between predictions and a dataset: finds the rows for messages in Python."""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
-    """Raise where a variant has no seed in the dataset, or a seed no variant."""
+    """Raise ValueError if a variant has no seed in the dataset, or a seed has no variant."""
     files = split_files(folder, config)
     bare = seeds.n_rows == 0
     if not len(seeds.orphans) and not bare.any():
@@ -41,7 +41,7 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
 
 
 def require_agreement(model: Model, config: str) -> str:
-    """Raise where a prediction is for another seed, gold label or text; return `Run.texts`."""
+    """Require equal seeds, gold labels and texts of predictions and dataset; return `Run.texts`."""
     numbers = [model.dataset.numbers(config, split) for split in SPLITS]
     texts = "sum(texts)" if model.rows.versions else "NULL"
     (found,) = model.query(
@@ -86,7 +86,7 @@ def require_agreement(model: Model, config: str) -> str:
 
 
 def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
-    """Warn where variants are in other subsamples than the file records; old files record none."""
+    """Warn if variants are in other subsamples than recorded; old files record none."""
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for predictions in model.rows.files:
         asked_about = predictions.description.get("problems")
@@ -106,7 +106,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 def judge_missing(
     model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
-    """Raise about missing predictions or, with `allow_missing`, tell of the seeds left out."""
+    """Raise for missing predictions or, with `allow_missing`, report the seeds left out."""
     total, n_seeds = len(complete), int(complete.sum())
     missing = f"predictions are missing for {model.describe_missing(config)}"
     if n_seeds and allow_missing:
@@ -154,7 +154,7 @@ def _preview_of(model: Model, config: str, condition: str) -> str:
 
 
 def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:
-    """Let the metric say in what a dataset contradicts itself."""
+    """Pass the answers to the metric, whose error says how a dataset contradicts itself."""
     folder = model.folder
     names = ["variant_id", "seed_id", "label", "subsamples"]
     variants = read_columns(folder, split_files(folder, config)["variants"], names)

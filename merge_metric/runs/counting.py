@@ -1,4 +1,4 @@
-"""Counts of a configuration's answers, by queries: per seed, subsample, answer and group."""
+"""Counts of a configuration's answers per seed, subsample, answer and group, by queries."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,44 +25,44 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL
 Ints = NDArray[np.int64]
 
 _MISSING: Final = NO_LABEL - 1
-"""In place of a prediction that a file lacks."""
+"""Code of a missing prediction."""
 
 _ROWS_AT_A_TIME: Final = 2**18
-"""Rows, about, of which probabilities are held at a time."""
+"""Approximate number of rows whose probabilities are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConfigSeeds:
-    """A configuration's seeds, by their numbers in the order of their ids."""
+    """The N seeds of a configuration, in the order of their ids."""
 
     numbers: Ints
-    """(N,) numbers in the table `seeds`."""
+    """Numbers in the table `seeds`, (N,)."""
     gold: Ints
-    """(N,) of the seeds' rows."""
+    """Gold labels in the seeds' rows, (N,)."""
     own: Ints
-    """(N,) the seed's prediction: `NO_LABEL` where it names none, `_MISSING` without one."""
+    """Predictions for the seeds, (N,): `NO_LABEL` for no label, `_MISSING` if missing."""
     answers: Ints
-    """(N,) numbers of these predictions."""
+    """Numbers of these predictions, (N,)."""
     row_order: Ints
-    """(N,) positions in the files of seeds."""
+    """Positions in the files of seeds, (N,)."""
     n_rows: Ints
-    """(N,) rows of variants, answered or not."""
+    """Number of rows of variants, answered or not, (N,)."""
     n_answered: Ints
     low: Ints
-    """(N,) the lowest gold label of the variants, which should be the highest, too."""
+    """Lowest gold label of the variants, (N,), which should equal the highest (`high`)."""
     high: Ints
     orphans: Ints
-    """Numbers of seeds that variants name but no row is of; -1 for no number."""
+    """Numbers of seeds that variants name but that have no row; -1 for no number."""
 
     @property
     def is_complete(self) -> NDArray[np.bool_]:
-        """(N,) whether no prediction is missing."""
+        """Whether no prediction is missing, (N,)."""
         complete: NDArray[np.bool_] = (self.own != _MISSING) & (self.n_answered == self.n_rows)
         return complete
 
     @property
     def places(self) -> Ints:
-        """Number of a seed → its place among the complete ones, -1 where it is none."""
+        """Array from numbers of seeds to positions among the complete seeds; -1 for others."""
         complete = self.numbers[self.is_complete]
         places = np.full(self.numbers.max(initial=0) + 1, -1)
         places[complete] = np.arange(len(complete))
@@ -71,22 +71,22 @@ class ConfigSeeds:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ConfigAnswers:
-    """The answers to a configuration: some rows of a table of answers."""
+    """The answers to a configuration: a part of the rows of a table of answers."""
 
     connection: duckdb.DuckDBPyConnection
     table: str
     seeds_in: str
-    """Numbers of its files of seeds, for `IN`, as those of variants."""
+    """Numbers of its files of seeds, for `IN`; likewise for variants."""
     variants_in: str
     predictions: PredictionRows
 
     @property
     def variants(self) -> str:
-        """The rows of variants, for `FROM`."""
+        """SQL for the rows of variants, for `FROM`."""
         return f"(FROM {self.table} WHERE file IN {self.variants_in})"
 
     def seeds(self) -> ConfigSeeds:
-        """Find the seeds, and how many variants each has."""
+        """Find the seeds, and count the variants of each."""
         own = _arrays(
             self.connection,
             f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, {_MISSING}) AS "
@@ -125,9 +125,9 @@ class ConfigAnswers:
     def count(
         self, seeds: ConfigSeeds, grouped: Mapping[str, str], clusters: Clusters | None
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
-        """Count variants of complete seeds in all, by answer (as `Run.answers`) and by group.
+        """Count variants of complete seeds: all, by answer (as `Run.answers`), and by group.
 
-        The first counts are None where the dataset contradicts itself.
+        The first counts are None if the dataset contradicts itself.
         """
         complete = seeds.is_complete
         own, gold, n_seeds = seeds.own[complete], seeds.low[complete], int(complete.sum())
@@ -136,7 +136,7 @@ class ConfigAnswers:
         names = fetch(self.connection, "SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
         ids = tuple(names.take(pa.array(seeds.numbers[complete])).to_pylist())
         labels = self.predictions.labels
-        shape = (n_seeds, max(1, len(subsamples)), len(labels) + 1)  # the last: no label
+        shape = (n_seeds, max(1, len(subsamples)), len(labels) + 1)  # the last code: no label
 
         def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
             code = np.searchsorted(subsamples, rows["subsample"])
@@ -159,7 +159,7 @@ class ConfigAnswers:
             return counts, by_answer
 
         tally = partial(self._tally, places=seeds.places, has_subsamples=has_subsamples)
-        # One tally serves for all variants, too, where each has one value of a group.
+        # If each variant has one value of a group, that tally also serves for all variants.
         tallies = {
             name: tally(f"unnest(list_distinct({values}))" if is_list(name) else values)
             for name, values in grouped.items()
@@ -172,7 +172,7 @@ class ConfigAnswers:
         groups: dict[str, dict[str, SeedCounts]] = {}
         del whole
         for name in grouped:
-            values, rows = tallies.pop(name)  # which takes memory
+            values, rows = tallies.pop(name)  # to free memory
             groups[name] = {}
             for value, code in sorted((v, n) for n, v in enumerate(values) if v is not None):
                 chosen = rows["value"] == code
@@ -186,7 +186,8 @@ class ConfigAnswers:
     ) -> tuple[list[str | None], dict[str, Any]]:
         """Count variants of complete seeds by value, place, subsample and prediction.
 
-        Returns the values and, by their positions, `n` in each subsample and `n_rows` in the first.
+        Returns the values, and columns with positions of values as `value`, with `n`, the count in
+        each subsample, and `n_rows`, the count of variants whose first subsample it is.
         """
         drawn, subsample, is_first = "true", "0", "true"
         if has_subsamples:
@@ -208,7 +209,7 @@ class ConfigAnswers:
         return value.dictionary.to_pylist(), rows
 
     def _subsamples(self, seeds: ConfigSeeds) -> tuple[Ints, bool]:
-        """List the subsamples of complete seeds; tell whether they and the answers are sound."""
+        """List the subsamples of complete seeds; return also whether they and answers are valid."""
         found, is_sound, places, n_answers = np.zeros(0, np.int64), True, seeds.places, 0
         is_used = np.zeros(self.predictions.count, bool)
         rows = self.connection.sql(f"SELECT seed, answer, subsamples FROM {self.variants}")
@@ -254,7 +255,7 @@ class ConfigAnswers:
     ) -> tuple[Rows, dict[str, Any]]:
         """List the variants of complete seeds in the dataset's order, and make `Run.values`.
 
-        There `place` are their positions in the files of variants.
+        `place` in the rows is their position in the files of variants.
         """
         wanted = [f"{values} AS value_{n}" for n, values in enumerate(grouped.values())]
         found = fetch(
@@ -290,7 +291,7 @@ class ConfigAnswers:
 
 
 def _are_sets(lists: pa.ListArray) -> bool:
-    """Tell whether lists of numbers have no negative one, and none twice."""
+    """Return whether no list has a negative number or the same number twice."""
     numbers = pc.list_flatten(lists).to_numpy()
     row = pc.list_parent_indices(lists).to_numpy()
     order = np.lexsort((numbers, row)) if (np.diff(numbers) <= 0)[np.diff(row) == 0].any() else ...
@@ -299,7 +300,7 @@ def _are_sets(lists: pa.ListArray) -> bool:
 
 
 def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    """Fetch columns of a query as arrays, ints as int64."""
+    """Fetch the columns of a query as arrays, with integers as int64."""
     table = fetch(connection, query)
     found = {name: table[name].to_numpy() for name in table.column_names}
     return {k: v.astype(np.int64) if v.dtype.kind in "iu" else v for k, v in found.items()}
@@ -308,13 +309,13 @@ def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
 # --- Groups of variants ---
 
 FLAGS: Final = "label_flags"
-"""The grouping by label flags: variants with each of them, and those with none."""
+"""Name of the grouping by label flags: variants with each flag, and with no flag."""
 
 NO_FLAG: Final = "no flag"
 
 
 def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """List what variants can be grouped by: columns of the dataset, `FLAGS` where it has any."""
+    """List the possible groupings of variants: columns of the dataset, and `FLAGS` if any."""
     flags = (FLAGS,) if flags_in(problem_format) else ()
     return "word_class", "mlms", *problem_format.mlms, "original", "replacement", *flags
 
@@ -325,17 +326,17 @@ def flags_in(problem_format: ProblemFormat) -> tuple[str, ...]:
 
 
 def columns_of_groups(by: Sequence[str]) -> list[str]:
-    """List the columns of the dataset that some groupings need."""
+    """List the columns of the dataset that the groupings need."""
     return [each for name in by for each in (LABEL_FLAGS if name == FLAGS else (name,))]
 
 
 def is_list(name: str) -> bool:
-    """Tell whether a row has several values of a grouping."""
+    """Return whether a row can have several values of a grouping."""
     return name == FLAGS or name.endswith("mlms")
 
 
 def group_in_sql(name: str, problem_format: ProblemFormat) -> str:
-    """Write the value, or list of values, under which a row counts."""
+    """Write the SQL expression of the value, or list of values, by which a row is grouped."""
     if name != FLAGS:
         return f'"{name}"'
     flags = ", ".join(f"CASE WHEN {each} THEN '{each}' END" for each in flags_in(problem_format))

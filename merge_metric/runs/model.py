@@ -1,4 +1,4 @@
-"""Predictions files as users name them, and a model's predictions joined to a dataset."""
+"""Predictions files as named by users, and a model's predictions joined to a dataset."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 
 log = logging.getLogger(__name__)
 
-# --- Files as users name them ---
+# --- Files as named by users ---
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionsSource:
-    """A predictions file as a user names it: `FILE`, `NAME=FILE`, `FILE@DATASET`."""
+    """A predictions file as named by a user: `FILE`, `NAME=FILE`, `FILE@DATASET`."""
 
     model: str
     path: Path
@@ -47,7 +47,7 @@ class PredictionsSource:
 
 @runtime_checkable
 class HasPredictions(Protocol):
-    """A model with a predictions file, such as an `Evaluation`."""
+    """An object with a predictions file, such as an `Evaluation`."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -63,7 +63,7 @@ PREDICTIONS = (str, Path, PredictionsSource, HasPredictions)
 def as_sources(
     name: str, given: Predictions | Iterable[Predictions] | Mapping[str, Predictions]
 ) -> list[PredictionsSource]:
-    """Turn one or several predictions, or names of models with theirs, into sources."""
+    """Turn one or several predictions, or a mapping of model names to them, into sources."""
     names = list(map(str, given)) if isinstance(given, Mapping) else None
     found = []
     for each in as_list(
@@ -85,7 +85,7 @@ def as_sources(
 
 
 def parse_source(text: str | Path) -> PredictionsSource:
-    """Read `[NAME=]FILE[@DATASET]`; the name is else the metadata's or like the file's."""
+    """Parse `[NAME=]FILE[@DATASET]`; by default the name is from the metadata or the file name."""
     path = as_path("predictions", text)
     name, dataset, text = "", None, str(text)
     if not path.exists():
@@ -117,30 +117,30 @@ _FIELDS: Final = {
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class PredictionRows:
-    """Predictions files of one model, whose labels are the same; rows are numbered through."""
+    """Predictions files of one model with the same labels; rows are numbered through all files."""
 
     folder: Path | None
     labels: tuple[str, ...]
     files: list[PredictionsFile] = field(default_factory=list)
     has_probabilities: bool = True
     versions: set[int] = field(default_factory=set)
-    """Versions of digests that rows have; what is not seen at first joins as rows stream by."""
+    """Versions of digests in the rows; further ones are added while rows stream."""
     count: int = 0
-    """Rows of all files, once they streamed by; so what follows."""
+    """Number of rows of all files; like the next fields, known after streaming."""
     is_verified: bool = True
-    """Whether each row says for which texts it is."""
+    """Whether each row has a digest of its texts."""
     tally: AnswerTally = field(init=False)
     stored: Any = field(default_factory=TemporaryFile)
     """File of the probabilities."""
 
     def __post_init__(self) -> None:
-        """Begin the tally, and see that the file is closed."""
+        """Begin the tally, and arrange that the file is closed."""
         self.tally = AnswerTally(self.labels)
         finalize(self, self.stored.close)
 
     @classmethod
     def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
-        """Open files and group them by the labels of their problems; look at the first rows."""
+        """Open files, group them by the labels of their problems, and check the first rows."""
         found: dict[tuple[str, ...], PredictionRows] = {}
         for path in paths:
             file = open_predictions(path, folder)
@@ -160,19 +160,19 @@ class PredictionRows:
         return ", ".join(str(file.path) for file in self.files)
 
     def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Read the probabilities of some answers, (L, n), scaled to the sum 1, from disk."""
+        """Read the probabilities of some answers from disk, (L, n), scaled to sum to 1."""
         self.stored.flush()
         shape = self.count, len(self.labels)
-        # Mapped anew, as what is mapped for long stays in memory once it was read.
+        # Mapped anew each time, as pages of a lasting map stay in memory once read.
         found = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
         table = np.ascontiguousarray(found.T)
         scaled: NDArray[np.float64] = table / table.sum(axis=0)
         return scaled
 
     def stream(self, *, first: bool = False) -> Stream:
-        """Stream `_FIELDS`: `answer` and `file` are numbers from 0, `digest` of the texts or null.
+        """Stream `_FIELDS`: `answer` and `file` are numbers from 0, `digest` may be null.
 
-        What is to be known of the rows is noted the `first` time.
+        The `first` pass also fills `versions`, `count`, `is_verified`, the tally and `stored`.
         """
         return pa.schema(_FIELDS.items()), self._batches(first=first)
 
@@ -211,7 +211,7 @@ class PredictionRows:
                 )
 
     def tell(self) -> None:
-        """Tell what is odd about rows that streamed by, beside a dataset or alone."""
+        """Warn of oddities in the rows streamed, with or without a dataset."""
         if self.folder is not None and not self.is_verified:
             log.warning(
                 "%s: nothing in it says for which texts these are the predictions; they are taken "
@@ -229,21 +229,21 @@ class PredictionRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A model's predictions beside one dataset folder, and what is known of the model."""
+    """A model's predictions joined to one dataset folder, and the model's description."""
 
     name: str
     rows: PredictionRows
     dataset: DatasetRelations
     answers: str
-    """Name of its table of answers; see `DatasetRelations.join`."""
+    """Name of the table of answers; see `DatasetRelations.join`."""
     sizes: Mapping[str | None, tuple[int, int]]
-    """File of the dataset → its problems, and those of them without a prediction."""
+    """File of the dataset → numbers of problems, and of problems without a prediction."""
     n_predictions: int
-    """Predictions; those of a seed that several files answer alike count once."""
+    """Number of predictions; equal answers to a seed in several files count once."""
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """How the first file was made; empty where it does not say so."""
+        """Description of the first file; empty if it has none."""
         return self.rows.files[0].description
 
     @property
@@ -257,25 +257,25 @@ class Model:
         return self.dataset.folder
 
     def query(self, query: str) -> pa.Table:
-        """Fetch the rows of a query over its table, which is called `answers` in it."""
+        """Fetch the rows of a query over its table, whose name in the query is `answers`."""
         return fetch(self.dataset.connection, f"WITH answers AS (FROM {self.answers}) {query}")
 
     def sizes_of(self, config: str, split: str) -> tuple[int, int]:
-        """Count the problems of a split, and those of them without a prediction."""
+        """Count the problems of a split, and the problems without a prediction."""
         found = [self.sizes[file] for file in split_files(self.folder, config)[split]]
         return sum(size for size, _ in found), sum(missing for _, missing in found)
 
     def has(self, config: str, split: str) -> bool:
-        """Whether there is a prediction for some problem of a split."""
+        """Return whether any problem of a split has a prediction."""
         size, missing = self.sizes_of(config, split)
         return size > missing
 
     def is_complete(self, config: str) -> bool:
-        """Whether every problem of a configuration has its prediction."""
+        """Return whether every problem of a configuration has a prediction."""
         return not any(self.sizes_of(config, split)[1] for split in SPLITS)
 
     def describe_missing(self, config: str) -> str:
-        """Say how much a configuration lacks: "3 of 10 seeds and 4 of 20 variants"."""
+        """Say what is missing in a configuration: "3 of 10 seeds and 4 of 20 variants"."""
         return " and ".join(
             f"{missing:,} of {count:,} {split}"
             for split in SPLITS
@@ -291,10 +291,10 @@ def read_models(
     columns: Sequence[str] = (),
     tell: bool = True,
 ) -> Iterator[Model]:
-    """Read models' predictions beside their dataset folders, by default `dataset`.
+    """Read models' predictions and join them to their dataset folders, by default `dataset`.
 
-    Files of one name and dataset are parts of one model's answers. Yields a model per dataset
-    folder and set of labels, in the order named; `columns` are further ones of the dataset.
+    Files with the same name and dataset are parts of one model's answers. Yields a model per
+    dataset folder and set of labels, in the given order; `columns` are further dataset columns.
     """
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
@@ -320,10 +320,10 @@ def _join(
     dataset: DatasetRelations,
     columns: Sequence[str],
 ) -> Model:
-    """Join a model's rows to the dataset, and check what is to be checked of all of them."""
+    """Join a model's rows to the dataset, and run the checks on all rows."""
     wanted = ["word_class", "subsamples", *columns]
     versions: set[int] | None = None
-    while versions != rows.versions:  # others may turn up as rows stream by
+    while versions != rows.versions:  # other versions may occur in later rows
         versions = set(rows.versions)
         dataset.join(table, rows.stream(first=not rows.count), wanted, versions)
     found, n_repeated = dataset.sizes_in(table), 0
@@ -357,7 +357,7 @@ def _join(
 def _drop_repeated_seeds(
     name: str, table: str, rows: PredictionRows, dataset: DatasetRelations
 ) -> int:
-    """Count and drop repeated equal answers to seeds, which files of one model may share."""
+    """Drop repeated equal answers to seeds, which a model's files may share; return the count."""
     repeated = fetch(
         dataset.connection,
         "SELECT variant_id, variant_id = seed_id AS is_seed, prediction, answer, file "
@@ -372,7 +372,7 @@ def _drop_repeated_seeds(
         if known is row:
             continue
         if known["file"] == row["file"]:
-            read_predictions(rows.files[row["file"]].path, dataset.folder)  # says which rows
+            read_predictions(rows.files[row["file"]].path, dataset.folder)  # names the rows
         again.append(row["answer"])
         if not row["is_seed"] or row["prediction"] != known["prediction"]:
             wrong[row["variant_id"]] = None
@@ -389,9 +389,10 @@ def _drop_repeated_seeds(
 def choose(model: Model) -> list[str]:
     """Choose the configurations that a predictions file is meant for.
 
-    Of each source all word classes, if every prediction is there or some of every class; else the
-    classes of which it has variants, complete or not, so that a file cut short is noticed.
-    Paraphrases if it has some: seeds alone, which replacements share, do not mean them.
+    For each source, it is the configuration of all word classes if every prediction is there, or
+    some of every class; else the classes with predictions for variants, complete or not, so that
+    truncated files are noticed. Paraphrases are chosen only if some are answered, as their seeds
+    are shared with replacements.
     """
     chosen = []
     for source in sources(model.folder):
@@ -407,7 +408,7 @@ def choose(model: Model) -> list[str]:
             found = [config for config in parts if model.has(config, "variants")]
             whole = model.is_complete(everything) or found == parts
             begun += [everything] if whole else found
-        # A file with nothing but seeds was cut short, too.
+        # A file with only seeds was truncated, too.
         chosen += begun or [
             everything for everything, *_ in of_source if model.has(everything, "seeds")
         ]
@@ -416,7 +417,7 @@ def choose(model: Model) -> list[str]:
 
 @contextmanager
 def naming_files(rows: PredictionRows) -> Iterator[None]:
-    """Name the files in the message of a ValueError, unless it is about their dataset."""
+    """Add the files' names to the message of a ValueError, unless it is about the dataset."""
     try:
         yield
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Noise: how often a model changes its answer to the same text, beside the fooling rates.
+"""Noise: how often a model changes its answer to the same text, compared with fooling rates.
 
 `predict --repeat-seeds N` asks about each seed N more times. Fooling rates grow with the number of
-variants, so noise is compared with the expected rate of N of a seed's variants, drawn without
-replacement, or of all where it has fewer.
+variants, so noise is compared with the expected rate for N of a seed's variants, drawn without
+replacement, or for all variants if there are fewer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def read_repeats(files: Iterable[PredictionsFile], labels: Sequence[str]) -> dict[str, Ints]:
-    """Read further answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
+    """Read repeated answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
     found: dict[str, Ints] = {}
     known = range(NO_LABEL, len(labels))
     for file in files:
@@ -44,10 +44,10 @@ def noise_figures(
 ) -> dict[str, Any]:
     """Compare changes on the same text with those on variants, over the seeds answered right.
 
-    Returns `n_repeats`, `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the
-    shares of seeds that one of their repeats, or one of as many variants, changes, `above`, the
-    difference, `single_same_text` and `single_variant`, the same of one each; intervals `*_ci`.
-    None: undefined.
+    Returns `n_repeats` and `n_seeds`; for `relaxed` and `strict`: `same_text` and `variants`, the
+    shares of seeds with a changed answer among their repeats or an equal number of variants;
+    `above`, the difference; `single_same_text` and `single_variant`, the same for one repeat or
+    variant; and intervals `*_ci`. None means undefined.
     """
     table = opposite_table(counts.labels, check_opposites(None, counts.labels))
     there = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)
@@ -94,7 +94,7 @@ def noise_figures(
 
 
 def _any_of(changed: Ints, total: Ints, drawn: Ints) -> Floats:
-    """Compute how likely one of some drawn without replacement is among those that changed.
+    """Compute the probability that a draw without replacement contains a changed answer.
 
     >>> _any_of(np.array([1, 2]), np.array([4, 4]), np.array([2, 2]))
     array([0.5       , 0.83333333])
@@ -107,7 +107,7 @@ def _any_of(changed: Ints, total: Ints, drawn: Ints) -> Floats:
 
 
 def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
-    """Say what a model on a server took: requests, tokens, time and, with prices, cost."""
+    """Say what a run on a server used: requests, tokens, time and, with prices, the cost."""
     parts = [f"{requests:,} requests"]
     counts = [metadata.get(name) for name in ("prompt_tokens", "answer_tokens")]
     if all(type(count) is int for count in counts):
@@ -119,12 +119,12 @@ def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
         cost = price_in * metadata["prompt_tokens"] + price_out * metadata["answer_tokens"]
         parts.append(f"cost {float(cost) / 1e6:,.2f}")
     except (KeyError, TypeError, ValueError):
-        pass  # not given, or metadata that are not ours
+        pass  # not given, or metadata of another program
     return ", ".join(parts)
 
 
 def noise_text(noise: Mapping[str, Any]) -> list[str]:
-    """Say in lines what was found, for below a table."""
+    """Write the figures of noise as lines below a table."""
     n, seeds = noise["n_repeats"], noise["n_seeds"]
     lines = [
         f"noise: {seeds:,} {'seeds' if seeds != 1 else 'seed'} answered right, asked {n} more "

@@ -1,4 +1,4 @@
-"""Results seed by seed: texts, gold label, votes, and what a model answers to the variants."""
+"""Results per seed: texts, gold label, votes, and a model's answers to the variants."""
 
 import json
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ VOTES: Final = "annotator_labels"
 
 
 def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bool = False) -> None:
-    """Raise, before anything is computed, if a file of results seed by seed cannot be written."""
+    """Raise before anything is computed if a file of results per seed cannot be written."""
     if path.suffix not in SUFFIXES:
         raise ValueError(
             f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
@@ -37,8 +37,8 @@ def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bo
 def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None) -> pa.Table:
     """Make a table with a row per seed, of runs on any configurations with the same labels.
 
-    Every distinct variant counts once, whatever subsamples it is in, as in `analyse hardest`; the
-    figures of `score` are averages over subsamples.
+    Every distinct variant counts once, in any number of subsamples, as in `analyse hardest`; the
+    figures of `score` are averages over subsamples instead.
 
     Args:
         runs: Runs, evaluations or predictions files, one or several.
@@ -71,11 +71,11 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
 
 
 def answers_of(run: Run) -> pa.Table:
-    """Make the columns of `seed_results` that come from the model, and the gold label."""
+    """Make the columns of `seed_results` with the gold label and the model's answers."""
     counts, answers, labels = run.counts, run.answers, run.counts.labels
     there = answers.sum(axis=1) > 0
     total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
-    names = pa.array([*labels, None])  # an answer without a label, -1, is the last
+    names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
     columns: dict[str, Any] = {"config": pa.array([run.config] * len(answers), pa.string())}
     if run.model:
         columns["model"] = pa.array([run.model] * len(answers), pa.string())
@@ -110,9 +110,9 @@ def with_texts(answers: pa.Table, folder: Path, config: str) -> pa.Table:
 def write_seed_results(
     path: Path, table: pa.Table, *, overwrite: bool = False, for_spreadsheets: bool = False
 ) -> None:
-    """Write results seed by seed, whole or not at all; errors as of `check_seed_file`.
+    """Write results per seed, whole or not at all; errors are those of `check_seed_file`.
 
-    In CSV votes are one text with spaces between and, `for_spreadsheets`, texts that look like
+    In CSV, votes are one text separated by spaces; with `for_spreadsheets`, texts that look like
     formulas are marked.
     """
     check_seed_file(path, overwrite=overwrite, for_spreadsheets=for_spreadsheets)

@@ -31,37 +31,37 @@ log = logging.getLogger(__name__)
 Labels = NDArray[np.int8]
 
 _ENOUGH: Final = 100
-"""Problems, or seeds, without which nothing is concluded from labels or from chance."""
+"""Fewest problems or seeds for conclusions from labels or chance."""
 _COMMON: Final = 0.1
-"""Share of the gold labels from which a label that is never predicted is told."""
+"""Share of a gold label from which a warning says that it is never predicted."""
 _SWAPPED: Final = 0.8
-"""Accuracy under swapped names from which it is told that they are swapped."""
+"""Accuracy under swapped names from which a warning says that names are swapped."""
 _FEW: Final = 0.01
-"""Share of pairs from which it is told that they were cut, or their answers without letters."""
+"""Share of pairs that were cut, or answered without letters, from which a warning says so."""
 _SMALL_LEAD: Final = 0.1
-"""Lead over chance on the seeds below which it is asked whether it may be chance."""
+"""Lead over chance on the seeds below which a warning says that it may be chance."""
 UNLABELLED: Final = 0.02
-"""Share of the answers above which it is told that they name no label."""
+"""Share of answers without a label above which a warning says so."""
 _FARTHEST: Final = 1000
-"""Rows by which predictions may be shifted."""
+"""Largest shift of predictions that is tried, in rows."""
 _SHIFTED: Final = 5
-"""Standard deviations by which no shift leads by chance."""
+"""Lead, in standard deviations, that no shift has by chance."""
 _SEEDS: Final = 20_000
-"""Seeds, about, on which shifts are tried."""
+"""Approximate number of seeds on which shifts are tried."""
 
 
 @dataclass(slots=True, eq=False)
 class AnswerTally:
-    """Labels and predictions of rows that stream by, in the order of the rows."""
+    """Labels and predictions of streamed rows, in the order of the rows."""
 
     labels: tuple[str, ...]
     parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
-    """Gold labels, predictions, and whether rows are of seeds, some rows at a time."""
+    """Chunks of rows: gold labels, predictions, and whether rows are of seeds."""
     others: int = 0
-    """Rows of which another label than the prediction is the most probable one."""
+    """Number of rows whose prediction is not the most probable label."""
 
     def add(self, rows: pa.Table) -> None:
-        """Note some rows of predictions as `validate` gives them."""
+        """Add some rows of predictions, as returned by `validate`."""
         gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
         is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
         self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
@@ -74,12 +74,12 @@ class AnswerTally:
 
     @property
     def rows(self) -> tuple[Labels, Labels, NDArray[np.bool_]]:
-        """(N,) gold labels, predictions, and whether a row is of a seed."""
+        """Gold labels, predictions, and whether a row is of a seed, each (N,)."""
         gold, said, is_seed = (np.concatenate(each) for each in zip(*self.parts, strict=True))
         return gold, said, is_seed
 
     def check_order(self) -> OrderCheck | None:
-        """Compare orders of the labels on the seeds; None where that is not possible."""
+        """Compare orders of the labels on the seeds; None if that is not possible."""
         gold, said, is_seed = self.rows
         is_seed = is_seed & (said != NO_LABEL)
         if len(self.labels) > MOST_LABELS or not is_seed.any():
@@ -90,15 +90,15 @@ class AnswerTally:
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of what the model did otherwise than it was asked."""
+    """Warn of everything that the model did not do as asked."""
     for sentence in doubts_of_model(metadata):
         log.warning("%s: warning: %s", where, sentence)
 
 
 def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Say which texts the tokenizer cut or did not know, and what a server did otherwise."""
+    """Yield sentences on texts cut or unknown to the tokenizer, and on oddities of a server."""
     yield from _cut_texts(metadata)
-    with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata that are not ours
+    with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata of others
         yield odd_answers.unknown_sentence(metadata["unknown_tokens"])
     yield from odd_answers.sentences(metadata).values()
     n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
@@ -110,7 +110,7 @@ def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _count_of_pairs(metadata: Mapping[str, Any], key: str) -> tuple[int, int]:
-    """Read how many pairs something is true of, 0 where they are few, and how many there are."""
+    """Read the count of pairs under `key`, and of all pairs; (0, 0) if the share is small."""
     n, n_pairs = metadata.get(key), metadata.get("distinct_pairs")
     if type(n) is not int or type(n_pairs) is not int or not 0 < n_pairs * _FEW <= n:
         return 0, 0
@@ -128,7 +128,7 @@ def _cut_texts(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of texts that were cut and letters that were missing, once all answers are there."""
+    """Warn of cut texts and missing letters when all answers are there."""
     for sentence in _cut_texts(metadata):
         log.warning("%s: warning: %s", name, sentence)
     n_partial = metadata.get("answers_partial", 0)
@@ -146,16 +146,16 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
 
 
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:
-    """Warn of answers that look as if they were not the model's answers to these problems."""
+    """Warn of signs that answers are not the model's answers to these problems."""
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
-    if is_majority or not tally.parts:  # the baseline is made to say one label
+    if is_majority or not tally.parts:  # this baseline always predicts one label
         return
     for sentence in (*_doubts_of_labels(tally), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)
 
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
-    """Tell of answers without a label, and of labels that many problems have and no answer."""
+    """Yield sentences on answers without a label, and on frequent labels never predicted."""
     gold, said, _ = tally.rows
     none = said == NO_LABEL
     if none.mean() > UNLABELLED:
@@ -184,15 +184,15 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
 
 
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Say what is odd about the answers to seeds: labels or rows in another order, or chance."""
+    """Yield sentences on signs in answers to seeds: labels or rows in another order, chance."""
     check = tally.check_order()
     gold, said, is_seed = tally.rows
     all_seeds, is_seed = int(is_seed.sum()), is_seed & (said != NO_LABEL)
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
-    # A model that always says the same is told of by the labels that it never says.
+    # For a constant answer, another warning names the labels never predicted.
     if not n or (said == said[0]).all():
         return
-    # Names have no order; only those that fit nearly always, turned round, are surely swapped.
+    # Names have no order; they are surely swapped only if the swap is nearly always right.
     is_named = bool(metadata.get("gives_names"))
     shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
     chance = float(shares[0] @ shares[1]) / n**2
@@ -206,7 +206,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
         return
     answered = f"{n:,}" if n == all_seeds else f"{n:,} whose answer names a label"
     start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {answered}"
-    # Rows in which labels take turns fit another order of labels a little, once they are shifted.
+    # With alternating labels, shifted rows also fit another order of labels a little.
     rival = max(accuracy, check.best_accuracy if check is not None and in_other_order else 0.0)
     best, shift = best_shift(gold, said, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)
     if best - rival > max(FAR_BETTER, _SHIFTED * deviation):
@@ -236,8 +236,8 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
 def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
     """Find by how many rows predictions would have to be shifted to fit the seeds best.
 
-    `gold` and `said`, (N,), are of all rows in the order of the file, `seeds` positions among them.
-    Returns the accuracy on the seeds, and how many rows further down the predictions stand.
+    `gold` and `said`, (N,), have all rows in the order of the file, `seeds` are positions in them.
+    Returns the accuracy on the seeds, and by how many rows predictions are too far down.
 
     >>> gold = np.tile(np.array([0, 1, 2, 1, 1, 0, 2], np.int8), 9)
     >>> best_shift(gold, np.roll(gold, 2), np.arange(63))

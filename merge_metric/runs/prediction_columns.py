@@ -38,24 +38,24 @@ PROBABILITIES: Final = "probabilities"
 COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
 
 ANSWER_TEXT: Final = "answer_text"
-"""Column of answers in a model's own words; no figure depends on it."""
+"""Column with answers in a model's own words; no figure depends on it."""
 REPEATS: Final = "repeats"
-"""Column of further answers to a seed, as positions among the labels; null for variants."""
+"""Column with repeated answers to a seed, as positions of labels; null for variants."""
 FURTHER: Final = (ANSWER_TEXT, REPEATS)
-"""Columns on which no count per seed depends."""
+"""Optional columns on which no count per seed depends."""
 
 LABELS_KEY: Final = b"labels"
-"""Key of a table's metadata under which `labelled` notes labels."""
+"""Key of a table's metadata under which `labelled` stores labels."""
 
 METADATA_KEY: Final = b"merge_nli"
-"""In the Parquet metadata: a JSON object that describes how a file was made."""
+"""Key in the Parquet metadata: JSON object that describes how a file was made."""
 DIGEST_KEY: Final = b"merge_nli_digest"
-"""In the Parquet metadata: SHA-256 of rows, labels and description, see `digest_of`."""
+"""Key in the Parquet metadata: SHA-256 of rows, labels and description, see `digest_of`."""
 
 SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
-"""Endings of files that can be written."""
+"""Suffixes of files that can be written."""
 CSV: Final = (".csv", ".tsv")
-"""Endings of files that can only be read."""
+"""Suffixes of files that can only be read."""
 
 _TYPES: Final = {
     **dict.fromkeys(IDS, (pa.string(),)),
@@ -65,27 +65,27 @@ _TYPES: Final = {
     ANSWER_TEXT: (pa.string(),),
     REPEATS: (jsonl.NUMBERS,),
 }
-"""Column, in the order of digests → the types that it may have in JSON lines."""
+"""Column, in the order of digests → allowed types in JSON lines."""
 
 log = logging.getLogger(__name__)
 
 Place = Callable[[int], str]
-"""Row, from 0 → how a user finds it."""
+"""Function from a row number, from 0, to a description of its place for users."""
 
 
 def row_number(row: int) -> str:
-    """Name a row, from 0, as users count: "row 1" for the first."""
+    """Write a row number, from 0, as users count: "row 1" for the first."""
     return f"row {row + 1}"
 
 
 def labels_of(predictions: pa.Table) -> tuple[str, ...]:
-    """Read the labels whose positions a table from `validate` holds."""
+    """Read from a table of `validate` the labels that its codes refer to."""
     recorded = (predictions.schema.metadata or {}).get(LABELS_KEY)
     return LABELS if recorded is None else tuple(json.loads(recorded))
 
 
 def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """Note a table's labels for `labels_of`, if they are not of NLI."""
+    """Store a table's labels in its metadata for `labels_of`, unless they are of NLI."""
     if tuple(labels) == LABELS:
         return table
     noted = {LABELS_KEY: json.dumps(list(labels))}
@@ -93,7 +93,7 @@ def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
-    """Find the suffix of a predictions file's name, by default of one to be written."""
+    """Return the suffix of a predictions file, by default one that can be written."""
     for suffix in suffixes:
         if path.name.endswith(suffix):
             return suffix
@@ -119,25 +119,25 @@ def place_in(path: Path) -> Place:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class PredictionsFile:
-    """A predictions file that was opened: its columns, read some rows at a time, several times."""
+    """An opened predictions file, whose columns can be read in batches, several times."""
 
     path: Path
-    """The file as messages name it."""
+    """The file as named in messages."""
     stored: Path
-    """The file or, of text, a temporary one in Parquet, there as long as this."""
+    """The file or, for text, a temporary Parquet file that lives as long as this object."""
     schema: pa.Schema
     rows: int
     names: Sequence[str]
-    """Columns of `COLUMNS`, `ANSWER_TEXT` and `REPEATS` that it has; optional ones with values."""
+    """Columns of `COLUMNS`, `ANSWER_TEXT` and `REPEATS` in the file; optional ones if not empty."""
     positions: frozenset[str] = frozenset()
-    """Columns of digits."""
+    """Columns whose labels are digits: positions."""
     labels: tuple[str, ...] = LABELS
-    """Labels of the problems, whose positions `tables` have."""
+    """Labels of the problems, to which codes in `tables` refer."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """How it was made; empty where it does not say so."""
+    """Description of how it was made; empty if it has none."""
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Read some of the columns as they are stored, batch by batch."""
+        """Read some columns as stored, batch by batch."""
         with naming_damage(self.path):
             file = open_parquet(self.stored)
         with file:
@@ -155,11 +155,11 @@ class PredictionsFile:
                 yield table
 
     def is_empty(self, name: str) -> bool:
-        """Whether no row has a value."""
+        """Return whether a column has no value in any row."""
         return all(batch[name].null_count == len(batch) for batch in self.batches([name]))
 
     def tables(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Read and check columns, by default all scored, as `validate`; errors count all rows."""
+        """Read and check columns, by default all scored ones, as `validate` does."""
         names = names or [name for name in self.names if name in COLUMNS]
         for batch in self.batches(names):
             try:
@@ -170,7 +170,7 @@ class PredictionsFile:
             yield labelled(pa.table(found), self.labels)
 
     def further(self, name: str) -> Iterator[tuple[str, Any]]:
-        """Yield the id of a problem and its `ANSWER_TEXT` or `REPEATS`, of rows that have one."""
+        """Yield ids of problems and `ANSWER_TEXT` or `REPEATS`, for rows that have a value."""
         file = self
         if name == ANSWER_TEXT and self.stored != self.path:
             file = _convert_text(self.path, ("variant_id", name))
@@ -183,7 +183,7 @@ class PredictionsFile:
             yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
     def explain(self, names: Sequence[str]) -> None:
-        """Say what is wrong: which row is the first, and how many such rows there are."""
+        """Raise an error that names the first wrong row, and the number of wrong rows."""
         place = place_in(self.path)
         for name in names:
             if name == next((each for each in names if each not in REQUIRED), None):
@@ -199,7 +199,7 @@ class PredictionsFile:
 def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile:
     """Open a predictions file; raise ValueError if its rows do not fit the digest that it has.
 
-    Labels are those of the dataset's problems or else, if not of NLI, those that the file names.
+    Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
     if not path.is_file():
@@ -230,7 +230,7 @@ def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile
 
 
 def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
-    """Read and check a predictions file some rows at a time; repeated ids are not looked for."""
+    """Read and check a predictions file in batches; repeated ids are not checked."""
     return open_predictions(path, dataset).tables()
 
 
@@ -244,7 +244,7 @@ def _open_parquet(path: Path) -> PredictionsFile:
 
 
 def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
-    """Write columns of a text file to Parquet; answers in words, which are long, only if asked."""
+    """Convert columns of a text file to Parquet; answers in words, which are long, if named."""
     names = names or [name for name in _TYPES if name != ANSWER_TEXT]
     folder = mkdtemp(prefix="merge-nli-")
     try:
@@ -274,7 +274,7 @@ def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
 
 
 def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
-    """Find the labels of the problems that predictions are for, as ids of seeds name sources."""
+    """Find the labels of the predictions' problems; the ids of seeds name their sources."""
     formats: dict[str, dict[tuple[str, ...], None]] = {}
     if dataset is not None and dataset.is_dir():
         for name in collections(dataset):
@@ -283,7 +283,7 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     known: dict[tuple[str, ...], None] = {}
     for batch in file.batches(["seed_id"]) if formats else ():
         ids = _decoded(batch["seed_id"])
-        for source in [*formats] if ids.type == pa.string() else ():  # else it is told later
+        for source in [*formats] if ids.type == pa.string() else ():  # raises later
             if pc.any(pc.starts_with(ids, f"{source}:")).as_py():
                 known |= formats.pop(source)
         if not formats:
@@ -311,7 +311,7 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
 
 
 def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
-    """Read how a file was made; where that makes no sense, warn, and take it for empty."""
+    """Read the description of a file; warn and return an empty one if it is malformed."""
     try:
         return metadata_of(schema)
     except ValueError:
@@ -320,7 +320,7 @@ def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """Read the description of how a table was made from its schema."""
+    """Read from a schema the description of how the table was made."""
     value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {value!r}")
@@ -331,7 +331,7 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
 
 
 def require_columns(where: object, names: Sequence[str], rows: int) -> None:
-    """Raise ValueError unless there are the required columns, and a row."""
+    """Raise ValueError unless there are all required columns and at least one row."""
     if missing := data_files.describe_missing(REQUIRED, names):
         raise ValueError(
             f"{where}: expected the columns {', '.join(REQUIRED)}, {missing}; `merge-nli predict` "
@@ -342,7 +342,7 @@ def require_columns(where: object, names: Sequence[str], rows: int) -> None:
 
 
 def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
-    """Raise ValueError where `ANSWER_TEXT` has no texts, or `REPEATS` no lists of whole numbers."""
+    """Raise ValueError if `ANSWER_TEXT` is not text, or `REPEATS` not lists of integers."""
     kind = _decoded(column).type
     if name == ANSWER_TEXT:
         good, expected = kind in (pa.string(), pa.large_string(), pa.string_view()), "texts"
@@ -360,7 +360,7 @@ def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
 def check_column(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray | pa.Array:
-    """Check one of `COLUMNS` by itself and bring it into its form; see `predictions.validate`."""
+    """Check one of `COLUMNS`, and convert it to its standard form; see `predictions.validate`."""
     if name == PROBABILITIES:
         return _distributions(column, place, labels)
     column = _decoded(column)
@@ -387,7 +387,7 @@ def check_column(
 
 
 def _are_digests(column: pa.ChunkedArray) -> bool:
-    """Tell quickly whether all are digests of one version, or null."""
+    """Return, by a fast check, whether all values are digests of one version, or null."""
     texts = column.drop_null()
     digits = characters(pc.binary_slice(texts.cast(pa.binary()), -16))
     lengths = pc.unique(pc.binary_length(texts)).to_pylist()
@@ -397,7 +397,7 @@ def _are_digests(column: pa.ChunkedArray) -> bool:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Turn strings that Parquet writers store in other ways into plain ones."""
+    """Convert other encodings of strings in Parquet to plain strings."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind = pa.string()
@@ -407,7 +407,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _codes(
     name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
 ) -> pa.ChunkedArray:
-    """Turn labels into positions; a prediction null, -1 or empty is `NO_LABEL`."""
+    """Convert labels to positions; a prediction that is null, -1 or empty is `NO_LABEL`."""
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
     if column.type == pa.string():
@@ -445,7 +445,7 @@ _ADVICE: Final = {
 
 
 def _label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
-    """Find names, in any case, or positions as digits, among the labels; null for others."""
+    """Map label names, in any case, or digits to positions; null for other texts."""
     found = pc.index_in(names, value_set=pa.array(labels))
     folded = [label.casefold() for label in labels]
     if found.null_count and len(set(folded)) == len(folded):
@@ -456,21 +456,21 @@ def _label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.Chunke
 
 
 def _replaced(texts: pa.ChunkedArray, number: Callable[[str], int | None]) -> pa.ChunkedArray:
-    """Put a number in place of each distinct text."""
+    """Replace each distinct text by the result of a function."""
     distinct = texts.drop_null().unique()
     numbers = pa.array([number(text) for text in distinct.to_pylist()], pa.int64())
     return numbers.take(pc.index_in(texts, value_set=distinct).combine_chunks())
 
 
 def _are_positions(cells: pa.Table) -> bool:
-    """Tell whether all texts of a column are positions of labels, as digits, or of none."""
+    """Return whether all texts of a column are digits of label positions, or stand for none."""
     values = cells[0].drop_null().unique().to_pylist()
     digits = (value for value in values if value != f"{NO_LABEL}")
     return all(value.isdecimal() and len(value) < 10 for value in digits)
 
 
 def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str]) -> pa.Array:
-    """Check probabilities and make fixed-size lists of one per label."""
+    """Check probabilities, and convert them to fixed-size lists with one value per label."""
     count, item = len(labels), getattr(column.type, "value_type", None)
     if item is None or not (pa.types.is_floating(item) or pa.types.is_integer(item)):
         raise ValueError(
@@ -503,7 +503,7 @@ def _distributions(column: pa.ChunkedArray, place: Place, labels: Sequence[str])
 
 
 def _shown(value: pa.Scalar) -> str:
-    """Show a list of numbers as JSON has it."""
+    """Format a list of numbers as in JSON."""
     return json.dumps(value.as_py()) if value.is_valid else "none"
 
 
@@ -512,7 +512,7 @@ def _counted(count: Any, noun: str) -> str:
 
 
 def require_distinct(ids: pa.ChunkedArray, place: Place, where: str = "") -> None:
-    """Raise ValueError where an id of a variant comes twice, with the rows that have it."""
+    """Raise ValueError if an id of a variant occurs twice; the message names the rows."""
     if pc.count_distinct(ids).as_py() == len(ids):
         return
     counts = pc.value_counts(ids)

@@ -1,4 +1,4 @@
-"""The predictions file as a whole: what a model says of each problem. Read, written, described."""
+"""Whole predictions files, with a model's answer to each problem: read, write, describe."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.
     """Read and check a predictions file; arguments and errors as in `read_batches`.
 
     Returns:
-        The columns as `validate` gives them.
+        The columns as returned by `validate`.
 
     Raises:
         TypeError: a path is none.
@@ -88,7 +88,7 @@ def validate(
     where: str,
     labels: Sequence[str],
 ) -> pa.Table:
-    """Check the columns of a predictions file and bring them into one form, rows in their order.
+    """Check the columns of a predictions file, and convert them to one form, in row order.
 
     Label names may be in any case, or positions; messages begin with `where`. Returns `variant_id`,
     `seed_id` (string), `label`, `prediction` (int64) and, where given, `text_digest` (string) and
@@ -116,7 +116,7 @@ def write_batches(
 ) -> None:
     """Write predictions some rows at a time; see `write_predictions`.
 
-    `batches` gives the columns that it is asked for, batch by batch, as `validate` does.
+    `batches` is a function that yields the named columns batch by batch, in the form of `validate`.
     """
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
     written = (_named(batch, labels) for batch in batches(schema.names))
@@ -140,7 +140,7 @@ def write_batches(
 
 
 def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """Name labels that are not of NLI: only of NLI is it plain what a number means."""
+    """Replace codes by names of labels, except for NLI, whose numbers have a fixed meaning."""
     if tuple(labels) == LABELS:
         return predictions
     for name in ANSWERS:
@@ -155,27 +155,27 @@ def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Read a Parquet file's description of how it was made; empty where it has none, or is none."""
+    """Read a Parquet file's description of how it was made; empty without it, or for text."""
     if path.suffix != ".parquet" or not path.is_file():
         return {}
     try:
         schema = read_schema(path)
     except ValueError:
-        return {}  # reading the file itself says what is wrong
+        return {}  # reading the file itself raises the right error
     return description_in(schema, path)
 
 
 def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:
-    """Give a table a description of how it was made, as its only metadata."""
+    """Set the description of how a table was made as its only metadata."""
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(value, ensure_ascii=False)})
 
 
 def model_name(path: Path) -> str:
-    """Name a model: as the predictions file's metadata does, else like the file."""
+    """Return a model's name: from the predictions file's metadata, else from the file name."""
     stem = path.name
     for suffix in (*SUFFIXES, *CSV):
         stem = stem.removesuffix(suffix)
     metadata = read_metadata(path)
     name = str(metadata.get("short_name") or metadata.get("name") or "").rstrip("/\\")
-    # Where it is a folder of someone's machine, its last part.
+    # If it is a folder on someone's machine, only the last part.
     return (Path(name).name if Path(name).is_absolute() else name) or stem

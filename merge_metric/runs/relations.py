@@ -1,7 +1,7 @@
 """A dataset and a model's predictions as relations of the table engine, joined once.
 
-pyarrow reads the files, as it notices damaged pages, and DuckDB joins what streams by; what does
-not fit into its memory lies on disk for as long.
+pyarrow reads the files, as it detects damaged pages, and DuckDB joins the streamed rows; rows that
+do not fit into its memory are kept on disk meanwhile.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from merge_metric.runs.texts import digest_in_sql, first_version, hex_of
 IDENTITY: Final = ("variant_id", "seed_id", "label")
 
 Stream = tuple[pa.Schema, Iterator[pa.RecordBatch]]
-"""Columns, and batches of them that can be read once."""
+"""Schema, and batches that can be read once."""
 
 
 def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> None:
-    """Run a statement over streams, by their names; errors that streams raise come unchanged."""
+    """Run a statement over named streams; errors raised by streams are passed on unchanged."""
     raised: list[BaseException] = []
 
     def watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ def execute(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) -> pa.Table:
-    """Fetch the rows of a query over streams, in an order only where `ORDER BY` says it."""
+    """Fetch the rows of a query over named streams; their order is set only by `ORDER BY`."""
     if not streams:
         return connection.sql(query).to_arrow_table()
     execute(connection, f"CREATE OR REPLACE TEMP TABLE fetched AS {query}", **streams)
@@ -70,18 +70,18 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str, **streams: Stream) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetRelations:
-    """A dataset folder's files in a connection, whose table `seeds` numbers seeds by their ids."""
+    """A dataset folder's files in a connection, whose table `seeds` maps seed ids to numbers."""
 
     connection: duckdb.DuckDBPyConnection
     folder: Path
     files: tuple[str, ...]
-    """Files of all configurations, relative to the folder; `file` is a position here."""
+    """Files of all configurations, relative to the folder; `file` is a position in this list."""
     fields: Mapping[str, tuple[str, ...]]
-    """File → columns of its problems' texts."""
+    """File → names of the columns with texts."""
     schemas: Mapping[str, pa.Schema]
-    """File → all of its columns."""
+    """File → schema of all its columns."""
     sizes: Mapping[str, int]
-    """File → how many rows it has."""
+    """File → number of rows."""
 
     @classmethod
     def of(cls, folder: Path) -> DatasetRelations:
@@ -102,7 +102,7 @@ class DatasetRelations:
             with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
                 schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
         relations = cls(connect(streamed=True), folder, tuple(fields), fields, schemas, sizes)
-        # Nothing tells how long a stream is: a join holds what stands right, and it goes by.
+        # The engine does not know the length of streams: a join holds its right side in memory.
         relations.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         execute(
             relations.connection,
@@ -113,7 +113,7 @@ class DatasetRelations:
         return relations
 
     def numbers(self, config: str, split: str) -> str:
-        """List the positions of a split's files, for `IN`; of none a number that no file has."""
+        """List the positions of a split's files, for `IN`; without files, an unused number."""
         files = split_files(self.folder, config)[split]
         return f"({', '.join(str(self.files.index(file)) for file in files) or '-1'})"
 
@@ -128,7 +128,7 @@ class DatasetRelations:
         """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
 
         Columns that are not in `IDENTITY` are null in files without them. Texts are `text_0`,
-        `text_1` …, null beyond the format's; `digest_1` is their digest in version 1.
+        `text_1` …, null beyond the number of texts; `digest_1` is their digest in version 1.
         """
         files = self.files if files is None else files
         kinds = {
@@ -171,13 +171,13 @@ class DatasetRelations:
     def join(
         self, name: str, predictions: Stream, columns: Sequence[str], versions: Collection[int]
     ) -> None:
-        """Make the table of answers: each problem beside its prediction, if there is one.
+        """Make the table of answers: each problem with its prediction, if there is one.
 
         Columns: `file`, `row`, `seed`, `label` of the problem and further ones; `answer`, the
-        prediction's number, null for none; `prediction`; `verified`, the version of the digest by
-        which it is for the problem's texts, 0 without digest, null where seed, gold label or texts
-        differ; with digests `texts`, the lower half of the problem's. Predictions for no problem
-        have no `file`. Ids, and what must agree, are held by hashes, which take little memory.
+        prediction's number, null for none; `prediction`; `verified`, the version of the digest
+        that agrees with the problem's texts, 0 without digest, null if seed, gold label or texts
+        differ; with digests also `texts`, the lower half of the problem's digest. Predictions for
+        no problem have no `file`. Ids and values to compare are kept as hashes to save memory.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
@@ -185,8 +185,8 @@ class DatasetRelations:
         if versions:
             digest = f"{digest_in_sql(ids)} AS digest_2, "
             texts = "(q.digest_2 % 4294967296)::UINTEGER AS texts, "
-        # `hash` takes some ids that end alike for equal, 80 pairs of 4.5 million, but then not both
-        # as they stand and moved by a byte; MD5 would do, too, but takes half a second a million.
+        # `hash` collides for some ids with equal endings, 80 pairs of 4.5 million, but never also
+        # for the ids shifted by a byte; MD5 would work too, but takes half a second per million.
         key = "hash(variant_id, concat('.', variant_id)) AS key"
         digests = {each: f"digest_{each}" for each in versions} | {0: "NULL::UBIGINT"}
         same = (f"hash(seed_id, label::TINYINT, {d}) AS same_{n}" for n, d in digests.items())
@@ -213,7 +213,7 @@ class DatasetRelations:
         )
 
     def sizes_in(self, table: str) -> dict[str | None, tuple[int, int]]:
-        """Count by file, or None, the rows of a table of answers, and those without prediction."""
+        """Count by file, or None, the rows of a table of answers, and rows without prediction."""
         rows = fetch(
             self.connection,
             f"SELECT file, count(*) AS n, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
@@ -236,7 +236,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
-    """Digest the draw of files of variants, whatever the order of their rows: eight digits each."""
+    """Digest the draw in files of variants, regardless of row order: eight hex digits per file."""
     drawn = []
     for file in dict.fromkeys(files):
         schema = read_schema(folder / file)
@@ -263,7 +263,7 @@ def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
 
 
 def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str]:
-    """List the files whose draw is another than predictions remember."""
+    """List the files whose draw differs from the draw that predictions record."""
     if not isinstance(recorded, dict):
         return []
     now = draw_digests(folder, (file for file in files if file in recorded))
@@ -273,18 +273,18 @@ def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str
 # --- Files of the dataset ---
 
 EXAMPLES: Final = 3
-"""Ids that a message shows."""
+"""Number of ids that a message shows."""
 
 
 def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
-    """Check the configurations asked for; each once."""
+    """Check the requested configurations; return each once."""
     known = all_configurations(folder)
     require_configurations(folder, known, configs)
     return list(dict.fromkeys(configs))
 
 
 def require_columns(folder: Path, file: str, names: Sequence[str], found: Sequence[str]) -> None:
-    """Raise ValueError unless a file of a dataset has all columns that are wanted."""
+    """Raise ValueError unless a dataset file has all the wanted columns."""
     for name in names:
         if name not in found:
             raise ValueError(
@@ -295,7 +295,7 @@ def require_columns(folder: Path, file: str, names: Sequence[str], found: Sequen
 
 @contextmanager
 def naming_dataset(folder: Path, file: str) -> Iterator[None]:
-    """Name a file of a dataset that is damaged or gone, and say where to learn more."""
+    """Turn errors on a damaged or missing dataset file into a message with its name and advice."""
     try:
         with naming_damage(folder / file):
             yield
@@ -306,7 +306,7 @@ def naming_dataset(folder: Path, file: str) -> Iterator[None]:
 
 
 def read_batches_of(folder: Path, file: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file of a dataset folder, some rows at a time."""
+    """Read some columns of a file in a dataset folder, in batches."""
     with naming_dataset(folder, file):
         parquet = open_parquet(folder / file)
     with parquet:
@@ -321,7 +321,7 @@ def read_batches_of(folder: Path, file: str, names: Sequence[str]) -> Iterator[p
 
 
 def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa.Table:
-    """Read some columns of some files of a dataset folder, one after the other."""
+    """Read some columns of several files in a dataset folder, concatenated."""
     tables = []
     for file in files:
         with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
@@ -332,7 +332,7 @@ def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa
 
 
 def preview(values: Any) -> str:
-    """Show the first few values of a column, and that there are more.
+    """Format the first few values of a column, with "…" if there are more.
 
     >>> preview(pa.array(["a", "b", "c", "d"]))
     "'a', 'b', 'c', …"

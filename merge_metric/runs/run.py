@@ -1,6 +1,6 @@
 """Runs: a model's answers to one configuration, joined to the dataset and counted once.
 
-Source (as users name files) → Model (its answers, a table of the engine) → Run (its counts)
+Source (a file named by a user) → Model (table of its answers in the engine) → Run (its counts)
 """
 
 import logging
@@ -57,16 +57,16 @@ log = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 
 ALL_ROWS: Final = "all rows"
-"""Name of the results of a whole file, without configurations."""
+"""Name for the results of a whole file without configurations."""
 
 VARIANT_IDS: Final = "variant_ids"
 """Name of the column of ids in `Run.values`."""
 
 _MANY_GROUPS: Final = 100
-"""More make the bootstrap take minutes."""
+"""Number of groups above which the bootstrap takes minutes."""
 
 Groups = Mapping[str, Mapping[str, SeedCounts]]
-"""Column → value → counts of the variants with it."""
+"""Column → value → counts of the variants with this value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,44 +78,44 @@ class Run:
     counts: SeedCounts
     """Counts of all variants."""
     answers: Ints
-    """(S, L + 1) distinct variants of each seed by their answer; the last names no label."""
+    """Number of distinct variants per seed and answer, (S, L + 1); the last is for no label."""
     groups: Groups = field(default_factory=dict)
     shift: Sums | None = None
-    """Sums of `divergence.distribution_shift`, where there are probabilities."""
+    """Sums of `divergence.distribution_shift`, if there are probabilities."""
     dataset: str = ""
     """Name of the dataset folder."""
     folder: Path = Path()
     """The dataset folder itself."""
     n_seeds_left_out: int = 0
-    """Seeds left out because predictions are missing."""
+    """Number of seeds left out because predictions are missing."""
     texts: str = ""
-    """Digest of the dataset's texts that it answered, or `texts.UNVERIFIED`."""
+    """Digest of the dataset's texts that were answered, or `texts.UNVERIFIED`."""
     variants: Rows | None = None
-    """The variants one by one, where they were asked for; see `rows`."""
+    """The single variants, if they were requested; see `rows`."""
     repeats: Mapping[str, Ints] = field(default_factory=dict)
-    """Seed → further answers to it, where it was asked several times; see `noise`."""
+    """Seed → repeated answers to it, if it was asked several times; see `noise`."""
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """With them: column of the dataset, or `VARIANT_IDS` → a value, or list of values, a row."""
+    """Values of these variants: dataset column or `VARIANT_IDS` → value or list per row."""
 
     @property
     def rows(self) -> Rows:
-        """The variants one by one, in the order of the dataset."""
+        """The single variants, in the order of the dataset."""
         assert self.variants is not None, "the run was read with `with_rows=False`"
         return self.variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOptions:
-    """Choices of how predictions are joined to a dataset; by default all that they are for."""
+    """Options of joining predictions to a dataset."""
 
     configs: Sequence[str] = ()
-    """By default what the predictions are for (see `model.choose`)."""
+    """Configurations; by default those that the predictions are for (see `model.choose`)."""
     by: Sequence[str] = ()
-    """Columns out of `groupings` beside word classes, where a configuration has all."""
+    """Columns of `groupings` to group by, beside word classes in configurations of all classes."""
     cluster: str = ""
     """Text of the problems, such as `premise`, by which the bootstrap clusters seeds."""
     allow_missing: bool = False
-    """Leave out seeds of which a prediction, their own or that of a variant, is missing."""
+    """Leave out seeds with a missing prediction for themselves or for a variant."""
 
 
 def read_runs(
@@ -139,9 +139,9 @@ def read_runs(
         by: Columns to group variants by.
         cluster: Text by which seeds are clustered.
         allow_missing: Leave out seeds of which a prediction is missing.
-        with_rows: Keep the variants one by one, not their counts alone.
-        tell: Warn of what is odd about the answers, or missing; not where `predict` just did, or
-            was told to leave seeds out.
+        with_rows: Keep the single variants, beside their counts.
+        tell: Warn of odd or missing answers; false where `predict` just did so, or was told to
+            leave seeds out.
 
     Raises:
         FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
@@ -175,13 +175,13 @@ class HasRuns(Protocol):
 
 
 Runs = Run | HasRuns | Predictions
-"""Runs as users have them; predictions files are read."""
+"""Runs in the forms that users have; predictions files are read."""
 
 
 def as_runs(
     name: str, given: Runs | Iterable[Runs], dataset: str | Path | None = None
 ) -> Iterator[Run]:
-    """Yield the runs of one or several runs, evaluations and predictions files."""
+    """Yield the runs in one or several runs, evaluations or predictions files."""
     folder = None if dataset is None else as_path("dataset", dataset)
     kinds = (Run, HasRuns, *PREDICTIONS)
     expected = "one or several runs, evaluations or predictions files"
@@ -224,10 +224,10 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
 def runs_of(
     model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
 ) -> Iterator[Run]:
-    """Check and count a model's answers to one configuration after the other."""
+    """Check and count a model's answers, one configuration after the other."""
     folder = model.folder
     with naming_files(model.rows):
-        # Of each collection: formats are equal whatever optional columns they have.
+        # For each collection, as equal formats may have different optional columns.
         formats = [format_in(folder, name) for name in collections(folder)]
         known = dict.fromkeys(name for each in formats for name in groupings(each))
         if unknown := [name for name in options.by if name not in known]:
@@ -320,7 +320,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:
-    """Raise unless the problems of a configuration have a text of that name."""
+    """Raise ValueError unless the problems of a configuration have a text of this name."""
     known = format_in(folder, config).fields
     if cluster not in known:
         raise ValueError(
@@ -330,7 +330,7 @@ def require_text(folder: Path, config: str, cluster: str) -> None:
 
 
 def _clusters(folder: Path, config: str, cluster: str, row_order: Ints) -> Clusters | None:
-    """Put seeds whose texts are equal into one cluster, where that is asked for."""
+    """Put seeds with equal texts into one cluster; None without a text to cluster by."""
     if not cluster:
         return None
     rows = read_columns(folder, split_files(folder, config)["seeds"], [cluster])
@@ -338,7 +338,7 @@ def _clusters(folder: Path, config: str, cluster: str, row_order: Ints) -> Clust
 
 
 def text_codes(column: pa.ChunkedArray) -> Ints:
-    """Number texts by their digests: the same number for equal ones, wherever they stand."""
+    """Map texts to numbers by their digests: equal texts have equal numbers everywhere."""
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     texts = (text or "" for text in encoded.dictionary.to_pylist())
     digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
@@ -350,10 +350,10 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 
 
 def _read_alone(path: Path) -> Run:
-    """Count all rows of a file, every variant once."""
+    """Read a file without dataset, and count every variant once."""
     (rows,) = PredictionRows.group([path], None)
     with connect(streamed=True) as connection:
-        # The file stands in for a dataset: 0 is its rows of seeds, 1 those of variants.
+        # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
         execute(
             connection,
             "CREATE TABLE predicted AS SELECT (variant_id <> seed_id)::INT AS file, seed_id, "
@@ -395,17 +395,17 @@ def _read_alone(path: Path) -> Run:
     return Run("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 
-# --- What runs have in common ---
+# --- Common properties of runs ---
 
 
 def common_texts(texts: Iterable[str]) -> str:
-    """Find what all runs have as `Run.texts`; `texts.UNVERIFIED` where they differ."""
+    """Return the common `Run.texts` of all runs; `texts.UNVERIFIED` if they differ."""
     found = set(texts)
     return found.pop() if len(found) == 1 else UNVERIFIED
 
 
 def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Group runs by configuration, in the order given."""
+    """Group runs by configuration, in the given order."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.config, []).append(run)
@@ -413,12 +413,12 @@ def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def common_labels(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Find the labels that all runs share; those of NLI without a run."""
+    """Return the labels that all runs share; NLI's without a run."""
     return same_labels((run.config, run.counts.labels) for run in runs)
 
 
 def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Find the labels that all configurations share; those of NLI without one."""
+    """Return the labels that all configurations share; NLI's without a configuration."""
     found = {labels: config for config, labels in configs}
     if len(found) > 1:
         parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
@@ -430,7 +430,7 @@ def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ..
 
 
 def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
-    """Keep the counts of the seeds that all have, if any."""
+    """Restrict all counts to their common seeds, if any."""
     common = set.intersection(*(set(each.seed_ids) for each in counts))
     return [
         each.take(np.array([seed in common for seed in each.seed_ids], bool)) for each in counts
@@ -438,7 +438,7 @@ def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
 
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:
-    """Keep the counts of the seeds that all have; log how many that leaves out."""
+    """Restrict all counts to their common seeds; log how many seeds are left out."""
     everything = [set(each.seed_ids) for each in counts]
     kept = shared_seeds(counts)
     if not (n_common := len(kept[0].seed_ids)):

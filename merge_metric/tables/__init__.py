@@ -1,4 +1,4 @@
-"""One table, and the text, Markdown, HTML, LaTeX, CSV, JSON and plots made of it.
+"""Tables, and their text, Markdown, HTML, LaTeX, CSV, JSON and plots.
 
 >>> shown = Table("s", "Accuracy", (Column("model", "model"), Column("s", "S", "share")),
 ...               ({"model": "bert", "s": 0.875},))

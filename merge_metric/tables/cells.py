@@ -1,4 +1,4 @@
-"""Columns of a table: which value of a row is shown, and how."""
+"""Columns of a table: the value of a row to show, and its format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from merge_metric.seed_variant_accuracy.figures import (
 from merge_metric.seed_variant_accuracy.formatting import HUNDRED, Kind, show_value
 
 Value = Any
-"""A string, number or None, or lists and dictionaries of them: what JSON knows."""
+"""Value of JSON: a string, number or None, or lists and dictionaries of these."""
 
 Row = Mapping[str, Value]
 
@@ -27,31 +27,31 @@ FEW_NOTE: Final = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude
 
 
 def is_few(n_seeds: Value) -> bool:
-    """Tell whether figures are of so few seeds that tables mark them; None is unknown."""
+    """Return whether figures have so few seeds that tables mark them; None means unknown."""
     return n_seeds is not None and n_seeds < FEW_SEEDS
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One value of each row, and how it is shown."""
+    """One value of each row, and its format."""
 
     key: str
     heading: str
     kind: Kind = "text"
     interval: str | None = None
-    """Key of the [low, high] of the value, or of a text that goes below a text."""
+    """Key of the interval [low, high] of the value, or of a text below a text."""
     optional: bool = False
-    """Whether it is left out where no row has a value; CSV has it all the same."""
+    """Whether it is left out if no row has a value; CSV always has it."""
 
     @property
     def is_text(self) -> bool:
-        """Whether values stand at the left of their column."""
+        """Whether values are text, aligned at the left."""
         return self.kind in ("text", "passage")
 
     def show(self, row: Row) -> str:
-        """Write the value of a row, without its interval; of an undetermined one its range.
+        """Format the value of a row without its interval, or the range of an undetermined one.
 
-        A value of few seeds (`<key>_n_seeds`) is marked, as is an upper bound (`<key>_at_most`).
+        A value of few seeds (`<key>_n_seeds`) and an upper bound (`<key>_at_most`) are marked.
         """
         mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
         if span := self._undetermined(row):
@@ -61,7 +61,7 @@ class Column:
         return f"{bound}{shown}{mark}"
 
     def show_interval(self, row: Row, *, tight: bool = False) -> str:
-        """Write an interval as "[79.9, 83.4]", tight as "79.9–83.4"; empty where there is none."""
+        """Format an interval as "[79.9, 83.4]", or tight "79.9–83.4"; empty if there is none."""
         bounds = row.get(self.interval) if self.interval else None
         if self._undetermined(row):
             return ""
@@ -69,12 +69,12 @@ class Column:
             return bounds or ""
         if None in bounds:
             return ""
-        signed = self.kind not in _DIFFERENCES.values()  # whose bounds are shorter
+        signed = self.kind not in _DIFFERENCES.values()  # differences have shorter bounds
         shown = [show_value(bound, self.kind, signed=signed) for bound in bounds]
         return "–".join(shown).replace(HUNDRED, "100") if tight else f"[{', '.join(shown)}]"
 
     def _undetermined(self, row: Row) -> str:
-        """Write the range of a threshold that says nothing; empty for any other value."""
+        """Format the range of an undetermined threshold; empty for any other value."""
         low, high = (row.get(f"{self.key}_{end}") for end in ("low", "high"))
         if self.kind != "threshold" or low is None or high is None:
             return ""
@@ -82,7 +82,7 @@ class Column:
 
 
 def columns(kind: Kind = "text", /, **headings: str) -> tuple[Column, ...]:
-    """Make columns of a kind, without intervals, by their keys and headings.
+    """Make columns of a kind, without intervals, from keys and headings.
 
     >>> [(column.key, column.heading) for column in columns("count", n_seeds="seeds")]
     [('n_seeds', 'seeds')]
@@ -91,18 +91,18 @@ def columns(kind: Kind = "text", /, **headings: str) -> tuple[Column, ...]:
 
 
 def interval_columns(kind: Kind, /, **headings: str) -> tuple[Column, ...]:
-    """Make columns with intervals, which rows have under `<key>_ci`."""
+    """Make columns with intervals, whose keys are `<key>_ci`."""
     return tuple(Column(key, heading, kind, f"{key}_ci") for key, heading in headings.items())
 
 
 def figure_column(figure: Figure, *, difference: bool = False) -> Column:
-    """Make the column of a figure, or of its signed differences, and their intervals."""
+    """Make the column of a figure or of its signed differences, with intervals."""
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
     return Column(figure.key, figure.heading, kind, f"{figure.key}_ci")
 
 
 def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[str, Value]:
-    """Take the values of `figure_column`s from a result: shares of 1, thresholds in percent."""
+    """Take the values of `figure_column`s from a result: shares in 0–1, thresholds in percent."""
     values: dict[str, Value] = {key: result[key] for key in ("n_seeds", "n_variants")}
     for figure in figures:
         found = estimate(result, figure)
@@ -118,7 +118,7 @@ def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[
 
 
 def initials(labels: Sequence[str]) -> tuple[str, ...]:
-    """Make a letter of each label, in upper case; numbers where two begin alike.
+    """Return the labels' first letters in upper case, or numbers if two begin alike.
 
     >>> initials(("entailment", "neutral", "contradiction")), initials(("no", "none"))
     (('E', 'N', 'C'), ('0', '1'))
@@ -130,7 +130,7 @@ def initials(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def legend(labels: Sequence[str]) -> str:
-    """Explain `initials`.
+    """Write the legend of `initials`.
 
     >>> legend(("yes", "no")), legend(("no", "none"))
     ('Y(es), N(o)', '0 no, 1 none')

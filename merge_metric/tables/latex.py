@@ -1,4 +1,4 @@
-"""A table in LaTeX, as long as it is, over pages; one of many columns becomes several."""
+"""Tables in LaTeX, which break across pages; a table with many columns becomes several."""
 
 import math
 import re
@@ -8,10 +8,10 @@ from typing import Final
 from merge_metric.tables.cells import Column, Row
 
 PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs,xltabular}")
-"""LaTeX packages that the tables need, as lines of a preamble."""
+"""Preamble lines that load the LaTeX packages of the tables."""
 
 _LONG: Final = 20
-"""Characters of a text from which its column is wrapped."""
+"""Length of a text, in characters, from which its column is wrapped."""
 
 _LINE: Final = 80
 """Characters of a line of `article` at \\footnotesize, by which columns are shared out."""
@@ -24,7 +24,7 @@ def to_latex(
     rows: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> str:
-    """Render one or several long tables, each with all texts and some numbers."""
+    """Render one or several long tables, each with all text columns and some numeric ones."""
     texts = [column for column in columns if column.is_text]
     numbers = [column for column in columns if not column.is_text]
     shown = [column for column in texts if column.kind != "passage"]
@@ -42,7 +42,7 @@ def to_latex(
 
 
 def _longest(column: Column, rows: Sequence[Row]) -> float:
-    """Count the characters of the longest text in a column, and its gap; intervals are smaller."""
+    """Return the width of a column in characters, with its gap; intervals are in smaller type."""
     texts = [len(column.heading), *(len(column.show(row)) for row in rows)]
     return 1.5 + max([*texts, *(0.88 * len(column.show_interval(row)) for row in rows)])
 
@@ -62,7 +62,7 @@ def _longtable(
     cells = []
     for row in rows:
         first, *others = (
-            # Names, such as a model's or a seed's, may be broken at their marks too.
+            # Names, such as those of models and seeds, may be broken at punctuation too.
             re.sub(r"/|:|\.|\\_", r"\g<0>\\allowbreak{}", escape(column.show(row)))
             if column in wrapped
             else escape(column.show(row))
@@ -73,7 +73,7 @@ def _longtable(
             first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
         lines = [_line([first, *others])]
         intervals = [column.show_interval(row) for column in shown]
-        if any(intervals):  # below, on the same page
+        if any(intervals):  # interval below its value, on the same page
             lines[0] += "*"
             lines.append(_line([text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]))
         cells.append(lines)
@@ -105,7 +105,7 @@ def _longtable(
 
 def _line(cells: Sequence[str]) -> str:
     line = " & ".join(cells)
-    # After the \\ of the line above, a bracket or asterisk would be an argument.
+    # A bracket or asterisk after the \\ of the line above would be its argument.
     return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 
 
@@ -133,13 +133,13 @@ _COMMANDS: Final = {
 }
 
 _LETTERS: Final = frozenset(map(chr, range(0xA1, 0x180))) - set("ĦħĸĿŀŉŦŧſ")
-"""Letters beyond ASCII that pdflatex sets with the fonts of `PACKAGES`."""
+"""Non-ASCII letters that pdflatex sets with the fonts of `PACKAGES`."""
 
 _DASHES: Final = {"–": "--", "—": "---"}
 
 
 def escape(text: str) -> str:
-    r"""Escape text, on one line, as pdflatex sets it; characters that it cannot by their number.
+    r"""Escape text for pdflatex, on one line; unsupported characters become their numbers.
 
     >>> print(escape("50 % of a_b, −3–5, --top, 猫"))
     50 \% of a\_b, $-$3--5, -{}-top, [U+732B]
@@ -152,7 +152,7 @@ def escape(text: str) -> str:
         else f"[U+{ord(character):04X}]"
         for character in " ".join(text.split())
     )
-    escaped = escaped.replace("--", "-{}-")  # no dash
+    escaped = escaped.replace("--", "-{}-")  # keep "--" from becoming a dash
     for dash, hyphens in _DASHES.items():
         escaped = escaped.replace(dash, hyphens)
     return re.sub(r"\br\\_([rs])\b", r"$r_\1$", escaped)  # the fooling rates

@@ -1,4 +1,4 @@
-"""The style of all plots: sizes of paper columns, colours for every reader, bars, files."""
+"""Style of all plots: sizes for paper columns, colour-blind-safe colours, bars, files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from merge_metric.tables.table import Table
 
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, without their yellow, which is too light for lines on white."""
+"""Okabe and Ito's colours without yellow, which is too light for lines on white."""
 
 DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-"""Line styles, which tell lines apart in grey too."""
+"""Line styles, which distinguish lines in greyscale too."""
 
 _BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2], PALETTE[1], PALETTE[3])
 _HATCHES: Final = ("", "////", "....", "xxxx", "----")
@@ -33,28 +33,28 @@ FORMATS: Final = (".png", ".svg", ".pdf")
 GREY: Final = "#555555"
 
 _MIDDLE: Final = 0.179
-"""Luminance with which black and white contrast equally: (L + .05)² = .05 · 1.05."""
+"""Luminance with equal contrast to black and white: (L + .05)² = .05 · 1.05."""
 
 COLUMN: Final = 3.3
-"""Width of a column of a paper in inches."""
+"""Width of a paper's column in inches."""
 
 PAGE: Final = 6.9
-"""Width of two columns and the space between."""
+"""Width of two columns and the gap between them, in inches."""
 
-_STYLE: Final[Any] = {  # keys are literals to matplotlib
-    "font.size": 8.0,  # "small" is 6.7 points then
+_STYLE: Final[Any] = {  # matplotlib types keys as literals
+    "font.size": 8.0,  # so that "small" is 6.7 points
     "axes.linewidth": 0.6,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "hatch.linewidth": 0.6,
-    "pdf.fonttype": 42,  # TrueType, which publishers ask for
+    "pdf.fonttype": 42,  # TrueType, as required by publishers
     "svg.fonttype": "path",
     "svg.hashsalt": "merge-nli",
 }
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Choose colour and dashes of the line of this number: distinct up to 28.
+    """Choose colour and dashes of a line by its number; 28 lines are distinct.
 
     >>> line_style(0)["color"], line_style(7)["color"], line_style(7)["linestyle"] == "-"
     ('#0072B2', '#0072B2', False)
@@ -65,7 +65,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """Draw with the sizes of text and lines of a paper: around what draws, and what saves."""
+    """Set text and line sizes for papers; use it around drawing and saving."""
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
@@ -73,14 +73,14 @@ def paper_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure, without pyplot; sizes in inches, at most as wide as a page."""
+    """Make an empty figure without pyplot; sizes in inches, width limited to a page."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(min(width, PAGE), height), layout="constrained", dpi=200)
 
 
 def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure and its axes, row by row, sharing both scales unless told otherwise."""
+    """Make a figure and its axes, row by row, with shared scales by default."""
     figure = new_figure(COLUMN * n_columns, 2.5 * n_rows)
     axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
     for each in axes.flat:
@@ -90,20 +90,20 @@ def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure
 
 
 def row_of_panels(number: int, *, share_y: bool = True) -> tuple[Figure, list[Axes]]:
-    """Make a figure with a number of panels, in rows of three at most."""
+    """Make a figure with `number` panels, in rows of at most three."""
     n_columns = number if number <= 3 else 2 if number == 4 else 3
     n_rows = -(-number // n_columns)
     figure, rows = panels(n_rows, n_columns, share_y=share_y)
     axes = [each for row in rows for each in row]
     for each in axes[number:]:
         each.remove()
-    for each in axes[:number]:  # also where a panel stands below
+    for each in axes[:number]:  # also if there is a panel below
         each.tick_params(labelbottom=True)
     return figure, axes[:number]
 
 
 def label_left(axes: Iterable[Axes], label: str) -> None:
-    """Name the vertical scale at the left end of each row of panels."""
+    """Label the vertical axis of the first panel in each row."""
     for each in axes:
         spec = each.get_subplotspec()
         if spec is None or spec.is_first_col():
@@ -111,14 +111,14 @@ def label_left(axes: Iterable[Axes], label: str) -> None:
 
 
 def grid(axes: Axes, which: Literal["x", "y", "both"] = "both") -> None:
-    """Draw a light grid behind everything else, with axes at the left and below only."""
+    """Draw a light grid behind everything, and only the left and bottom axes."""
     axes.grid(axis=which, color="#DDDDDD", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
 
 
 def percent_ticks(axis: Axis) -> None:
-    """Mark shares of 0–1 on an axis in steps of 20 %."""
+    """Set ticks for shares, 0–1, in steps of 20 %."""
     axis.set_ticks(np.arange(0, 1.01, 0.2), labels=[str(n) for n in range(0, 101, 20)])
 
 
@@ -135,7 +135,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) 
     width, height = figure.get_size_inches()
     columns = max(1, min(len(entries), int(width / (0.65 + 0.056 * max(map(len, entries))))))
     lines = -(-len(entries) // columns)
-    figure.set_size_inches(width, height + 0.18 * (lines - 1))  # not at the panels' cost
+    figure.set_size_inches(width, height + 0.18 * (lines - 1))  # without shrinking the panels
     figure.legend(
         list(entries.values()),
         list(entries),
@@ -148,7 +148,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) 
 
 
 def luminance(colour: Sequence[float]) -> float:
-    """Compute the relative luminance of red, green, blue, 0–1 each (WCAG 2): 0 black, 1 white.
+    """Compute the relative luminance of (red, green, blue), 0–1 each (WCAG 2): 0 black, 1 white.
 
     >>> round(luminance((0.5, 0.5, 0.5)), 3)
     0.214
@@ -163,7 +163,7 @@ def heat_map(
     limits: tuple[float, float],
     show: str,
 ) -> AxesImage:
-    """Draw numbers, row by row, on viridis colours between limits; texts and gaps uncoloured."""
+    """Draw rows of numbers on viridis colours between limits; texts and gaps have no colour."""
     from matplotlib import colormaps
 
     colormap, (low, high) = colormaps["viridis"], limits
@@ -183,12 +183,12 @@ def heat_map(
 
 
 def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    """List the values of a key, each once, in order."""
+    """List the distinct values of a key, in order."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
 def check_output(path: Path) -> None:
-    """Raise before the work if no plot can be saved to a path, or matplotlib is missing."""
+    """Raise, before any work, if a plot cannot be saved to a path, or matplotlib is missing."""
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "
@@ -206,7 +206,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
-    """Draw named plots for papers, one after the other; save each as PNG, SVG and PDF."""
+    """Draw named plots one after the other, and save each as PNG, SVG and PDF."""
     files = []
     with paper_style():
         for name, figure in figures:
@@ -219,7 +219,7 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
 def bar_panels(
     table: Table, series: Mapping[str, str], label: str, panel: str = "config", at: str = "model"
 ) -> Figure:
-    """Draw hatched groups of bars at each value of a column, `at`; a panel for each of another."""
+    """Draw groups of hatched bars at the values of column `at`; a panel per value of `panel`."""
     titles, places = distinct(table.rows, panel), distinct(table.rows, at)
     figure, column = model_panels(titles, places, label, len(series))
     for axes, title in zip(column, titles, strict=True):
@@ -236,7 +236,7 @@ def bar_panels(
 def model_panels(
     configs: Sequence[str], models: Sequence[str], label: str, n_bars: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with a panel per configuration, one below the other, for bars at each model."""
+    """Make a figure with stacked panels, one per configuration, for bars at each model."""
     figure, columns = panels(len(configs), 1)
     width = max(COLUMN, 0.9 + (0.12 + 0.16 * n_bars) * len(models))
     figure.set_size_inches(min(width, PAGE), 2.0 * len(configs) + 0.7)
@@ -248,7 +248,7 @@ def model_panels(
 
 
 def percent_axis(axes: Axes, top: float) -> None:
-    """Set a vertical scale of shares, in percent, up to a multiple of ten above the highest."""
+    """Set a vertical scale in percent, up to the next multiple of ten above `top`."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     axes.set_ylim(0, min(1.0, (10 * top // 1 + 1) / 10))
@@ -257,14 +257,14 @@ def percent_axis(axes: Axes, top: float) -> None:
 
 
 def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
-    """Draw grouped bars, hatched, at each configuration."""
+    """Draw groups of hatched bars at each configuration."""
     for number, (name, key) in enumerate(series.items()):
         draw_bars(axes, [row[key] for row in rows], name, number, len(series))
     name_bars(axes, [row["config"] for row in rows])
 
 
 def name_bars(axes: Axes, names: Sequence[str]) -> None:
-    """Write the names of bars, or of groups of bars, below a panel."""
+    """Label bars, or groups of bars, below a panel."""
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
     axes.set_xlim(-0.6, len(names) - 0.4)
     grid(axes, "y")
@@ -278,7 +278,7 @@ def draw_bars(
     of: int,
     colours: Sequence[str] = _BARS,
 ) -> None:
-    """Draw one series of several; no bar where there is no value."""
+    """Draw series `number` of `of`; no bar for a missing value."""
     offset = (number - (of - 1) / 2) * 0.8 / of
     axes.bar(
         [place + offset for place in range(len(values))],

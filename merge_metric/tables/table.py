@@ -1,4 +1,4 @@
-"""A small table: what an analysis found, as text, Markdown, HTML, LaTeX, JSON and CSV."""
+"""A small table of results, as text, Markdown, HTML, LaTeX, JSON and CSV."""
 
 import csv
 import re
@@ -27,7 +27,7 @@ _SMALL: Final = "opacity: 0.75; white-space: nowrap"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of plain values. What no column shows, such as whole curves, is in the JSON only."""
+    """Rows of plain values; values without a column, such as curves, are in the JSON only."""
 
     name: str
     title: str
@@ -35,11 +35,11 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     tight: bool = False
-    """Whether plain text is as narrow as it goes: for many columns of figures."""
+    """Whether plain text is as narrow as possible, for many columns of figures."""
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """Columns that readers see."""
+        """Columns that are shown to readers."""
         return tuple(
             column
             for column in self.columns
@@ -47,7 +47,7 @@ class Table:
         )
 
     def to_text(self) -> str:
-        """Write columns of characters, each interval below its value."""
+        """Render as aligned plain text, with each interval below its value."""
         rows, notes = self._marked()
         shown = [column for column in self.shown if column.kind != "passage"]
         passages = [column for column in self.shown if column.kind == "passage"]
@@ -85,7 +85,7 @@ class Table:
     __str__ = to_text
 
     def to_markdown(self) -> str:
-        """Write a pipe table, with its title above and its notes below."""
+        """Render as a pipe table, with the title above and the notes below."""
         rows, notes = self._marked()
         cells = [
             [column.heading for column in self.shown],
@@ -101,10 +101,9 @@ class Table:
         return "\n".join(text)
 
     def to_html(self) -> str:
-        """Write an HTML table that scrolls sideways where it is too wide, intervals below values.
+        """Render as an HTML table that scrolls sideways if too wide, with intervals below values.
 
-        It has no fonts or colours of its own, escaped text, and only inline styles, which GitHub
-        allows.
+        It sets no fonts or colours, escapes text, and has only inline styles, which GitHub allows.
         """
         rows, notes = self._marked()
         styles = [_CELL.format("left" if column.is_text else "right") for column in self.shown]
@@ -134,12 +133,12 @@ class Table:
     _repr_html_ = to_html
 
     def to_latex(self) -> str:
-        """Write long tables for a document that loads `latex.PACKAGES`."""
+        """Render as long tables for a LaTeX document that loads `latex.PACKAGES`."""
         rows, notes = self._marked()
         return latex.to_latex(self.name, self.title, self.shown, rows, notes)
 
     def _marked(self) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-        """Mark rows of few seeds by `n_seeds` or `n_right`, and say below what the mark means."""
+        """Mark rows with few seeds (`n_seeds` or `n_right`), and add a note on the mark."""
         leading = [*takewhile(lambda column: column.is_text, self.columns)]
         few = [is_few(row.get("n_seeds", row.get("n_right"))) for row in self.rows]
         keys = [f"{column.key}_n_seeds" for column in self.columns]
@@ -155,14 +154,14 @@ class Table:
         return rows, (*self.notes, FEW_NOTE)
 
     def to_json(self) -> str:
-        """Write everything: shares as fractions of 1, thresholds in percent."""
+        """Render everything as JSON: shares as fractions of 1, thresholds in percent."""
         return to_json(self.as_dict(), allow_nan=False)
 
     def to_csv(self) -> str:
-        """Write every value of a row that is no list or dictionary, unrounded, under its key.
+        """Render as CSV all values except lists and dictionaries, unrounded, under their keys.
 
-        The two bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`. Columns that the
-        table shows come first.
+        The bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`. Columns that the table
+        shows come first.
         """
         names = dict.fromkeys(column.key for column in self.columns)
         rows: list[dict[str, Value]] = []
