@@ -1,4 +1,4 @@
-"""The dataset card: README.md of a dataset folder, a pure function of its files; its figures."""
+"""The dataset card: README.md of a dataset folder, with figures; a pure function of its files."""
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,12 +38,12 @@ from merge_dataset.schema import (
 )
 
 Kinds = Collection[str]
-"""`REPLACEMENTS`, `PARAPHRASES`, or both: what a folder holds."""
+"""Kinds of variants in a folder: `REPLACEMENTS`, `PARAPHRASES`, or both."""
 
 TEXT: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-"""Part of the card → its texts, some of them by kind."""
+"""Part of the card → its texts; some are by kind of variants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class Statistics:
     config: str
     label_names: tuple[str, ...]
     labels: tuple[int, ...]
-    """Seeds with each of these labels."""
+    """Label → number of seeds."""
     variants: int
     subsamples: int
     drawn: int
-    """Variants over all subsamples, counted in each subsample they are in."""
+    """Number of variants, counted once in each subsample that has them."""
 
     @property
     def seeds(self) -> int:
@@ -66,7 +66,7 @@ class Statistics:
 
 
 def compute_statistics(folder: Path, config: str) -> Statistics:
-    """Count the seeds and variants of a configuration, whose files are whole."""
+    """Count the seeds and variants of a configuration with undamaged files."""
     files = split_files(folder, config)
     with connect() as connection:
         seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
@@ -106,10 +106,10 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 
 def render(folder: Path) -> str:
-    """Write the card of a dataset folder; NotADirectoryError or ValueError where it is none."""
+    """Render the card of a dataset folder; raise NotADirectoryError or ValueError for others."""
     require_dataset(folder)
     names = sources(folder)
-    # First, as it reads every page of the files, which shows damage.
+    # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
     configs = all_configurations(folder)
     statistics = [compute_statistics(folder, name) for name in configs]
@@ -124,7 +124,7 @@ def render(folder: Path) -> str:
     heading = TEXT["columns"]["heading"].format(empty=null)
     facts = {name: source_of(name) for name in names}
     licences = (f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items())
-    # A configuration of one class where there is one.
+    # A configuration of one class, if there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
         *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
@@ -151,7 +151,7 @@ def render(folder: Path) -> str:
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
-    """Make the card's YAML: what the Hub lists, and what `load_dataset` goes by."""
+    """Make the card's YAML: data for the Hub's lists, and for `load_dataset`."""
     configs = all_configurations(folder)
     facts = [source_of(name) for name in sources(folder)]
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
@@ -172,7 +172,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
         "task_categories": ["text-classification"],
         "task_ids": sorted(task_ids),
         "annotations_creators": creators,
-        "language_creators": [*creators],  # its own list: YAML would write the same as an alias
+        "language_creators": [*creators],  # a copy: YAML would write the same list as an alias
         "multilinguality": ["monolingual"],
         "source_datasets": sorted({fact.source_dataset for fact in facts}),
         "size_categories": [next((s for limit, s in _SIZES if variants < limit), "n>1B")],
@@ -187,7 +187,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
 
 
 def statistics_block(statistics: list[Statistics]) -> str:
-    """Write a table of figures for each set of labels, between marks by which a check finds it."""
+    """Write a table of figures for each set of labels, between marks for the check."""
     tables = []
     for labels, alike in groupby(statistics, key=lambda each: each.label_names):
         header = (
@@ -214,13 +214,13 @@ def statistics_block(statistics: list[Statistics]) -> str:
 
 
 def find_statistics_block(card: str) -> str | None:
-    """Find the statistics block of a card's text, marks included; None where it has none."""
+    """Find the statistics block in a card's text, marks included; None if it has none."""
     start, end = card.find(STATISTICS_START), card.find(STATISTICS_END)
     return card[start : end + len(STATISTICS_END)] + "\n" if 0 <= start < end else None
 
 
 def read_front_matter(card: str) -> dict[str, Any]:
-    """Read the YAML of a card's text."""
+    """Parse the YAML front matter of a card's text."""
     opening, _, rest = card.partition("---\n")
     header, closing, _ = rest.partition("\n---\n")
     try:
@@ -249,7 +249,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
-    """List the signals that no variant of any collection has, by the statistics in the files."""
+    """List the signals that no variant of any collection has, by the files' statistics."""
     filled: set[str] = set()
     for name in formats:
         for path in split_files(folder, name)["variants"]:
@@ -267,7 +267,7 @@ def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
     problem_format = format_in(folder, name)
     splits, download_size = [], 0
     for split, files in split_files(folder, name).items():
-        num_examples = num_bytes = 0  # bytes of the rows in Arrow memory
+        num_examples = num_bytes = 0  # size of the rows in Arrow memory, in bytes
         for file in files:
             with naming_damage(folder / file), open_parquet(folder / file) as opened:
                 num_examples += opened.metadata.num_rows
@@ -287,7 +287,7 @@ def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
-    # `list:` is read by datasets 3.6 (as a Python list) and by 5.x; what 5.x writes.
+    # datasets 5.x writes `list:`; 3.6 reads it too (as a Python list).
     label = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
     if field.name == "label":
         return {"dtype": label}
@@ -304,7 +304,7 @@ def _type(arrow: pa.DataType) -> str | dict[str, Any]:
 
 
 def _making(made: dict[str, Any]) -> str:
-    """Say how one collection was made: problems, models, settings, funnel."""
+    """Describe how one collection was made: problems, models, settings, funnel."""
     if provenance.kind_of(made) == PARAPHRASES:
         right = made["problems"]["answered_right"]
         parts = [
@@ -408,7 +408,7 @@ def _described(model: dict[str, Any]) -> str:
 
 def _funnel(made: dict[str, Any]) -> list[str]:
     columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
-    # Counts with commas; models and classes as they are.
+    # Counts get commas; models and classes are unchanged.
     rows = (
         [f"{n:,}" if isinstance(n := row.get(key, 0), int) else str(n) for key in columns]
         for row in made["funnel"]
@@ -443,7 +443,7 @@ def _cell(value: Any) -> str:
 
 
 def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
-    """Say what the data are for, and what a variant is."""
+    """Write the introduction: the purpose of the data, and what a variant is."""
     words = TEXT["introduction"]
     if REPLACEMENTS not in kinds:
         text = f"{words['paraphrases']}\n{words['rule']}"
@@ -462,7 +462,7 @@ def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
 def column_meanings(
     kinds: Kinds, formats: Mapping[str, ProblemFormat], empty: Collection[str] = ()
 ) -> dict[str, str]:
-    """Map the names of columns, as code, to what the columns hold; not of those that are empty."""
+    """Map names of columns, as code, to their meanings; leave out empty columns."""
     fields = dict.fromkeys(one.fields for one in formats.values())
     labels = dict.fromkeys(one.labels for one in formats.values())
     numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
@@ -483,12 +483,12 @@ def column_meanings(
 
 
 def _of_kinds(part: str, kinds: Kinds) -> list[str]:
-    """List the texts of a part on what a folder holds."""
+    """List the texts of a part for the kinds of variants in a folder."""
     return [text for kind, text in TEXT[part].items() if kind in kinds]
 
 
 def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
-    """Say what a reader should not expect, by settings of runs of replacements."""
+    """Write the limits of the data, by the settings of runs of replacements."""
     english = "- English only.\n" if REPLACEMENTS not in kinds else ""
     text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
     relatives_stay = any(each.get("families", "ignore") == "ignore" for each in replacing)
@@ -499,7 +499,7 @@ def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
 
 
 def _changes(config: Mapping[str, Any]) -> Iterator[str]:
-    """Say what variants change beside one word, by a run's settings."""
+    """Yield texts on changes beyond one word, by a run's settings."""
     families, count = config.get("families"), config.get("words_at_once", 1)
     if families in ("reject", "inflect"):
         yield TEXT["families"][families]
@@ -512,7 +512,7 @@ def _changes(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
-    """Write the section with BibTeX entries: of the methods, then of sources that have one."""
+    """Write the section of BibTeX entries: for the methods, then for sources with an entry."""
     words = TEXT["citations"]
     entries = [words["merge"], *([words["sensitivity"]] if paraphrases else [])]
     entries += [citation for name in names if (citation := source_of(name).citation)]

@@ -1,4 +1,4 @@
-"""Tables as people have them, read row by row: JSON, tables of text, Parquet and Arrow."""
+"""Readers of common table files, row by row: JSON, delimited text, Parquet and Arrow."""
 
 import csv
 import gzip
@@ -29,12 +29,12 @@ class Row:
     """A row of a data set."""
 
     where: str
-    """Its place for messages, such as "test.jsonl:12"."""
+    """Its place in messages, such as "test.jsonl:12"."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
-    """Reason why it cannot be read, if so."""
+    """Reason why it cannot be read; empty if it can."""
     remedy: str = ""
-    """Advice for a problem that many rows of the file are likely to have."""
+    """Advice for a problem that many rows of the file probably have."""
 
 
 SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
@@ -42,17 +42,17 @@ SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arro
 _DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
 
 LONGEST_CELL: Final = 2**24
-"""Characters; a longer one is read as a quotation mark that is never closed."""
+"""Most characters of a cell; a longer one means a quotation mark that is never closed."""
 
 _ROWS: Final = 10_000
-"""Rows of CSV that are Python objects at a time."""
+"""Number of rows of CSV that are Python objects at a time."""
 
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
-"""A byte that is no UTF-8, as `surrogateescape` decodes it."""
+"""Pattern of a byte that is not UTF-8, as decoded by `surrogateescape`."""
 
 
 def read_file(path: Path) -> Iterator[Row]:
-    """Read the rows of a file of any of the kinds in `SUFFIXES`, text also with .gz."""
+    """Read the rows of a file with a suffix in `SUFFIXES`; text may also be compressed (.gz)."""
     suffix, gzipped = _kind(path)
     if suffix not in SUFFIXES or (gzipped and suffix in (".parquet", ".arrow")):
         raise ValueError(
@@ -65,14 +65,14 @@ def read_file(path: Path) -> Iterator[Row]:
 
 
 def is_data_file(name: str) -> bool:
-    """Tell whether a name is that of a file which `read_file` takes, wherever it is."""
+    """Return whether `read_file` can read a file with this name, local or not."""
     return _kind(Path(name))[0] in SUFFIXES
 
 
 def table_rows(
     batches: Iterable[pa.RecordBatch], features: Mapping[str, Any], where: str, *, first: int = 1
 ) -> Iterator[Row]:
-    """Yield the rows of a table; by `features` of `datasets`, numbers of classes become names."""
+    """Yield the rows of a table; with `features` of `datasets`, class numbers become names."""
     classes = {name: found for name, each in features.items() if (found := _class_names(each))}
     number = first
     for batch in batches:
@@ -83,20 +83,20 @@ def table_rows(
 
 
 def _kind(path: Path) -> tuple[str, bool]:
-    """Return what the name ends in, without .gz, and whether that was there."""
+    """Return a file's suffix without .gz, and whether it had .gz."""
     name = path.name.lower()
     return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
 
 
 def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[Row]:
-    """Name file and row where reading fails."""
+    """Add file and row to errors of reading."""
     last = None
     try:
         for last in read(path):
             yield last
     except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
         if getattr(error, "errno", None) is not None:
-            raise  # the system's, such as a file that may not be read
+            raise  # errors of the system, such as missing permission
         place = f"after {last.where}" if last else path.name
         raise ValueError(
             f"{place}: expected a whole {_kind(path)[0]} file, got one that is damaged, cut off or "
@@ -109,7 +109,7 @@ def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[R
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
-    """Open a file of text, without a byte-order mark; bytes that are no UTF-8 stay recognisable."""
+    """Open a text file, skip a byte-order mark, and keep bytes that are not UTF-8 recognisable."""
     with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
         raw = io.BufferedReader(file)
         start = raw.peek(512)[:512]
@@ -134,7 +134,7 @@ def _conversion(name: str, encoding: str) -> str:
 
 
 def _undecoded(name: str, where: str, line: str) -> Row | None:
-    """Make the row of a line that has bytes which are no UTF-8."""
+    """Make the error row for a line with bytes that are not UTF-8; None for other lines."""
     found = _UNDECODED.search(line)
     if found is None:
         return None
@@ -168,7 +168,7 @@ def _read_json(path: Path) -> Iterator[Row]:
 
 
 def _read_array(name: str, text: str) -> Iterator[Row]:
-    """Read an array of objects, which is parsed as a whole: an error in it ends the reading."""
+    """Read an array of objects, parsed as a whole; a syntax error ends the reading."""
     found = _UNDECODED.search(text)
     if found:
         number = text.count("\n", 0, found.start()) + 1
@@ -185,7 +185,7 @@ def _read_array(name: str, text: str) -> Iterator[Row]:
 
 
 def _read_table(path: Path) -> Iterator[Row]:
-    """Read rows of cells below a row of names; tab-separated ones hold bare quotation marks."""
+    """Read rows of cells below a header; tab-separated files have literal quotation marks."""
     is_csv = _kind(path)[0] == ".csv"
     csv.field_size_limit(LONGEST_CELL)
     with _text(path) as file:
@@ -229,13 +229,13 @@ def _read_table(path: Path) -> Iterator[Row]:
 
 @lru_cache(maxsize=256)
 def _say_separated(path: Path, modified: int, found: str, usual: str) -> None:
-    """Log what separates the columns of a file: once, unless it was `modified` since."""
+    """Log an unusual separator of columns once per file and modification time."""
     log.info("%s: its columns are separated by %ss, not by %ss, and are read so", path.name,
              _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
 
 
 def _table_error(error: csv.Error, where: str) -> str:
-    """Say what is wrong with a row; raise ValueError where it has no end, and so no next row."""
+    """Say what is wrong with a row; raise ValueError if it has no end, so no row can follow."""
     text = str(error)
     if "unexpected end of data" in text:
         raise ValueError(
@@ -252,14 +252,14 @@ def _table_error(error: csv.Error, where: str) -> str:
 
 
 def _require_distinct(names: Sequence[str], where: str) -> list[str]:
-    """Check that no column would hide another."""
+    """Require distinct names of columns, as one would hide the other."""
     twice = [name for name, times in Counter(names).items() if times > 1 and name]
     if twice:
         raise ValueError(f"{where}: expected each column once, got {twice[0]!r} twice")
     return list(names)
 
 
-# --- Tables in binary ---
+# --- Binary tables ---
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
@@ -270,7 +270,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
 
 def _read_arrow(path: Path) -> Iterator[Row]:
-    """Read what Arrow calls a stream, as `datasets` keeps it, or a file."""
+    """Read Arrow's streaming format, as `datasets` writes it, or its file format."""
     with pa.memory_map(str(path)) as source:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
@@ -282,7 +282,7 @@ def _read_arrow(path: Path) -> Iterator[Row]:
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
-    """Read the description of the columns that `datasets` leaves in a file, if any."""
+    """Read the description of columns that `datasets` stores in a file, if any."""
     written = (schema.metadata or {}).get(b"huggingface")
     if written is None:
         return {}
@@ -294,7 +294,7 @@ def _features(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _class_names(feature: Any) -> list[str]:
-    """Find the names of the classes of a column, or of the members of its lists."""
+    """Return the class names of a column, or of the elements of its lists."""
     if isinstance(feature, list) and feature:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -325,11 +325,11 @@ def read_rows(
     ended: bool = False,
     full: bool = False,
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file with a header, and the line on which each ends.
+    """Yield the rows of a CSV file with a header, each with the number of its last line.
 
     Cells missing at the end of a row are empty, as some spreadsheets leave them out; with `full`, a
-    missing cell of a required column is an error. With `ended`, so is a last line without an end,
-    as it was cut off.
+    missing cell of a required column is an error. With `ended`, a last line without a line end is
+    an error, as it was truncated.
     """
     head = _head(path)
     delimiter = max(",;\t", key=head.count)
@@ -386,7 +386,7 @@ def read_rows(
 def read_batches(
     path: Path, columns: Mapping[str, Sequence[pa.DataType]], *, optional: Collection[str]
 ) -> Iterator[pa.Table]:
-    """Read columns of a CSV file, typed as in `json_lines.read_batches`, some rows at a time."""
+    """Read columns of a CSV file in batches, typed as in `json_lines.read_batches`."""
     required = [name for name in columns if name not in optional]
     further = [name for name in columns if name in optional]
     rows = read_rows(path, required, further, full=True)
@@ -409,9 +409,9 @@ def read_batches(
 def _numbers(
     cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str
 ) -> list[list[float] | None]:
-    """Read lists of numbers, as JSON has them: at once, as that is much faster, or one by one."""
+    """Parse lists of numbers as JSON: all at once, which is much faster, or else one by one."""
     there = [cell for cell in cells if cell is not None]
-    # A list that is opened in one cell and closed in another is none.
+    # A list must not begin in one cell and end in another.
     if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
         with suppress(ValueError):
             lists = json.loads(f"[{','.join(there)}]")
@@ -433,7 +433,7 @@ def _numbers(
 
 
 def _head(path: Path) -> str:
-    """Read the first line without its end."""
+    """Read the first line of a file, without its line end."""
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             return file.readline().removesuffix("\n")
@@ -443,14 +443,14 @@ def _head(path: Path) -> str:
 
 
 def read_header(path: Path) -> list[str]:
-    """Read the names of a CSV file's columns, as `read_rows` takes them."""
+    """Read the names of a CSV file's columns, as in `read_rows`."""
     head = _head(path)
     rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
     return [name.strip() for name in next(rows, [])]
 
 
 def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
-    """Say which columns a table lacks, for a message; empty where it has all.
+    """Say which columns a table lacks, for a message; empty if it has all.
 
     >>> describe_missing(["id", "label"], ["id", "gold"]), describe_missing(["id"], ["gold"])
     ('found no label', 'found gold alone')

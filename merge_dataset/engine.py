@@ -1,4 +1,4 @@
-"""The table engine: DuckDB connections that read files, stay offline and keep within memory."""
+"""The table engine: DuckDB connections that read files, stay offline and limit memory."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
 _STREAMED = "400MB"
-"""Memory for rows that are streamed, however many they are."""
+"""Memory limit for streamed rows, however many they are."""
 _THREADS = 4
-"""Threads for them: each holds buffers of its own."""
+"""Number of threads for streamed rows, as each holds its own buffers."""
 
 
 def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
     """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
 
-    It takes half of the memory or `MERGE_NLI_MEMORY` (`4GB`, `25%`), then a folder in `$TMPDIR`;
-    rows that Python has `streamed` take 400 MB and few threads, as more would wait for Python. No
-    extension is loaded or installed, so addresses are not opened.
+    It uses half of the memory or `MERGE_NLI_MEMORY` (`4GB`, `25%`), then a folder in `$TMPDIR`.
+    For rows `streamed` from Python it uses 400 MB and few threads, as more would wait for Python.
+    No extension is loaded or installed, so URLs are not opened.
 
-    Queries run in threads: rows have an order only by `ORDER BY`, and floats are summed in NumPy.
-    For Arrow `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is
-    above all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips what their
-    bounds leave out: `x::VARCHAR = 'nan'` does.
+    Queries run in threads: only `ORDER BY` sets the order of rows, and floats are summed in NumPy.
+    Use `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is above
+    all numbers, and `WHERE isnan(x)` finds none in Parquet files, as DuckDB skips row groups by
+    their bounds; `x::VARCHAR = 'nan'` finds it.
     """
     import duckdb
 
     memory = os.environ.get(MEMORY_VARIABLE) or "50%"
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": memory,
-        # DuckDB makes it when something is written there, and removes it when it closes.
+        # DuckDB makes it when it first writes there, and removes it on closing.
         "temp_directory": str(Path(tempfile.gettempdir()) / f"merge-nli-{uuid4().hex}"),
         "autoload_known_extensions": False,
         "autoinstall_known_extensions": False,
@@ -52,11 +52,11 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
         raise ValueError(
             f"{MEMORY_VARIABLE}: expected an amount of memory such as 4GB or 50%, got {memory!r}"
         ) from None
-    with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have none
+    with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have no bar
         connection.execute("SET enable_progress_bar = false")
     if streamed and not os.environ.get(MEMORY_VARIABLE):
         (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
-        if not limit.endswith("MiB"):  # of machines with 2 GB or more
+        if not limit.endswith("MiB"):  # on machines with 2 GB or more
             connection.execute(f"SET memory_limit = '{_STREAMED}'")
             connection.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
     return connection
@@ -66,8 +66,8 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
 def engine_errors() -> Iterator[None]:
     """Replace engine errors that are not the query's fault by Python's own exceptions.
 
-    KeyboardInterrupt after Ctrl+C; MemoryError where memory or the disk beside it is too small;
-    OSError where a file is gone, or this process may not open as many (`ulimit -n`).
+    KeyboardInterrupt after Ctrl+C; MemoryError if memory or temporary disk space is too small;
+    OSError if a file is gone, or this process may not open more files (`ulimit -n`).
     """
     try:
         yield
@@ -90,7 +90,7 @@ def engine_errors() -> Iterator[None]:
                         f"more memory by {MEMORY_VARIABLE}"
                     ) from error
                 if gone := re.search('No files found that match the pattern "(.+)"', said):
-                    path = re.sub(r"\[([\[*?])\]", r"\1", gone[1])  # as `parquet` writes it
+                    path = re.sub(r"\[([\[*?])\]", r"\1", gone[1])  # as written by `parquet`
                     raise FileNotFoundError(
                         errno.ENOENT, os.strerror(errno.ENOENT), path
                     ) from error
@@ -105,15 +105,15 @@ def engine_errors() -> Iterator[None]:
 
 
 def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
-    """Write the table function that reads Parquet files, for `FROM`, whatever their names hold.
+    """Write the table function that reads Parquet files with any names, for `FROM`.
 
-    `file_index` and `file_row_number` say where a row stands, from 0. `by_name`, columns that only
-    some files have are null in the others.
+    `file_index` and `file_row_number`, from 0, give the place of a row. With `by_name`, columns
+    that only some files have are null in the others.
 
     >>> parquet([Path("it's [1].parquet")])
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"
     """
-    # Else brackets, stars and question marks are patterns, and a folder `a=1` is a column.
+    # Otherwise brackets, stars and question marks are patterns, and a folder `a=1` is a column.
     names = (re.sub(r"[\[*?]", r"[\g<0>]", str(path)).replace("'", "''") for path in paths)
     listed = ", ".join(f"'{name}'" for name in names)
     union = ", union_by_name = true" if by_name else ""

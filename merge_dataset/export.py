@@ -1,4 +1,4 @@
-"""A run folder → the dataset folder: Parquet per collection and class, provenance, card."""
+"""Export of a run folder to a dataset folder: Parquet files, provenance and card."""
 
 import logging
 import os
@@ -102,8 +102,8 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     collection = provenance.collection_of(manifest)
     made = provenance.describe(manifest)
     _require_ours_or_empty(out)
-    with working_in(out, wait=True):  # two exports at once would miss each other in the card
-        for path in leftovers(out):  # of an interrupted export, which is undone
+    with working_in(out, wait=True):  # concurrent exports would miss each other in the card
+        for path in leftovers(out):  # left by an interrupted export, which is undone
             moved = target_of(path)
             if moved and path.suffix == ".old" and not moved.exists():
                 path.rename(moved)
@@ -140,7 +140,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
 def require_target(
     out: Path, coming: Mapping[str, Any], run: str | Path, *, overwrite: bool = False
 ) -> None:
-    """Check before the work that a collection can be written, by what its manifest will say."""
+    """Check, before the work, that a collection with the coming manifest can be written."""
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)
     if Path(run).expanduser().resolve().is_relative_to(out) and not collections(out):
@@ -156,10 +156,10 @@ def require_target(
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
-    """Read the manifest of a run, all of whose files are there."""
+    """Read the manifest of a run; require all of its files."""
     needed, manifest = [run / "manifest.json"], {}
     if needed[0].is_file():
-        read_record(needed[0])  # which verifies it
+        read_record(needed[0])  # this verifies its digest
         manifest = provenance.read(needed[0])
         parts = provenance.parts_of(run, manifest)
         needed += [part / f"{split}.parquet" for part in parts for split in SPLITS]
@@ -174,7 +174,7 @@ def _read_manifest(run: Path) -> dict[str, Any]:
 def _check_split(
     run: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
 ) -> int:
-    """Check the columns of a run's rows, their source and classes; count them."""
+    """Check columns, source and classes of a run's rows; return their number."""
     path = run / f"{split}.parquet"
     schema, expected = pq.read_schema(path), arrow_schema(problem_format)
     if not schema.equals(expected):
@@ -195,7 +195,7 @@ def _check_split(
 
 
 def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:
-    """Raise FileExistsError where a collection is there that was made otherwise."""
+    """Raise FileExistsError if there is a collection that was made differently."""
     if not (target / PROVENANCE).is_file():
         return
     try:
@@ -216,7 +216,7 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
 
 
 def _values(path: Path, column: str) -> set[Any]:
-    """List the different values in a column."""
+    """Collect the distinct values in a column."""
     tables = read_row_groups(path, [column])
     return {value for table in tables for value in table[column].unique().to_pylist()}
 
@@ -224,7 +224,7 @@ def _values(path: Path, column: str) -> set[Any]:
 def _require_ours_or_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
-    # Listed once, and first: another export may be at work there.
+    # Listed once and first, as another export may be running there.
     there = list(out.iterdir()) if out.exists() else []
     if not there or collections(out):
         return
@@ -238,7 +238,7 @@ def _require_ours_or_empty(out: Path) -> None:
 
 
 def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> None:
-    """Write, for each word class with variants, these variants and their seeds."""
+    """Write the variants of each word class, if any, and their seeds."""
 
     def of_class(word_class: str) -> Iterator[pa.Table]:
         for run in runs:
@@ -258,7 +258,7 @@ def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> Non
 
 
 def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
-    """Say which variants share texts although their problems do not, and what to do."""
+    """Say which variants have equal texts although their seeds differ, and what to do."""
     with connect() as connection:
         seeds, variants = (
             view_rows(connection, split, Path(), [f"{part}/{split}.parquet" for part in parts])

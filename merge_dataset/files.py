@@ -1,7 +1,7 @@
-"""The only home of files written whole, digests, JSON, and Parquet by row groups.
+"""Atomic writing of files, digests, JSON, and Parquet by row groups; nothing else writes them.
 
-A file is written under a temporary name beside it, synced, and renamed: readers and killed
-processes see the old file or the new one, never half of one.
+A file is written under a temporary name beside it, synced, and renamed: readers see the old file
+or the new one, never a part, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROWS: Final = 100_000
-"""Rows of a row group."""
+"""Number of rows in a row group."""
 
 FILE_ROWS: Final = 10 * ROWS
-"""Most rows of a file of a dataset: what several processes can share, and the Hub shows."""
+"""Most rows of a dataset file, so that processes can share a split, and the Hub shows it."""
 
 RECORD_DIGEST: Final = "digest"
 
@@ -41,12 +41,12 @@ _TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|ol
 
 
 def partial_path(target: Path) -> Path:
-    """Make up a temporary name beside `target`, a new one at each call, on any machine."""
+    """Return a temporary path beside `target`, unique at each call and on all machines."""
     return target.with_name(f".{target.name}.{uuid4().hex}.partial")
 
 
 def target_of(path: Path) -> Path | None:
-    """Tell what a temporary name stands for, or None where it is none.
+    """Return the target of a temporary path; None for other paths.
 
     >>> target_of(Path("run/.seeds.parquet.partial")), target_of(Path(".snli.old"))
     (PosixPath('run/seeds.parquet'), PosixPath('snli'))
@@ -56,19 +56,19 @@ def target_of(path: Path) -> Path | None:
 
 
 def remove_partials(folder: Path, names: Collection[str]) -> None:
-    """Remove what killed processes left of files and folders that they were writing."""
+    """Remove temporary files and folders that killed processes left."""
     for path in _partials(folder, names):
         remove(path)
 
 
 def _partials(folder: Path, names: Collection[str]) -> list[Path]:
-    """List temporary files and folders of those names."""
+    """List temporary files and folders for these names."""
     temporary = (path for path in folder.iterdir() if path.suffix == ".partial")
     return [path for path in temporary if (t := target_of(path)) and t.name in names]
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with what it holds."""
+    """Remove a file, or a folder with its content."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -86,7 +86,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary file; unlocked ones, left by killed processes, are removed."""
+    """Yield a locked temporary file; remove unlocked ones, which killed processes left."""
     with naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for left in _partials(target.parent, (target.name,)):
@@ -105,9 +105,9 @@ def partial_file(target: Path) -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Open a file and lock it; None where another process has it, or it cannot be locked."""
+    """Open a file and lock it; None if another process holds it, or it cannot be locked."""
     try:
-        import fcntl  # not on Windows, where open files cannot be renamed either
+        import fcntl  # not available on Windows, where open files cannot be renamed either
 
         descriptor = os.open(path, os.O_RDWR)
     except (ImportError, OSError):
@@ -122,7 +122,7 @@ def _locked(path: Path) -> int | None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors about room and permissions name what is being written, and no temporary file."""
+    """Make errors about disk space and permissions name the target, not the temporary file."""
     try:
         yield
     except OSError as error:
@@ -131,7 +131,7 @@ def naming(path: Path) -> Iterator[None]:
         parts = Path(os.fsdecode(error.filename)).parts if error.filename else ()
         if not parts or any(part.startswith(f".{path.name}.") for part in parts):
             error.filename, error.filename2 = str(path), None
-            error.strerror = os.strerror(error.errno)  # pyarrow's has more lines
+            error.strerror = os.strerror(error.errno)  # pyarrow's message has more lines
         raise
 
 
@@ -143,11 +143,11 @@ _CURES: Final[Mapping[int, str]] = {
         (errno.EACCES, errno.EPERM, errno.EROFS), "name another place, or allow it there"
     ),
 }
-"""Error number → what helps against it."""
+"""Error number → advice."""
 
 
 def describe_os_error(error: OSError) -> str:
-    """Say in a line which file could not be read or written, why, and what to do.
+    """Say in one line which file could not be read or written, why, and what to do.
 
     >>> print(describe_os_error(OSError(errno.ENOSPC, "No space left on device", "run/a.json")))
     run/a.json: no space left on device; make room there, then give the same command again
@@ -159,10 +159,10 @@ def describe_os_error(error: OSError) -> str:
         return str(error)
     what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
     cure = _CURES.get(error.errno)
-    where = "the output: " if cure else ""  # all else that is written is named: see `naming`
+    where = "the output: " if cure else ""  # other targets are named already: see `naming`
     if error.filename:
         path = Path(os.fsdecode(error.filename))
-        # The file or folder that it is a part of while that is being written.
+        # If the file is inside something that is being written: that file or folder.
         lasting = (target_of(each) for each in (*reversed(path.parents), path))
         where = f"{next((target for target in lasting if target), path)}: "
     return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
@@ -187,13 +187,13 @@ def sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, line ends as they are."""
+    """Write a text file in UTF-8, with unchanged line ends."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def read_text(path: Path) -> str:
-    """Read a text file in UTF-8, line ends as they are."""
+    """Read a text file in UTF-8, with unchanged line ends."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8")
@@ -203,7 +203,7 @@ def read_text(path: Path) -> str:
 
 
 def require_utf8(path: Path) -> None:
-    """Raise ValueError, as `read_text`, unless a file is text in UTF-8; it may be a large one."""
+    """Raise ValueError, like `read_text`, unless a file is UTF-8; works for large files."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -216,7 +216,7 @@ def require_utf8(path: Path) -> None:
 
 
 def replace_folder(made: Path, target: Path) -> None:
-    """Put a folder in another's place; that one is `.NAME.old` until this or the next call ends."""
+    """Replace a folder by another; the old one is `.NAME.old` until this or the next call ends."""
     for path in made.rglob("*"):
         if path.is_file():
             sync(path)
@@ -234,7 +234,7 @@ def replace_folder(made: Path, target: Path) -> None:
 
 
 def to_json(value: Any, *, allow_nan: bool = True) -> str:
-    """Render a value as indented JSON; NaN and infinities as JavaScript has them, or an error."""
+    """Render a value as indented JSON; NaN and infinities as in JavaScript, or raise."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=allow_nan)
 
 
@@ -244,7 +244,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, perhaps with a byte-order mark."""
+    """Read a JSON file, with or without a byte-order mark."""
     try:
         return json.loads(read_text(path).removeprefix("\ufeff"))
     except RecursionError as error:
@@ -258,7 +258,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_record(path: Path, value: Mapping[str, Any], digest_key: str = RECORD_DIGEST) -> None:
-    """Write a JSON object that says what was made, with a digest of itself."""
+    """Write a JSON object on what was made, with a digest of itself."""
     plain = json.loads(to_json(value))
     write_json(path, {**plain, digest_key: digest_of(plain)})
 
@@ -270,7 +270,7 @@ def read_record(
     digest_key: str = RECORD_DIGEST,
     remedy: str = "Restore it from a copy",
 ) -> dict[str, Any]:
-    """Read a JSON object of `write_record` with these keys; older ones have no digest."""
+    """Read a JSON object from `write_record`; verify its digest, which older ones lack."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
@@ -289,7 +289,7 @@ def read_record(
 
 
 def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """List files that are gone, or whose SHA-256 is not that recorded; each is read once."""
+    """List files that are missing, or whose SHA-256 differs from the record."""
     return [
         name
         for name, digest in recorded.items()
@@ -298,31 +298,31 @@ def changed_files(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON-able value, independent of the order of keys, in hexadecimal."""
+    """Return the SHA-256 of a JSON-able value in hexadecimal, regardless of the order of keys."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digests(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of several files by name."""
+    """Map the names of files to the SHA-256 of their bytes."""
     return {name: digest_of_file(path) for name, path in paths.items()}
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """Return values that change with a file; for 2 s after a change they differ at each call."""
+    """Return values that change with a file; until 2 s after a change, each call differs."""
     found, now = path.stat(), time.time_ns()
     changed = found.st_mtime_ns, found.st_ctime_ns
     return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))
 
 
 def draw_rank(rng_seed: int | str, name: str) -> bytes:
-    """Make a key to sort by: as good as drawn, the same in any order and between versions."""
+    """Make a pseudo-random sort key of a name, the same in any order and in all versions."""
     return hashlib.sha256(f"{rng_seed}\0{name}".encode()).digest()
 
 
@@ -330,24 +330,24 @@ def draw_rank(rng_seed: int | str, name: str) -> bytes:
 
 _PARQUET: Final = b"PAR1"
 PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
-"""How every Parquet file is written. The checksums show damage; see `open_parquet`."""
+"""Options for writing all Parquet files; checksums detect damage, see `open_parquet`."""
 
 
 def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open a Parquet file so that reading damaged pages, where it has checksums, is an error."""
+    """Open a Parquet file so that damaged pages raise an error, if it has checksums."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file, all columns or those named, in the order of the file."""
+    """Read a Parquet file in the order of its rows, all columns or the named ones."""
     with naming_damage(path), open_parquet(path) as file:
         return file.read(columns=None if columns is None else list(columns))
 
 
 def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read rows that pass a filter of pyarrow: an expression, or conditions that all hold."""
+    """Read the rows that pass a filter of pyarrow: an expression, or a list of conditions."""
     import pyarrow.parquet as pq
 
     with naming_damage(path):
@@ -355,13 +355,13 @@ def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> 
             path,
             filters=where,
             columns=None if columns is None else list(columns),
-            partitioning=None,  # else a parent folder called a=b would be taken for a column
+            partitioning=None,  # else a parent folder called a=b would become a column
             page_checksum_verification=True,
         )
 
 
 def read_schema(path: Path) -> pa.Schema:
-    """Read the columns of a Parquet file and what its metadata say; see `read_table`."""
+    """Read the schema of a Parquet file, with metadata; see `read_table`."""
     import pyarrow.parquet as pq
 
     with naming_damage(path):
@@ -370,7 +370,7 @@ def read_schema(path: Path) -> pa.Schema:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turn what pyarrow says of a file that it cannot read into a message that names the file."""
+    """Turn pyarrow's errors on reading a file into messages that name the file."""
     import pyarrow as pa
 
     try:
@@ -393,7 +393,7 @@ def naming_damage(path: Path) -> Iterator[None]:
 
 
 def damage_of(path: Path) -> str:
-    """Say what is wrong with a file that cannot be read as Parquet, whose ends have a mark."""
+    """Say what is wrong with a file that is not readable Parquet, judging by its magic bytes."""
     if path.is_dir():
         return "a folder"
     if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
@@ -419,15 +419,15 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 class RowGroupWriter:
-    """A Parquet file written table by table, in row groups of `ROWS`, however tables are cut.
+    """Writer of a Parquet file from tables of any sizes, in row groups of `ROWS` rows.
 
-    Without metadata of others: datasets 3 cannot read what later releases put under `huggingface`.
+    Others' metadata are dropped: datasets 3 cannot read `huggingface` metadata of later releases.
     """
 
     def __init__(
         self, path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        """Open the file, with metadata in place of the schema's own; to be closed by `with`."""
+        """Open the file, with `metadata` instead of the schema's; close it by `with`."""
         import pyarrow.parquet as pq
 
         self._schema = only_ours(schema) if metadata is None else schema.with_metadata(metadata)
@@ -446,22 +446,22 @@ class RowGroupWriter:
             self._held = self._held.slice(ROWS)
 
     def __enter__(self) -> Self:
-        """Return the writer, whose file is open already."""
+        """Return the writer, whose file is already open."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write what is held, unless there was an error, and close."""
+        """Write buffered rows, unless there was an error, and close the file."""
         if kind is None and len(self._held):
             self._write(self._held)
         self._writer.close()
 
     def _write(self, table: pa.Table) -> None:
-        # Chunks would show in the bytes.
+        # Chunks would change the bytes.
         self._writer.write_table(table.combine_chunks(), row_group_size=ROWS)
 
 
 def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write a split: one Parquet file or, of more than `FILE_ROWS` rows, numbered ones."""
+    """Write a split: one Parquet file or, for more than `FILE_ROWS` rows, numbered files."""
     files: list[Path] = []
     more = iter(tables)
     table: pa.Table | None = schema.empty_table()
@@ -473,7 +473,7 @@ def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> No
                 writer.write(table.slice(0, room))
                 table = table.slice(room)
                 if len(table):
-                    break  # what is left goes to the next file
+                    break  # the rest goes to the next file
                 table = next(more, None)
         sync(files[-1])
     for number, file in enumerate(files):
@@ -482,7 +482,7 @@ def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> No
 
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Read a Parquet file some rows at a time, all columns or those named."""
+    """Yield the row groups of a Parquet file, with all columns or the named ones."""
     with naming_damage(path):
         file = open_parquet(path)
     with file:
@@ -493,7 +493,7 @@ def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterato
 
 
 def distinct_rows(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Combinations of values in some columns of a Parquet file, each once, in no order."""
+    """Return the distinct combinations of values in some columns, in no particular order."""
     import pyarrow as pa
 
     names = list(columns)

@@ -1,4 +1,4 @@
-"""JSON lines ↔ tables: read quickly, with messages that name the line; and objects one by one."""
+"""JSON lines: fast conversion from and to tables, errors with line numbers, single objects."""
 
 import gzip
 import json
@@ -22,22 +22,22 @@ NUMBERS: Final = pa.list_(pa.float64())
 _NAMES: Final = {pa.string(): "a string", pa.int64(): "an integer", NUMBERS: "a list of numbers"}
 
 _BLOCK: Final = 2**24
-"""Bytes parsed at a time; no line may be longer."""
+"""Bytes that are parsed at a time; the longest possible line."""
 
 _SHOWN: Final = 60
-"""Characters of a malformed line that a message shows."""
+"""Number of characters of a malformed line that a message shows."""
 
 _SEALED: Final = re.compile(rb'(.*), "crc32": "([0-9a-f]{8})"\}\r?\n?', re.DOTALL)
-"""A line as `sealed` makes it: what the checksum is of, and the checksum."""
+"""Pattern of a line from `sealed`: the content, and its checksum."""
 
 
 def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
     """Read some columns of JSON lines, gzip by its suffix, some megabytes at a time.
 
-    Of a column's possible types, string, int64, `NUMBERS`, the first line with a value decides; it
-    is null where a line has none of that name.
+    Each column has possible types (string, int64, `NUMBERS`); the first line with a value decides.
+    Values are null in lines without the key.
     """
-    # pyarrow reads quickly, but its messages name no line: where it fails, Python looks again.
+    # pyarrow is fast, but its messages have no line number: if it fails, Python finds the line.
     types: dict[str, pa.DataType] = {}
     try:
         line = _first_line(path)
@@ -62,14 +62,14 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
 
 
 def first_names(path: Path) -> list[str]:
-    """List the names in the first line of a file that `read_batches` can read."""
+    """List the keys in the first line of a file that `read_batches` can read."""
     return list(_first_row(_first_line(path)))
 
 
 def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
-    """Write tables one after the other, whole or not at all, the same bytes for the same rows."""
+    """Write tables one after the other, atomically; the same rows give the same bytes."""
     with atomic(path) as partial, partial.open("wb") as raw:
-        # Without the time and the name of the file in its head, which would change the bytes.
+        # Without time and file name in the gzip header, which would change the bytes.
         file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)
         with file as lines:
             for batch in chain.from_iterable(t.to_batches(max_chunksize=10_000) for t in tables):
@@ -94,7 +94,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | ValueError]]:
-    """Parse a JSON array of objects: yield the line, from 1, and the object or error of each."""
+    """Parse a JSON array of objects; yield for each its line, from 1, and the object or error."""
     at = _skip_space(text, _skip_space(text, 0) + 1)
     line, counted = 1, 0
     goes_on = text[at : at + 1] != "]"
@@ -124,7 +124,7 @@ def parse_array(text: str, name: str) -> Iterator[tuple[int, dict[str, Any] | Va
 
 
 def sealed(row: Mapping[str, Any]) -> str:
-    """Write a row as JSON, with a checksum at its end that `check_line` compares.
+    """Write a row as JSON, with a checksum at its end for `check_line`.
 
     >>> sealed({"a": 1})
     '{"a": 1, "crc32": "7aa88204"}'
@@ -134,7 +134,7 @@ def sealed(row: Mapping[str, Any]) -> str:
 
 
 def check_line(line: bytes) -> None:
-    """Raise where a line does not fit its checksum; one without checksum passes."""
+    """Raise ValueError if a line does not match its checksum; lines without one pass."""
     if (seal := _SEALED.fullmatch(line)) and zlib.crc32(seal[1]) != int(seal[2], 16):
         raise ValueError(
             "expected the line that was written, got one that does not fit its checksum: the file "
@@ -143,7 +143,7 @@ def check_line(line: bytes) -> None:
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
-    """Parse a line whose checksum, where it has one, fits."""
+    """Parse a line, after checking its checksum if it has one."""
     check_line(line)
     try:
         text = line.decode("utf-8-sig")
@@ -155,7 +155,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def line_number(path: Path, row: int) -> int:
-    """Find the line, from 1, of a row, from 0: blank lines are no rows."""
+    """Find the line number, from 1, of a row, from 0; blank lines are not rows."""
     number, _ = next(islice(_lines(path), row, None))
     return number
 
@@ -167,7 +167,7 @@ def _require_object(value: Any, wanted: str = "a JSON object") -> dict[str, Any]
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its keys and values; of a key that is there twice, one would be lost."""
+    """Make an object of keys and values; raise ValueError for a repeated key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
@@ -178,7 +178,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _parse_int(digits: str) -> int:
     try:
         return int(digits)
-    except ValueError:  # Python's own message speaks of its settings
+    except ValueError:  # Python's own message is about an interpreter setting
         most = sys.get_int_max_str_digits()
         raise ValueError(
             f"expected numbers of at most {most:,} digits, got one of {len(digits):,}"
@@ -213,7 +213,7 @@ def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield lines that are not blank, with their numbers from 1."""
+    """Yield the lines that are not blank, with their numbers from 1."""
     with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -221,7 +221,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield whole lines, of about `_BLOCK` bytes together; none that are all blank."""
+    """Yield blocks of whole lines, of about `_BLOCK` bytes; skip blank blocks."""
     with _opened(path) as file:
         begun = b""
         while block := file.read(_BLOCK):
@@ -248,7 +248,7 @@ def _first_row(line: bytes) -> dict[str, Any]:
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Tell whether a JSON value is of a type, or null."""
+    """Return whether a JSON value is null or of a type."""
     if value is None:
         return True
     if isinstance(value, bool):
@@ -261,7 +261,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
-    """Find the first line that is wrong, and say what is."""
+    """Describe the error in the first wrong line, if there is one."""
     number = 0
     try:
         for number, line in _lines(path):

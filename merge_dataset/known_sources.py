@@ -22,16 +22,16 @@ class Source:
 
     title: str
     hub: HubSplit | None = None
-    """The Hub's copy, which is read unless a file is named."""
+    """Its copy on the Hub, which is read unless a file is named."""
     official_file: str | None = None
-    """The file of the release that has annotators' votes, which the Hub's copy has not."""
+    """Name of the release's file with annotators' votes, which the Hub's copy lacks."""
     licence_ids: tuple[str, ...]
-    """Identifiers as the Hub spells them."""
+    """Identifiers of the licences, as spelt by the Hub."""
     licence: str
     source_dataset: str
-    """The Hub's `source_datasets` value."""
+    """Value of `source_datasets` on the Hub."""
     creators: str
-    """The Hub's value for who wrote and labelled the problems."""
+    """The Hub's value for the authors and annotators of the problems."""
     citation: str | None = None
 
 
@@ -41,11 +41,11 @@ COLUMN_NAMES: Final = {
     "label": ("gold_label", "label", "entailment_judgment", "entailment_label"),
     "id": ("pairID", "pair_ID", "uid", "idx", "id"),
 }
-"""Part of a problem → names of its column in the usual NLI releases, tried in this order."""
+"""Part of a problem → names of its column in common NLI releases, in the order of trying."""
 
 
 UNLABELLED: Final = ("-", "-1", "")
-"""Spellings of no gold label."""
+"""Spellings that mean no gold label."""
 
 LABEL_SPELLINGS: Final = {
     **{label: label for label in LABELS},
@@ -53,11 +53,11 @@ LABEL_SPELLINGS: Final = {
     **{str(number): label for number, label in enumerate(LABELS)},
     **dict.fromkeys((*UNLABELLED, "none", "hidden"), ""),
 }
-"""Spelling in the usual NLI releases, in lower case → label; "" means unlabelled."""
+"""Lower-case spelling in common NLI releases → label; "" means unlabelled."""
 
 
 def source_of(name: str) -> Source:
-    """Look up a source; of a user's own source nothing is known but that it is theirs."""
+    """Look up a source; a user's own source has only defaults."""
     own = Source(
         title="a source of the user's own",
         licence_ids=("unknown",),

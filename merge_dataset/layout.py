@@ -1,4 +1,4 @@
-"""The dataset folder on disk: which collections, configurations and files it holds."""
+"""The dataset folder on disk: its collections, configurations and files."""
 
 import os
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
 
 FILES: Final = "files"
-"""Key of a provenance: SHA-256 of the collection's Parquet files by path; older ones have none."""
+"""Key of a provenance: path → SHA-256 of the collection's Parquet files; older ones lack it."""
 
 
 def collections(folder: Path) -> list[str]:
-    """List the collections in a dataset folder: by source, replacements first."""
+    """List the collections in a dataset folder, by source, replacements first."""
     names = (path.parent.name for path in folder.glob(f"*/{PROVENANCE}"))
-    # Not by the name alone: "snli_paraphrases" would come after "snli-hard".
+    # Not by name alone, as "snli_paraphrases" would come after "snli-hard".
     return sorted(filter(_is_collection, names), key=lambda name: name.partition("_"))
 
 
@@ -40,7 +40,7 @@ def sources(folder: Path) -> list[str]:
 
 
 def configurations(folder: Path, collection: str) -> list[str]:
-    """List a collection's configurations: all classes first, then classes with variants."""
+    """List a collection's configurations: first all classes, then each class with variants."""
     source, variant_class = parse_config_name(collection)
     if variant_class == PARAPHRASE:
         return [collection]
@@ -57,7 +57,7 @@ def all_configurations(folder: Path) -> list[str]:
 
 
 def require_configurations(where: object, known: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise ValueError where a configuration that is asked for is none of those there are."""
+    """Raise ValueError if a wanted configuration is not among the known ones."""
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError(
             f"{where}: expected configurations out of {', '.join(known)}, got "
@@ -66,7 +66,7 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:
-    """Read the format of a configuration's problems, as its files record it."""
+    """Read the format of a configuration's problems from its files."""
     files = split_files(folder, config)
     if not files["seeds"]:
         raise FileNotFoundError(f"{folder}: configuration {config!r} has no file of seeds")
@@ -85,19 +85,19 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def is_leftover(path: Path) -> bool:
-    """Tell whether a path is something that an interrupted export left."""
+    """Return whether a path is a leftover of an interrupted export."""
     target = target_of(path)
     return target is not None and (target.name == CARD or _is_collection(target.name))
 
 
 def require_dataset(folder: Path) -> None:
-    """Raise unless `folder` is a dataset folder with all files that were written."""
+    """Raise an error unless `folder` is a dataset folder with all of its files."""
     require_collections(folder)
     for collection in collections(folder):
         try:
             recorded = read_record(folder / collection / PROVENANCE, verify=False).get(FILES, {})
         except ValueError:
-            continue  # whoever reads it says so
+            continue  # readers of it raise the error
         if gone := [name for name in recorded if not (folder / collection / name).is_file()]:
             raise FileNotFoundError(
                 f"{folder / collection / gone[0]}: expected a file, which {collection}/{PROVENANCE}"
@@ -106,7 +106,7 @@ def require_dataset(folder: Path) -> None:
 
 
 def require_collections(folder: Path) -> None:
-    """Raise NotADirectoryError where there is no folder, ValueError where it has no collection."""
+    """Raise NotADirectoryError without a folder, ValueError without a collection in it."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no folder there"
         raise NotADirectoryError(
@@ -123,7 +123,7 @@ def require_collections(folder: Path) -> None:
 
 
 def _near(folder: Path) -> str:
-    """Name a dataset folder inside of another folder, for the end of a message."""
+    """Suggest a dataset folder inside another folder, for the end of a message."""
     names = (path.parents[1].name for path in folder.glob(f"*/*/{PROVENANCE}"))
     name = next((name for name in sorted(names) if not name.startswith(".")), None)
     return f"; did you mean {os.path.relpath(folder / name)}?" if name else ""

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported on first use, so that importing it costs nothing."""
+"""Lazy import of a package's public names on first use, so that importing it is cheap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lazy_names(package: str, file: str) -> Callable[[str], Any]:
-    """Make a package's `__getattr__`, for names that it imports under `if TYPE_CHECKING:`."""
+    """Make a package's `__getattr__` for the names it imports under `if TYPE_CHECKING:`."""
 
     @cache
     def find(name: str) -> Any:

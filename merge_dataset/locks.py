@@ -1,4 +1,4 @@
-"""Locks: one command at a time writes to a folder or a file."""
+"""Locks, so that one command at a time writes to a folder or a file."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK: Final = ".lock"
-"""File that is locked in a folder that commands work in."""
+"""Name of the lock file in a folder that commands write to."""
 
 _HELD: Final[set[tuple[Path, int]]] = set()
-"""Folders that this process holds, with the thread that does."""
+"""Folders that this process holds, each with the id of the holding thread."""
 
 
 @contextmanager
 def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file while the block runs, with a note of who holds it; it is gone afterwards.
+    """Hold a lock file, with a note of its holder, while the block runs; then remove it.
 
-    The lock is the system's (`flock`), so it ends with the process; where a file system has none,
-    the existence of the file is the lock, and that is said. Where another holds it, BlockingIOError
-    has the refusal and the note; with `wait`, this is told, and the other is waited for.
+    The lock is the system's (`flock`), so it ends with the process; on a file system without locks,
+    the existence of the file is the lock, and a message says so. If another process holds it,
+    BlockingIOError is raised with the refusal and the note; with `wait`, this is logged, and the
+    call waits.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
     note = lock_file.with_name(f"{lock_file.name}.holder")
-    # The system's lock or, where there is none, one that is the file's existence.
-    taken = lock_file.with_name(f"{lock_file.name}.taken")  # the other one leaves its file
+    # The system's lock or, if there is none, the existence of the file.
+    taken = lock_file.with_name(f"{lock_file.name}.taken")  # `FileLock` leaves its own file
     for lock in (FileLock(lock_file), SoftFileLock(taken)):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what is said below
+                warnings.simplefilter("ignore")  # handled below
                 _acquire(lock, timeout=0)
             break
         except Timeout as error:
@@ -71,7 +72,7 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
             lock.lock_file,
         )
     try:
-        with suppress(OSError):  # on a full disk the others are refused without a name
+        with suppress(OSError):  # on a full disk the refusal has no name
             command = [Path(sys.argv[0]).name, *sys.argv[1:]]
             holder = {
                 "command": shlex.join(command),
@@ -85,8 +86,8 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
         try:
             note.unlink(missing_ok=True)
             if not isinstance(lock, SoftFileLock) or Path(lock.lock_file) != lock_file:
-                # While it is held: whoever opened the file before finds out that it is gone.
-                with suppress(PermissionError):  # Windows keeps open files
+                # Removed while held: a process that opened the file before notices that it is gone.
+                with suppress(PermissionError):  # Windows does not remove open files
                     lock_file.unlink(missing_ok=True)
         finally:
             lock.release()
@@ -114,13 +115,13 @@ def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
                 _HELD.discard(held)
     finally:
         if made:
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
 @contextmanager
 def writing_to(target: Path) -> Iterator[None]:
-    """Hold a file or folder that is to be written, for one command at a time; errors name it."""
+    """Hold a file or folder for writing by one command at a time; errors name it."""
     refusal = (
         f"{target}: another command is writing to this place; wait until it has ended, or name "
         "another with --out"
@@ -135,13 +136,13 @@ def _acquire(lock: BaseFileLock, *, timeout: float) -> None:
         try:
             lock.acquire(timeout=timeout)
         except FileNotFoundError:
-            continue  # who held it has removed the folder, in which nothing came to be
+            continue  # the holder has removed the folder, which stayed empty
         return
 
 
 def _described(note: Path) -> str:
-    """Say who holds a lock, from the note."""
-    for seconds in (0.02, 0.2, 0.5, 0):  # between the lock and the note is a moment
+    """Describe the holder of a lock from its note."""
+    for seconds in (0.02, 0.2, 0.5, 0):  # the note is written a moment after the lock
         try:
             who = json.loads(note.read_text(encoding="utf-8"))
             return (

@@ -1,4 +1,4 @@
-"""Paths and lists as users' programs give them: one or several, as text or `pathlib.Path`."""
+"""Paths and lists in arguments: one or several, as text or `pathlib.Path`."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> 
 
 
 def described(given: object) -> str:
-    """Say what was given, for messages.
+    """Describe a given value for messages.
 
     >>> described(None), described(3), described(["a"]), described(described)
     ('None', 'the int 3', 'a list', 'a function')

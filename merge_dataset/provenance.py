@@ -1,4 +1,4 @@
-"""The description of how a collection was made: what the dataset keeps of a run's manifest."""
+"""The provenance of a collection: the part of a run's manifest that the dataset keeps."""
 
 import json
 import re
@@ -12,13 +12,13 @@ from merge_dataset.schema import NLI, PARAPHRASE, ProblemFormat, collection_name
 
 REPLACEMENTS: Final = "replacements"
 PARAPHRASES: Final = "paraphrases"
-"""Kinds of runs. A description without a `kind` is of replacements."""
+"""Kinds of runs; a description without a `kind` is of replacements."""
 
 MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
-"""Keys of the description of a masked language model or a generator of paraphrases."""
+"""Required keys in the description of a masked LM or a generator of paraphrases."""
 
 NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
-"""Keys that the description of the model that chooses paraphrases must have."""
+"""Required keys in the description of the model that chooses paraphrases."""
 
 _Types = dict[str, type | tuple[type, ...]]
 
@@ -50,13 +50,13 @@ _KEYS: Final[Mapping[str, _Types]] = {
         **_OF_ALL,
     },
 }
-"""Kind → what the dataset keeps of a manifest, in this order."""
+"""Kind → keys of a manifest that the dataset keeps, in this order."""
 
 SLICES: Final = "slices"
-"""Optional key of a run's manifest: the folders with its parts; not kept in the dataset."""
+"""Optional key of a manifest: folders of the run's slices; not kept in the dataset."""
 
 EXPLAINED: Final = "explained"
-"""Optional key: what `settings` and columns of the `funnel` mean, a sentence each."""
+"""Optional key: a sentence on each of the `settings` and columns of the `funnel`."""
 
 _OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "draw": (),
@@ -66,16 +66,16 @@ _OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "asked": ("questions", "of"),
     "nonce": ("model", "nonce_words"),
 }
-"""Optional keys that the dataset keeps of a run, in this order → the keys that each must have.
+"""Optional keys of a run that the dataset keeps, in this order → keys that each must have.
 
-All but the first two are of replacements. `signals` says which model said how likely texts are, a
-masked LM under `mlm` or a causal one under `lm`; `neighbours` which masked LMs said how much less
-expected the words beside replacements are; `asked` how many questions were asked, of how many, and
-for which settings, where only those were that could matter; `nonce` which model was asked with
+All but the first two are of replacements. `signals` describes the model that scored texts, a masked
+LM under `mlm` or a causal one under `lm`; `neighbours` the masked LMs that scored the words beside
+replacements; `asked` gives the numbers of questions asked and of all questions, and the settings,
+if only questions that could matter were asked; `nonce` describes the model that was asked with
 made-up words."""
 
 DRAW: Final = 2
-"""Version of how builds choose variants from suggestions; one that draws otherwise has the next."""
+"""Version of the way builds draw variants from suggestions; increased when it changes."""
 
 _COUNTS: Final = {
     REPLACEMENTS: ("read", "unlabelled", "kept"),
@@ -83,17 +83,17 @@ _COUNTS: Final = {
 }
 
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
-"""Settings that say where and how a run was computed: left out of the dataset."""
+"""Settings on where and how a run was computed, which the dataset leaves out."""
 
 _LOCAL_PATH = re.compile(
     r"""(?<![^\s"'(=,\[])(?:file://)?(?:~|\.{1,2}|[A-Za-z]:)?[/\\][^\s"'),;\]]+"""
 )
-"""A file's path inside a text: absolute, or relative by its leading `~`, `.` or `..`."""
+"""Pattern of a path inside a text: absolute, or relative with a leading `~`, `.` or `..`."""
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a run's manifest or a collection's provenance, and check what is used of it."""
-    value = read_record(path, verify=False)  # `merge-nli check` does
+    """Read a run's manifest or a collection's provenance, and check the used parts."""
+    value = read_record(path, verify=False)  # `merge-nli check` verifies the digest
     kind = kind_of(value)
     if not isinstance(kind, str) or kind not in _KEYS:
         raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
@@ -124,13 +124,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
-    """Read how many words a variant of a class replaces; one, where the provenance does not say."""
+    """Return the number of words that a variant of a class replaces, by default one."""
     made = read_record(folder / collection_name(source, word_class) / PROVENANCE, verify=False)
     return int(made.get("config", {}).get("words_at_once", 1))
 
 
 def n_problems(folder: Path, source: str, variant_class: str | None = None) -> int | None:
-    """Read how many labelled problems a collection was made from; None where nothing says so."""
+    """Return the number of labelled problems a collection was made from; None if unknown."""
     path = folder / collection_name(source, variant_class) / PROVENANCE
     if not path.is_file():
         return None
@@ -140,17 +140,17 @@ def n_problems(folder: Path, source: str, variant_class: str | None = None) -> i
 
 
 def parts_of(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """List the folders with the files of a run: its own or its slices', in order."""
+    """List the folders with the files of a run: its own folder, or its slices in order."""
     return [run / name for name in manifest.get(SLICES, ())] or [run]
 
 
 def kind_of(made: dict[str, Any]) -> Any:
-    """Tell the kind that a manifest or provenance describes; by default `REPLACEMENTS`."""
+    """Return the kind of a manifest or provenance, by default `REPLACEMENTS`."""
     return made.get("kind", REPLACEMENTS)
 
 
 def format_of_run(made: dict[str, Any]) -> ProblemFormat:
-    """Read the format of the problems that a manifest or provenance is about; by default NLI's."""
+    """Return the format of problems in a manifest or provenance, by default NLI's."""
     config = made["config"]
     return ProblemFormat(
         tuple(config.get("fields", NLI.fields)), tuple(config.get("labels") or NLI.labels)
@@ -158,12 +158,12 @@ def format_of_run(made: dict[str, Any]) -> ProblemFormat:
 
 
 def collection_of(made: dict[str, Any]) -> str:
-    """Name the collection that a manifest or provenance describes."""
+    """Return the name of the collection of a manifest or provenance."""
     return collection_name(made["source"], PARAPHRASE if kind_of(made) == PARAPHRASES else None)
 
 
 def describe(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Keep the parts of a manifest that say how the data was made, without local paths.
+    """Take the parts of a manifest on how the data was made, without local paths.
 
     >>> manifest = dict.fromkeys(_KEYS[REPLACEMENTS]) | {"finished": "today"}
     >>> describe(manifest | {"config": {"data": "/home/me/dev.jsonl", "run": "a"}})["config"]
@@ -177,7 +177,7 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
-    """List in what the result to come, as far as it is known, differs from the one there."""
+    """List the known differences of a coming result from an existing one."""
     old, new = (
         {k: v for k, v in settings_of(made["config"]).items() if k != "recipe"}
         for made in (there, coming)
@@ -188,12 +188,12 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
         if old.get(name) != new.get(name)
     ]
     data = {made["source_data"]["sha256"] for made in (there, coming) if "source_data" in made}
-    if len(data) > 1 and not found:  # else it is the settings' doing
+    if len(data) > 1 and not found:  # otherwise the settings are the cause
         found.append("the problems that were read: others there")
     for name, keys in (("mlms", MODEL_KEYS), ("generator", MODEL_KEYS),
                        ("nli_model", NLI_MODEL_KEYS)):  # fmt: skip
         if name in there and name in coming and not found:
-            # Models are told apart by as much as is known of those to come.
+            # Models are compared by what is known of the coming ones.
             listed = [
                 each if isinstance(each, list) else [each] for each in (there[name], coming[name])
             ]
@@ -218,7 +218,7 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
 
 
 def draw_of(made: Mapping[str, Any]) -> int | None:
-    """Return the version by which variants were drawn (`DRAW`), also of manifests without; or None.
+    """Return the version of drawing variants (`DRAW`), also for manifests without it; or None.
 
     >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
     (1, 2, None)
@@ -229,7 +229,7 @@ def draw_of(made: Mapping[str, Any]) -> int | None:
 
 
 def trial_of(made: Mapping[str, Any]) -> str:
-    """Return the sentence that marks a trial, of the recipe `try`; empty where there is none."""
+    """Return the sentence that marks data of the recipe `try` as a trial; empty for others."""
     if (made.get("config") or {}).get("recipe") != "try":
         return ""
     return (
@@ -239,7 +239,7 @@ def trial_of(made: Mapping[str, Any]) -> str:
 
 
 def found_good(made: Mapping[str, Any]) -> str:
-    """Return the sentence on how good data of the recipe `clean` were found; empty for others."""
+    """Return the sentence on the judged quality of the recipe `clean`; empty for others."""
     config = made.get("config") or {}
     if config.get("recipe") != "clean":
         return ""
@@ -254,11 +254,11 @@ CLEAN_READ: Final = (
     "[19, 48]: a language model's readings, not people's, of problems that quality was not fitted "
     "on."
 )
-"""How good variants of the recipe `clean` were found, by whom, and how many were read."""
+"""Text on the judged quality of the recipe `clean`: judges and number of variants read."""
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the settings that say what was made: none of the machine, and no local paths."""
+    """Take the settings on what was made, without settings of the machine and local paths."""
     kept = {k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v is not None}
     plain: dict[str, Any] = json.loads(json.dumps(_without_paths(kept)))
     return plain
@@ -280,12 +280,12 @@ def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:
 
 def _without_paths(value: Any) -> Any:
     if isinstance(value, dict):
-        # A prompt is what the generator was told, to the letter, whatever looks like a path in it.
+        # A prompt is kept literally, whatever looks like a path in it.
         return {k: item if k == "prompt" else _without_paths(item) for k, item in value.items()}
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
     if not isinstance(value, str):
         return value
     if PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute():
-        return PureWindowsPath(value).name  # splits at either kind of slash
+        return PureWindowsPath(value).name  # splits at both kinds of slashes
     return _LOCAL_PATH.sub(lambda path: PureWindowsPath(path.group()).name, value)

@@ -1,4 +1,4 @@
-"""Masks keys and passwords in texts that come from a server or a URL, before anybody sees them."""
+"""Masking of keys and passwords in texts from a server or a URL, before they are shown."""
 
 import base64
 import html
@@ -13,7 +13,7 @@ _IN_URLS: Final = (
     r"(\b[a-z][\w+.-]+:/{1,2})[^/\s@?#]+(?=@)",
     r"([?&][\w-]*(?:key|token|secret|passw(?:or)?d|signature|\bsig)=)[^\s\"'&#,;)]+",
 )
-"""Patterns of a secret in a URL behind what gives it away, which is kept."""
+"""Patterns of secrets in URLs; the part before the secret is kept."""
 
 _ANYWHERE: Final = (
     *_IN_URLS,
@@ -24,11 +24,11 @@ _ANYWHERE: Final = (
     r"(\b(?:sk|hf)[-_])[\w-]{8,}",
 )
 _SHORTEST: Final = 4
-"""Fewest characters of a secret: masking a shorter one would mask half of a message."""
+"""Fewest characters of a secret, as masking shorter ones would mask half of a message."""
 
 
 def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
-    """Mask what looks like a key or password: servers repeat what they were sent.
+    """Mask everything that looks like a key or password, as servers repeat what they received.
 
     >>> mask_secrets("bad request /v1?api_key=abc&x=1 with Basic dXNlcjpwYXNz")
     'bad request /v1?api_key=***&x=1 with Basic ***'
@@ -42,14 +42,14 @@ def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
 
 
 def mask_known(text: str, known: Sequence[str]) -> str:
-    """Mask secrets that are known, in any case, wherever they stand."""
+    """Mask known secrets everywhere in a text, ignoring case."""
     for secret in known:
         text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE)
     return text
 
 
 def mask_urls(text: str) -> str:
-    """Mask passwords and keys in URLs that a user gave; all other words stay.
+    """Mask passwords and keys in URLs given by a user; keep all other words.
 
     >>> mask_urls("https://user:hunter2@host/v1?key=abc&version=2: no such model")
     'https://***@host/v1?key=***&version=2: no such model'
@@ -60,7 +60,7 @@ def mask_urls(text: str) -> str:
 
 
 def spellings(secrets: Iterable[str]) -> list[str]:
-    """Spell secrets as they may come back, in an address, in JSON, HTML or a header; long first."""
+    """List secrets as they may appear in an address, JSON, HTML or a header; longest first."""
     found = set(secrets)
     for secret in tuple(found):
         found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
@@ -69,7 +69,7 @@ def spellings(secrets: Iterable[str]) -> list[str]:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats messages of the log, with passwords and keys in URLs masked."""
+    """Formatter of log messages that masks passwords and keys in URLs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as the base class does."""

@@ -1,4 +1,4 @@
-"""Makes `load_dataset("merge-nli", …)` work from any directory, offline."""
+"""Registration of a dataset: `load_dataset("merge-nli", …)` works offline, in any folder."""
 
 import errno
 import logging
@@ -23,7 +23,7 @@ from merge_dataset.schema import DATASET_NAME
 log = logging.getLogger(__name__)
 
 _DIGESTS: Final = "merge-nli-digests.json"
-"""File of an entry with the digests of the others; written last."""
+"""File of an entry with the digests of its other files; written last."""
 
 
 def register_dataset(
@@ -56,7 +56,7 @@ def register_dataset(
     if not folder.is_dir():
         require_dataset(folder)
     with ExitStack() as held:
-        with suppress(PermissionError):  # a folder that nobody writes to
+        with suppress(PermissionError):  # a folder that cannot be written to
             held.enter_context(working_in(folder, wait=True))
         if not checked and (problems := check_dataset(folder)):
             raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
@@ -69,7 +69,7 @@ def register_dataset(
         contents = {name: content_hash(folder, name) for name in names}
         for name, content in contents.items():
             for entry in cache.glob(f"{name}/*/{content}"):
-                _remove_damaged(entry)  # before a builder reads it
+                _remove_damaged(entry)  # set before a builder reads it
             prepared = builder(
                 folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir, hash=content
             )
@@ -81,11 +81,11 @@ def register_dataset(
                     except DatasetGenerationError as error:
                         raise (error.__cause__ or error) from None
                     except OSError as error:
-                        if "Not enough disk space" in str(error):  # it has no number
+                        if "Not enough disk space" in str(error):  # an error without errno
                             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
                         raise
                 if content_hash(folder, name) != content:
-                    shutil.rmtree(entry)  # it is called as other contents are
+                    shutil.rmtree(entry)  # named by the digest of other contents
                     raise BlockingIOError(
                         f"{folder}: expected its files to stay while they are registered, but "
                         "another command replaced them; wait until it has ended, and register again"
@@ -93,21 +93,21 @@ def register_dataset(
                 made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
                 write_record(entry / _DIGESTS, {"files": digests(made)})
             os.utime(entry)
-            # A killed preparation of other content leaves a folder that breaks the fall-back.
+            # A killed preparation of other content leaves a folder that breaks the fallback.
             for leftover in entry.parent.glob("*.incomplete"):
                 shutil.rmtree(leftover)
     return names
 
 
 def _remove_damaged(entry: Path) -> None:
-    """Remove an entry that is not as it was made, or of which nobody knows."""
+    """Remove an entry that was changed, or has no record."""
     try:
         changed = changed_files(entry, read_record(entry / _DIGESTS)["files"])
         if not changed:
             return
         log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
     except FileNotFoundError:
-        pass  # an earlier release made it, or a command was killed
+        pass  # made by an earlier release, or by a command that was killed
     except (KeyError, ValueError):
         log.warning("%s: damaged, made anew: %s", entry, _DIGESTS)
     shutil.rmtree(entry)

@@ -1,4 +1,4 @@
-"""Settings, each declared once, by `setting`: as a field of a frozen dataclass, its key in TOML."""
+"""Settings, each declared once by `setting`, as a field of a frozen dataclass and key in TOML."""
 
 import dataclasses
 import difflib
@@ -14,44 +14,44 @@ Settings = TypeVar("Settings")
 Value = TypeVar("Value")
 
 REQUIRED: Final[Any] = dataclasses.MISSING
-"""In place of a default: the setting has to be given."""
+"""Value in place of a default: the setting is required."""
 
 INPUT, OUTPUT, STATISTICS, RUNNING = "Input", "Output", "Statistics", "Running"
-"""Headings of the help, of most commands."""
+"""Headings of the help of most commands."""
 
 _KEY: Final = "setting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Declaration of a field beside its name, type and default."""
+    """Declaration of a field, in addition to its name, type and default."""
 
     help: str
     commands: str = ""
-    """Names of the commands that have an option for it, with spaces between."""
+    """Names of the commands that have an option for it, separated by spaces."""
     option: str | None = None
-    """Name of the option, or `--yes/--no`; by default made of the field's name."""
+    """Name of the option, or `--yes/--no`; by default derived from the field's name."""
     panel: str | None = None
-    """Heading under which the help shows it."""
+    """Heading in the help."""
     metavar: str | None = None
-    """Stands for the value in the help; by default its type."""
+    """Placeholder of the value in the help; by default its type."""
     minimum: float | None = None
     members: tuple[str, ...] | None = None
     """Strings that a tuple may hold."""
     parse: Callable[[Any], Any] | None = None
-    """From what the command line has to the value; ValueError says what was expected."""
+    """Function from the command line's text to the value; raises ValueError with "expected …"."""
     repeated: bool = False
     """Whether the option may be repeated, so that `parse` takes a list."""
     affects_output: bool = True
-    """Whether runs that differ in it make different things; paths and machine do not."""
+    """Whether it changes results; paths and settings of the machine do not."""
     omit_if_default: bool = False
-    """Written only where used, so older runs keep their bytes and fingerprints."""
+    """Whether it is written only if used, so that older runs keep their bytes and fingerprints."""
     written_first: bool = False
-    """Write it before the fields of the class's base."""
+    """Whether it is written before the fields of the base class."""
 
 
 def setting(default: Value, help: str, **declared: Any) -> Value:
-    """Declare a field of a settings class, whose type says what it takes; a dict is copied."""
+    """Declare a field of a settings class; its annotation gives the type; a dict is copied."""
     metadata = {_KEY: Setting(help=help, **declared)}
     if isinstance(default, dict):
         field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -61,7 +61,7 @@ def setting(default: Value, help: str, **declared: Any) -> Value:
 
 
 def setting_of(cls: type, name: str, **changes: Any) -> Any:
-    """Declare a field as another settings class declares it, with its default."""
+    """Declare a field like a field of another settings class, with the same default."""
     field, declared = next((f, s) for f, s in declared_settings(cls).items() if f.name == name)
     metadata = {_KEY: dataclasses.replace(declared, **changes)}
     if field.default_factory is not dataclasses.MISSING:
@@ -70,7 +70,7 @@ def setting_of(cls: type, name: str, **changes: Any) -> Any:
 
 
 def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
-    """Map the fields of a settings class to their declarations, in their order."""
+    """Map the fields of a settings class, in order, to their declarations."""
     return {f: f.metadata[_KEY] for f in dataclasses.fields(cls) if _KEY in f.metadata}
 
 
@@ -78,7 +78,7 @@ def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
 
 
 def check_types(settings: Any) -> None:
-    """Check types and choices; lists, lone texts and paths get their field's type in place."""
+    """Check types and choices; convert lists, single texts and paths to the field's type."""
     hints = get_type_hints(type(settings))
     for name in (field.name for field in dataclasses.fields(settings)):
         value, hint = getattr(settings, name), hints[name]
@@ -98,7 +98,7 @@ def check_types(settings: Any) -> None:
                 raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
             continue
         allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
-        # As for type checkers, an int is a float, and a bool is no int.
+        # As in type checkers, an int is a float; but a bool is not an int here.
         taken = (*allowed, int) if float in allowed else allowed
         if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
             expected = " or ".join(_IN_WORDS.get(t, t.__name__) for t in allowed)
@@ -112,13 +112,13 @@ def check_types(settings: Any) -> None:
 
 
 def require_settings(name: str, given: object, cls: type) -> None:
-    """Raise TypeError where what is given is no record of a settings class."""
+    """Raise TypeError if a value is not an instance of a settings class."""
     if not isinstance(given, cls):
         raise TypeError(f"{name}: expected a {cls.__name__}, got {described(given)}")
 
 
 def check_ranges(settings: Any) -> None:
-    """Check smallest numbers and members of all fields that declare them."""
+    """Check the declared minimums and members of all fields."""
     hints = get_type_hints(type(settings))
     for field, declared in declared_settings(type(settings)).items():
         value, least = getattr(settings, field.name), declared.minimum
@@ -132,7 +132,7 @@ def check_ranges(settings: Any) -> None:
 
 
 def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) -> None:
-    """Raise ValueError where one of a field's values is not allowed; the nearest is named."""
+    """Raise ValueError if a field has a value that is not allowed; suggest the most similar."""
     for value in values:
         if value not in allowed:
             hint = did_you_mean(value, allowed)
@@ -140,7 +140,7 @@ def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) ->
 
 
 def did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Name what is spelt most like a value, for the end of a message.
+    """Suggest the known value with the most similar spelling, for the end of a message.
 
     >>> did_you_mean("noums", ["nouns", "verbs"]), did_you_mean("x", ["nouns"])
     ("; did you mean 'nouns'?", '')
@@ -168,7 +168,7 @@ def _is_optional(hint: Any) -> bool:
 
 
 def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Make settings of fields by name, as read from TOML; lists become tuples."""
+    """Make settings from values by field name, as read from TOML; lists become tuples."""
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in known:
@@ -178,7 +178,7 @@ def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]:
-    """Map fields to values, unless `omit_if_default` and unset; or only what `affects_output`."""
+    """Map fields to values, without unset `omit_if_default` ones; or only if `affects_output`."""
     declared = declared_settings(type(settings))
     values = {
         field.name: getattr(settings, field.name)
@@ -201,16 +201,16 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
 
 
-# --- Values as a command line has them ---
+# --- Values from a command line ---
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Split names at their commas, without the spaces around them."""
+    """Split names at commas, and strip spaces."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
-    """Split pairs at their equals signs; `form` is how they should look, for a message."""
+    """Split pairs at equals signs; `form` shows the expected form in a message."""
     split = [pair.partition("=") for pair in pairs]
     for key, equals, _ in split:
         if not equals:

@@ -1,4 +1,4 @@
-"""Problems with their variants, to read: chosen from a dataset folder, with the words marked."""
+"""Readable display of problems and variants of a dataset folder, with marked words."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,20 +24,20 @@ from merge_dataset.settings import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A problem, and some of its variants or all."""
+    """A problem, and some or all of its variants."""
 
     config: str
     seed_id: str
     label: str
     texts: dict[str, str]
-    """Texts by the name of their field."""
+    """Name of a field → text."""
     variants: list[dict[str, Any]]
-    """Rows of the dataset, by class, original and replacement."""
+    """Rows of variants, sorted by class, original and replacement."""
     counts: dict[tuple[str, str], int]
-    """Class and original → variants in the dataset."""
+    """Class and original → number of variants in the dataset."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return it as a JSON object; variants without the columns that have no value there."""
+        """Return it as a JSON object; variants have only columns with a value."""
         return {
             "config": self.config,
             "seed_id": self.seed_id,
@@ -70,7 +70,7 @@ def choose_problems(
     there = set(known)
     for seed in (each for each in seed_ids if each not in there):
         part = next((each for each in known if seed in each or each in seed), None)
-        # Not among all: each costs some time.
+        # Not among all variants, as each takes time.
         hint = f"; did you mean {part!r}?" if part else did_you_mean(seed, known[:20_000])
         raise ValueError(
             f"{folder}: expected the seed_id of one of {len(known):,} problems of "
@@ -86,7 +86,7 @@ def choose_problems(
 
 
 def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
-    """Show a problem, and below it the variants of each word."""
+    """Render a problem, with the variants of each word below it."""
     lines = [f"{problem.seed_id}  {problem.config}  {problem.label}"]
     width = max(map(len, problem.texts))
     lines += [f"  {field:<{width}}  {text}" for field, text in problem.texts.items()]
@@ -107,12 +107,12 @@ def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
 def line_of(
     row: dict[str, Any], fields: Iterable[str], mark: Callable[[str], str] = "[{}]".format
 ) -> str:
-    """Show the texts of a variant on one line, with the replaced words marked."""
+    """Render the texts of a variant on one line, with marked words."""
     return " / ".join(marked(row[field], row[f"{field}_spans"], mark) for field in fields)
 
 
 def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]) -> str:
-    """Replace parts of a text, ascending half-open spans of characters, by what `mark` returns.
+    """Apply `mark` to parts of a text, given as ascending half-open spans of characters.
 
     >>> marked("A boy runs.", [[2, 5]], "[{}]".format)
     'A [boy] runs.'
@@ -125,7 +125,7 @@ def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]
 
 
 def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
-    """Cut a text into pieces, marked or not, as offsets mean other things in JavaScript.
+    """Cut a text into pieces, marked or not, as JavaScript counts offsets differently.
 
     >>> pieces("A girl runs.", [[2, 6]])
     [('A ', False), ('girl', True), (' runs.', False)]
@@ -136,7 +136,7 @@ def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 
 
 def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
-    """Find where originals stood, from where their replacements stand and how long they were.
+    """Compute the spans of originals from the spans of replacements and the originals' lengths.
 
     >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
     [[2, 5], [12, 15]]
@@ -151,7 +151,7 @@ def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> lis
 def _problems(
     folder: Path, config: str, seed_ids: Sequence[str], variants: int | None, rng_seed: int
 ) -> Iterator[Shown]:
-    """Yield the problems named, in that order."""
+    """Yield the named problems, in the given order."""
     problem_format, files = format_in(folder, config), split_files(folder, config)
     mine = pc.field("seed_id").isin(list(seed_ids))  # other row groups are not read
     seeds, rows = (

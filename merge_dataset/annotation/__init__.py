@@ -1,1 +1,1 @@
-"""People's judgements of variants: samples, a page to annotate them on, other tools' files."""
+"""Human judgements of variants: samples, a page for annotation, files of other tools."""

@@ -1,8 +1,8 @@
-"""Annotators' answers about variants, in files to which only lines are added.
+"""Annotators' answers about variants, in append-only files.
 
-A first line says whose they are (`annotator`), how many lines follow (`lines`) and their digest
-(`sha256`); earlier releases wrote none. Then each line is an answer, or the taking back of the last
-one to a variant, as a JSON object with a checksum (`crc32`).
+The first line has the name (`annotator`), the number of further lines (`lines`) and their digest
+(`sha256`); earlier releases wrote no such line. Each further line is a JSON object with a checksum
+(`crc32`): an answer, or the withdrawal of the last answer to a variant.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ SCALE: Final = {1: "poor", 2: "mostly poor", 3: "uncertain", 4: "mostly good", 5
 """Meaning of the scores for fluency and for reasoning (MERGE paper, A.3)."""
 
 ENOUGH: Final = 9
-"""F + R of a good variant (paper, section 4)."""
+"""Least F + R of a good variant (paper, section 4)."""
 
 SCORES: Final = "scores"
 EQUIVALENCE: Final = "equivalence"
@@ -37,12 +37,12 @@ ASKED: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     SCORES: ("fluency", "reasoning"),
     EQUIVALENCE: ("equivalent",),
 }
-"""Kind → the values that an answer has."""
+"""Kind → names of the values of an answer."""
 
 COLUMNS: Final[Mapping[JudgementKind, tuple[str, ...]]] = {
     kind: ("annotator", "variant_id", *names, "comment") for kind, names in ASKED.items()
 }
-"""Kind → columns of a table of answers, and of a CSV file of them."""
+"""Kind → columns of a table or CSV file of answers."""
 
 _YES_NO: Final = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
@@ -52,7 +52,7 @@ _CHECKSUM: Final = re.compile(rb'"crc32": "[0-9a-f]{8}"')
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The judgement of one variant; scores are keys of `SCALE`."""
+    """Judgement of one variant; scores are keys of `SCALE`."""
 
     kind: ClassVar[JudgementKind] = SCORES
     variant_id: str
@@ -63,7 +63,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Equivalence:
-    """The judgement of one paraphrase: whether it means the same as its original."""
+    """Judgement of one paraphrase: whether it has the same meaning as its original."""
 
     kind: ClassVar[JudgementKind] = EQUIVALENCE
     variant_id: str
@@ -73,7 +73,7 @@ class Equivalence:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The last answer to a variant does not count; one before it counts again."""
+    """Withdrawal of the last answer to a variant; an earlier answer counts again."""
 
     variant_id: str
 
@@ -81,18 +81,18 @@ class Undo:
 Judgement = Answer | Equivalence
 
 Event = Answer | Equivalence | Undo
-"""A line of an annotator's file."""
+"""Content of a line in an annotator's file."""
 
 
 def require_kind(judgement: Judgement, kind: JudgementKind) -> None:
-    """Raise ValueError where a judgement answers another kind of question."""
+    """Raise ValueError if a judgement answers another kind of question."""
     if judgement.kind != kind:
         asked, got = (" and ".join(ASKED[each]) for each in (kind, judgement.kind))
         raise ValueError(f"expected {asked} for {judgement.variant_id!r}, got {got}")
 
 
 def check_annotator(name: str) -> str:
-    """Return a name that a file can be called by, else raise."""
+    """Return the name if it is valid as a file name; raise ValueError otherwise."""
     if not _ANNOTATOR.fullmatch(name):
         raise ValueError(
             f"annotator: expected a name of up to 64 letters, digits and . _ - + @ that begins "
@@ -102,12 +102,12 @@ def check_annotator(name: str) -> str:
 
 
 def answers_path(session: Path, annotator: str) -> Path:
-    """Name the file of an annotator's answers in a session folder."""
+    """Return the path of an annotator's answers in a session folder."""
     return session / "answers" / f"{check_annotator(annotator)}.jsonl"
 
 
 def is_good(total: Any, annotators: Any = 1) -> Any:
-    """Judge variants, numbers or arrays: good if F + R averages at least `ENOUGH` over annotators.
+    """Return whether sums of F + R (numbers or arrays) average at least `ENOUGH` per annotator.
 
     >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
     (True, False, True)
@@ -119,7 +119,7 @@ def is_good(total: Any, annotators: Any = 1) -> Any:
 
 
 def parse_event(record: object) -> Event:
-    """Read an event from its JSON object."""
+    """Parse an event from its JSON object."""
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {record!r}")
     variant = record.get("variant_id")
@@ -129,7 +129,7 @@ def parse_event(record: object) -> Event:
 
 
 def parse_answer(record: Mapping[str, Any]) -> Judgement:
-    """Read an answer (with `equivalent`: about a paraphrase); scores and yes or no may be texts.
+    """Parse an answer, about a paraphrase if it has `equivalent`; values may be texts.
 
     >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
     Answer(variant_id='snli:1', fluency=4, reasoning=5, comment='')
@@ -161,7 +161,7 @@ def parse_answer(record: Mapping[str, Any]) -> Judgement:
 
 
 def replay(events: Iterable[Event]) -> list[Judgement]:
-    """Return the answers that stand, in the order they were given; to a variant maybe several."""
+    """Return the answers not withdrawn, in order; a variant may have several."""
     standing: list[Judgement] = []
     for event in events:
         if not isinstance(event, Undo):
@@ -175,7 +175,7 @@ def replay(events: Iterable[Event]) -> list[Judgement]:
 
 
 def current(standing: Iterable[Judgement]) -> dict[str, Judgement]:
-    """Map each variant to the answer that counts: the last of those that stand."""
+    """Map each variant to the answer that counts: the last one not withdrawn."""
     return {answer.variant_id: answer for answer in standing}
 
 
@@ -183,7 +183,7 @@ def current(standing: Iterable[Judgement]) -> dict[str, Judgement]:
 
 
 def append(path: Path, events: Iterable[Event]) -> None:
-    """Add events to an annotator's file; when this returns, they are on the disk."""
+    """Append events to an annotator's file, and wait until they are on the disk."""
     lines = _read_lines(path)[0]
     time = datetime.now(UTC).isoformat(timespec="seconds")
     for event in events:
@@ -193,7 +193,7 @@ def append(path: Path, events: Iterable[Event]) -> None:
     head = {"annotator": path.stem, "lines": len(lines), "sha256": digest}
     with atomic(path) as temporary:
         temporary.write_bytes(b"\n".join([sealed(head).encode(), *lines, b""]))
-    if os.name == "posix":  # the name of the file lasts, too
+    if os.name == "posix":  # so that the file's name is on the disk, too
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -202,13 +202,13 @@ def append(path: Path, events: Iterable[Event]) -> None:
 
 
 def read_events(path: Path, *, renamed: bool = False) -> list[Event]:
-    """Read the events of an annotator's file; none where it does not exist."""
+    """Read the events of an annotator's file; none if it does not exist."""
     lines, first = _read_lines(path, renamed=renamed)
     return _parsed(path, lines, first)
 
 
 def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]:
-    """Read events, and the line number of the first; without a count, a cut-off last is dropped."""
+    """Return lines of events, and the number of the first; uncounted, drop a truncated last."""
     if not path.exists():
         return [], 1
     lines = path.read_bytes().split(b"\n")
@@ -243,7 +243,7 @@ def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]
             f"`merge-nli annotate --import` with --annotator"
         )
     if len(lines) != count or hashlib.sha256(b"\n".join(lines)).hexdigest() != digest:
-        _parsed(path, lines, 2)  # one that is damaged is named
+        _parsed(path, lines, 2)  # parsing names the damaged line
         got = f"{len(lines):,}" if len(lines) != count else "others"
         raise ValueError(
             f"{path}: expected {count:,} lines after the first, as it says, got {got}: the file "
@@ -254,7 +254,7 @@ def _read_lines(path: Path, *, renamed: bool = False) -> tuple[list[bytes], int]
 
 
 def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
-    """Parse lines, numbered from `first`; blank ones are none."""
+    """Parse lines, numbered from `first`; skip blank lines."""
     events = []
     for number, line in enumerate(lines, start=first):
         try:
@@ -268,7 +268,7 @@ def _parsed(path: Path, lines: Iterable[bytes], first: int) -> list[Event]:
 
 
 def read_standing(path: Path, *, renamed: bool = False) -> list[Judgement]:
-    """Read the answers that stand in an annotator's file, as `replay` gives them."""
+    """Read the answers in an annotator's file that are not withdrawn, as from `replay`."""
     events = read_events(path, renamed=renamed)
     try:
         return replay(events)

@@ -1,7 +1,7 @@
-"""The page's server: loopback only, for one annotator, who must know its token; and their answers.
+"""Server of the annotation page, on the loopback interface, for one annotator with a token.
 
-Other pages in the annotator's browser get nowhere: every request must name this host (else a name
-of theirs could be pointed here), and all but the page itself carry the token of its address.
+Other pages in the annotator's browser have no access: every request must name this host (against
+DNS rebinding), and all requests but those for the page's files must carry the address's token.
 """
 
 import json
@@ -34,18 +34,18 @@ from merge_dataset.annotation.session import Session, locked_answers, shown, shu
 
 
 class OutdatedPage(Exception):
-    """Answers were given that the page does not know of."""
+    """The page does not know of answers that were given meanwhile."""
 
 
 class Desk:
-    """Reads and saves the answers of one annotator, of whom nobody else's are shown.
+    """Answers of one annotator, to read and to save; other annotators' answers are not shown.
 
-    A page says at which position, from 0, it saves an event. So one that is sent again, because the
-    reply was lost, is not saved twice, and of two pages the one that is behind is told.
+    A page sends the position, from 0, at which it saves an event. So an event that is sent again,
+    because the reply was lost, is not saved twice; and a page that is behind another one is told.
     """
 
     def __init__(self, session: Session, annotator: str, path: Path) -> None:
-        """Take up the answers in the file `path`, which nobody else writes meanwhile."""
+        """Read the answers in the file `path`, which must be locked."""
         self.session = session
         self.annotator = annotator
         self._path = path
@@ -54,7 +54,7 @@ class Desk:
         replay(self._events)
 
     def state(self) -> dict[str, Any]:
-        """Describe all that the page needs to go on."""
+        """Return everything that the page needs to continue."""
         with self._lock:
             standing = replay(self._events)
             position = len(self._events)
@@ -74,7 +74,7 @@ class Desk:
         }
 
     def save(self, position: int, record: object) -> int:
-        """Save an event; return the number of events; OutdatedPage if the page misses some."""
+        """Save an event; return the number of events; raise OutdatedPage if the page lacks some."""
         event = parse_event(record)
         if event.variant_id not in self.session.items:
             raise ValueError(f"expected a variant of the session, got {event.variant_id!r}")
@@ -97,7 +97,7 @@ class Desk:
             return len(self._events)
 
     def progress(self) -> tuple[int, int]:
-        """Count the variants that are answered, and all of them."""
+        """Count the variants that are answered, and all variants."""
         with self._lock:
             answers = current(replay(self._events))
         return len(answers.keys() & self.session.items.keys()), len(self.session.items)
@@ -112,7 +112,7 @@ _PAGE: Final = {
     "/saving.js": ("saving.js", "text/javascript"),
     "/view.js": ("view.js", "text/javascript"),
 }
-"""Path → file beside this module and its type. They hold nothing of the session's."""
+"""Path → file beside this module, and media type; the files have no data of the session."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -129,7 +129,7 @@ _LONGEST: Final = 2**16
 """Most bytes of a request's body."""
 
 _CONNECTIONS: Final = 32
-"""Most connections at a time: a page opens one for each request, and some at once."""
+"""Most connections at a time: a page opens several at once, one per request."""
 
 _FULL: Final = b'{"error": "too many connections are open; close other pages of this address"}'
 _BUSY: Final = (
@@ -140,7 +140,7 @@ _BUSY: Final = (
 
 @contextmanager
 def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tuple[Desk, str]]:
-    """Serve the page in a thread, on its last port if free; yields the desk and the address."""
+    """Serve the page in a thread, on its last port if free; yield the desk and the address."""
     with locked_answers(session, annotator) as path:
         desk = Desk(session, annotator, path)
         remembered = path.with_name(f".{annotator}.address.json")
@@ -157,7 +157,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
                 raise OSError(message) from error
             server = _Server((LOOPBACK, 0), _Handler)
         server.desk, server.token = desk, token
-        # Only this user may read it.
+        # Only this user may read the file.
         descriptor = os.open(remembered, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump({"port": server.server_port, "token": token}, file)
@@ -174,7 +174,7 @@ def serving(session: Session, annotator: str, *, port: int = 0) -> Iterator[tupl
 def serve_until_stopped(
     session: Session, annotator: str, *, port: int, browser: bool, tell: Callable[[str], object]
 ) -> None:
-    """Serve the page, perhaps open it in the browser, and tell of the progress, until Ctrl+C."""
+    """Serve the page, optionally open it in a browser, and report progress, until Ctrl+C."""
     answered = "{:,} of {:,} variants answered.".format
     with serving(session, annotator, port=port) as (desk, url):
         tell(f"{url}\n{answered(*desk.progress())} Ctrl+C stops; every answer is saved.")
@@ -197,29 +197,29 @@ class _Server(ThreadingHTTPServer):
         self._free = BoundedSemaphore(_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; while too many are open, say only that."""
+        """Answer in a new thread; while too many connections are open, only with an error."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             with suppress(OSError):
-                request.sendall(_BUSY)  # less than a socket's buffer holds: nothing waits
+                request.sendall(_BUSY)  # less than a socket's buffer, so this does not block
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for another."""
+        """Answer, then free the place for another connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a tab that was closed before it was answered."""
+        """Ignore a tab that was closed before it got an answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Refused(Exception):
-    """A request that is answered with an error: its status and message."""
+    """Refusal of a request, with status and message."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -227,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """Answer with a file of the page, with what it needs to go on, or with what was saved."""
+        """Answer with a file of the page, with the state, or with the result of saving."""
         try:
             port = self.server.server_port
             if self.headers.get("Host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
@@ -284,8 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
         return json.dumps({"position": saved}).encode(), "application/json"
 
     def version_string(self) -> str:
-        """Name the program without versions, which are nobody's business."""
+        """Return the name of the program without versions."""
         return "merge-nli"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the page does."""
+        """Log nothing, as the page shows errors."""

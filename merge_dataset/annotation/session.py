@@ -1,9 +1,9 @@
-"""A session of annotation: a stratified sample of a dataset's variants, in a folder, and its locks.
+"""Annotation sessions: a stratified sample of a dataset's variants in a folder, and its locks.
 
-Of each source and class, which the MERGE paper samples (section 4), as many variants are drawn,
-spread as evenly as possible over the masked LMs that validated them (Fig. 9). `session.json` has
-what they were drawn from, which figures are weighted by; `sample.jsonl` has them, `answers/` a file
-per annotator.
+An equal number of variants is drawn from each source and class, as in the MERGE paper (section 4),
+spread as evenly as possible over the masked LMs that validated them (Fig. 9). `session.json`
+describes the population, for the weights of figures; `sample.jsonl` has the variants; `answers/`
+has a file per annotator.
 """
 
 import heapq
@@ -49,15 +49,15 @@ from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, p
 from merge_dataset.show import marked, pieces, spans_in_seed
 
 PER_CLASS: Final = 100
-"""Variants of each source and class (paper, section 4)."""
+"""Number of variants of each source and class (paper, section 4)."""
 
 Spans = list[list[int]]
-"""Half-open [start, end) in characters, ascending."""
+"""Half-open spans [start, end) in characters, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A variant to annotate, with its seed; texts and spans by the name of their field."""
+    """A variant to annotate, with its seed; texts and spans are by name of field."""
 
     variant_id: str
     seed_id: str
@@ -66,11 +66,11 @@ class Item:
     label: str
     mlms: list[str]
     mlms_by_field: dict[str, list[str]]
-    """Masked LMs that validated it, by the text in which they did."""
+    """Name of a text → masked LMs that validated the replacement in it."""
     stratum: dict[str, str | None]
-    """`class`, `source` and `mlm`, the masked LM that it was drawn for (of a paraphrase, none)."""
+    """`class`, `source` and `mlm`, the masked LM for which it was drawn (none for paraphrases)."""
     chance: float
-    """How likely it was to be drawn; see `chances`."""
+    """Probability of being drawn; see `chances`."""
     original: str
     replacement: str
     seed_texts: dict[str, str]
@@ -80,7 +80,7 @@ class Item:
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Choose configurations of one class: by default all replacements, paraphrases where named."""
+    """Choose configurations of single classes: by default replacements; paraphrases if named."""
     require_dataset(dataset)
     known = all_configurations(dataset)
     require_configurations(dataset, known, wanted)
@@ -105,7 +105,7 @@ def draw(
     per_source: int | None = None,
     rng_seed: int = 0,
 ) -> tuple[list[Item], list[dict[str, Any]]]:
-    """Draw items of each class, or `per_source` (paper, section 4), and describe the population."""
+    """Draw items per class, or `per_source` (paper, section 4); also return the population."""
     chosen = choose(dataset, configs)
     items: list[Item] = []
     population: list[dict[str, Any]] = []
@@ -159,10 +159,10 @@ def draw(
 
 
 def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
-    """Give masked LMs variants that they validated, each to one, evenly: variant → LM.
+    """Assign variants evenly to masked LMs that validated them: variant → LM.
 
-    They choose in turns, from their candidates in order. One whose variants are all given takes one
-    over, where somebody who gets another for it can be found. `quota` candidates each suffice.
+    The LMs take turns, each taking its next free candidate. An LM without a free candidate takes
+    over another LM's variant if that one can get a new variant. `quota` candidates per LM suffice.
 
     >>> spread({"a": ["1", "2", "3"], "b": ["1"]}, 2)
     {'1': 'b', '2': 'a'}
@@ -179,8 +179,8 @@ def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str
 def _give_one_more(
     mlm: str, candidates: Mapping[str, Sequence[str]], owner: dict[str, str]
 ) -> bool:
-    """Give `mlm` a variant by the shortest chain of masked LMs that ends in a free one."""
-    chain: dict[str, tuple[str, str] | None] = {mlm: None}  # who takes over what from whom
+    """Assign `mlm` a variant by the shortest chain of takeovers that ends in a free variant."""
+    chain: dict[str, tuple[str, str] | None] = {mlm: None}  # LM → (its taker, what it takes)
     queue = [mlm]
     for taker in queue:
         free = next((variant for variant in candidates[taker] if variant not in owner), None)
@@ -201,11 +201,11 @@ def _give_one_more(
 def chances(
     drawn: Mapping[str, str], candidates: Mapping[str, Sequence[str]], rng_seed: int
 ) -> dict[str, float]:
-    """Compute how likely each variant of `spread` was drawn, in 0–1, to weight figures by.
+    """Compute the probability, 0–1, that each variant of `spread` was drawn, for weights.
 
-    All variants of a masked LM up to some rank are drawn. So a variant is drawn if its own rank, as
-    good as random, is below the highest such rank of its LMs. Candidates are sorted by rank: one
-    more than drawn, or all.
+    All variants of a masked LM up to some rank are drawn. So a variant is drawn if its own rank, a
+    pseudo-random number, is below the highest of these limits of its LMs. `candidates` are sorted
+    by rank: one more than drawn, or all.
 
     >>> candidates = {"a": ["5", "3"], "b": ["5"]}
     >>> chances({"5": "a"}, candidates, 0)["5"]  # all there are of b
@@ -217,7 +217,7 @@ def chances(
     for own in candidates.values():
         first_left = next((variant for variant in own if variant not in drawn), None)
         limit = 1.0
-        if first_left is not None:  # its rank among all that there could be
+        if first_left is not None:  # its rank as a share of all possible ranks
             rank = draw_rank(rng_seed, first_left)
             limit = float(int.from_bytes(rank) / 256 ** len(rank))
         found |= {v: max(found[v], limit) for v in own if v in found}
@@ -239,7 +239,7 @@ def _candidates(
             by_mlm.update(mlms)
             by_mlms[len(mlms)] += 1
             rank = draw_rank(rng_seed, variant)
-            for mlm in mlms or [""]:  # a paraphrase has none
+            for mlm in mlms or [""]:  # paraphrases have no masked LMs
                 ranked[mlm].append((rank, variant))
         for mlm, more in ranked.items():
             best[mlm] = heapq.nsmallest(quota + 1, [*best[mlm], *more])
@@ -304,7 +304,7 @@ def _items(
 
 
 def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dict[str, Any]]:
-    """Read the rows with one of some values, sorted by them."""
+    """Read the rows whose column has one of the values, sorted by it."""
     wanted = pa.array(sorted(values), pa.string())
     tables = (table for path in paths for table in read_row_groups(path))
     rows = (row for t in tables for row in t.filter(pc.is_in(t[column], wanted)).to_pylist())
@@ -312,14 +312,14 @@ def _rows(paths: Sequence[Path], column: str, values: Iterable[str]) -> list[dic
 
 
 def _named(paths: Sequence[Path]) -> str:
-    """Name the file of a split, or by a pattern those that it is divided into."""
+    """Write the name of a split's file, or a pattern for several files."""
     return patterns_of([str(path) for path in paths])[0]
 
 
 def original_spans(
     seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
 ) -> Spans:
-    """Find where the seed has the words that were replaced."""
+    """Find the spans in the seed of the words that were replaced."""
     words = [variant_text[start:end] for start, end in spans]
     for span, word in zip(spans, words, strict=True):
         if word not in pairs:
@@ -330,14 +330,14 @@ def original_spans(
 
 
 def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
-    """Put items in an order of the annotator's own, always the same: tiredness falls on others."""
+    """Shuffle items by the annotator's name, so that tiredness affects different items."""
     return sorted(items.values(), key=lambda item: draw_rank(annotator, item.variant_id))
 
 
 def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
-    """Describe an item without its masked LMs and, for equivalence, without label and marks.
+    """Return an item for display, without masked LMs; for equivalence without label and spans.
 
-    What both texts of such a pair share stands apart.
+    Texts that are the same in both problems of an equivalence pair are listed separately.
     """
     is_pair = kind == EQUIVALENCE
     shared, texts = [], []
@@ -371,17 +371,17 @@ _DIGEST: Final = "sha256"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The contents of a session folder."""
+    """Contents of a session folder."""
 
     folder: Path
     items: dict[str, Item]
-    """Items by variant, in the order of the file."""
+    """Variant id → item, in the order of the file."""
     description: dict[str, Any]
-    """The contents of `session.json`."""
+    """Contents of `session.json`."""
 
     @property
     def kind(self) -> Any:
-        """The `JudgementKind` that it asks; scores in sessions drawn before there was another."""
+        """The `JudgementKind` asked for; scores in sessions from before there were others."""
         return self.description.get("kind", SCORES)
 
 
@@ -394,7 +394,7 @@ def open_session(
     per_source: int | None = None,
     rng_seed: int | None = None,
 ) -> Session:
-    """Go on with a folder's session, or draw one; options as in `draw`, None: what it has."""
+    """Continue a folder's session, or draw a new one; options are those of `draw`, None for any."""
     if (folder / SESSION).is_file():
         session = read_session(folder)
         wanted = {"per_class": per_class, "per_source": per_source, "rng_seed": rng_seed}
@@ -405,7 +405,7 @@ def open_session(
             f"{folder}: expected a session folder with {SESSION}, found none; name the dataset "
             f"folder to draw a sample from, as in `merge-nli annotate merge-nli --out {folder}`"
         )
-    # A part of a session that was being written may be there.
+    # Parts of an interrupted session may be there.
     there = {target_of(path) or path for path in folder.iterdir()} if folder.is_dir() else set()
     foreign = {path for path in there if not path.name.startswith(LOCK)}
     foreign -= {folder / SAMPLE, folder / SESSION}
@@ -417,7 +417,7 @@ def open_session(
     chosen = choose(dataset, configs)
     kind = _kind_of(chosen)
     with working_in(folder):
-        if not (folder / SESSION).is_file():  # else another command has drawn it meanwhile
+        if not (folder / SESSION).is_file():  # otherwise another command has drawn it meanwhile
             size = PER_CLASS if per_class is None else per_class
             items, population = draw(
                 dataset, chosen, per_class=size, per_source=per_source, rng_seed=rng_seed or 0
@@ -437,7 +437,7 @@ def open_session(
             lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
             write_text(folder / SAMPLE, "".join(lines))
             description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
-            # Written last: a folder with a description is complete.
+            # Written last, so a folder with a description is complete.
             write_record(folder / SESSION, description, digest_key=_DIGEST)
     return open_session(
         folder, dataset, configs, per_class=per_class, per_source=per_source, rng_seed=rng_seed
@@ -445,7 +445,7 @@ def open_session(
 
 
 def _kind_of(configs: Sequence[str]) -> JudgementKind:
-    """Tell what is asked about the variants of configurations."""
+    """Return the kind of judgement that is asked for in these configurations."""
     paraphrases = [name for name in configs if parse_config_name(name)[1] == PARAPHRASE]
     if not paraphrases:
         return SCORES
@@ -479,7 +479,7 @@ def read_session(folder: Path) -> Session:
             f"or was edited; restore it from a copy"
         )
     items: dict[str, Item] = {}
-    # At "\n" only: texts have U+2028 and the like, which `str.splitlines` takes for ends of lines.
+    # Split at "\n" only: `str.splitlines` also splits at U+2028 and others, which texts contain.
     for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
         try:
             item = Item(**parse_object(line))
@@ -491,7 +491,7 @@ def read_session(folder: Path) -> Session:
 
 @contextmanager
 def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
-    """Yield an annotator's file, which no other process writes meanwhile."""
+    """Yield an annotator's file, locked against writing by other processes."""
     path = answers_path(session.folder, annotator)
     path.parent.mkdir(parents=True, exist_ok=True)
     refusal = (
@@ -511,7 +511,7 @@ def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
 def _require_same(
     session: Session, dataset: Path | None, configs: Sequence[str], drawn: Mapping[str, int | None]
 ) -> None:
-    """Refuse another sample: there would be answers to variants that are not in it."""
+    """Raise ValueError for another sample, as some answers would be to variants not in it."""
     has = session.description
     wanted: dict[str, object] = {**drawn}
     if dataset is not None:

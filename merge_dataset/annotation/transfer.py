@@ -1,4 +1,4 @@
-"""Answers and items in files: a session's own, tables for spreadsheets, Label Studio's.
+"""Import and export of answers and items: own files, tables for spreadsheets, Label Studio.
 
 Label Studio's formats: https://labelstud.io/guide/task_format, https://labelstud.io/guide/export.
 """
@@ -70,16 +70,16 @@ LABEL_STUDIO_CONFIGS: Final[Mapping[JudgementKind, str]] = {
 """
     for kind, questions in _QUESTIONS.items()
 }
-"""Kind → the labelling configuration, for any fields of texts."""
+"""Kind → labelling configuration, for any names of texts."""
 
 
 def render_label_studio(
     items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
 ) -> dict[str, str]:
-    """Render tasks as Label Studio imports them, in JSON, and its configuration, by suffix."""
+    """Render tasks for Label Studio's import, and its configuration: suffix → text."""
     made, other = [], "Variant" if kind == SCORES else "Paraphrase"
     for item in items:
-        # What both texts share, and original and variant side by side, a row per field.
+        # Shared texts, and original and variant side by side, a row per field.
         seen, head = shown(item, kind), ""
         if seen["label"] is not None:
             head = f"<p>Label of the original: <b>{escape(seen['label'])}</b></p>"
@@ -103,11 +103,11 @@ def render_label_studio(
     }
 
 
-# --- Back ---
+# --- Import ---
 
 
 def read_label_studio(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
-    """Read annotators, user 3 as `label-studio-3`, and answers of an export; not skipped tasks."""
+    """Read annotators (user 3 is `label-studio-3`) and answers from an export; skip empty tasks."""
     exported = read_json(path)
     if not isinstance(exported, list):
         raise ValueError(
@@ -123,7 +123,7 @@ def _gathered(
     rows: Iterable[tuple[int, T]],
     parse: Callable[[T], Iterable[tuple[str, Judgement]]],
 ) -> list[tuple[str, Judgement]]:
-    """Parse numbered rows into annotators and answers, each pair of annotator and variant once."""
+    """Parse numbered rows into annotators and answers; raise if two to a variant differ."""
     found: dict[tuple[str, str], Judgement] = {}
     for number, row in rows:
         try:
@@ -138,7 +138,7 @@ def _gathered(
 
 
 def _annotations(annotator: str | None, task: object) -> Iterator[tuple[str, Judgement]]:
-    """Yield the answers to a task, each with its annotator: the one given, else as it says."""
+    """Yield a task's answers with annotators: the given one, or the one in the file."""
     if not isinstance(task, dict):
         raise ValueError(f"expected a JSON object, got {_as_json(task)}")
     if "annotations" not in task:
@@ -170,7 +170,7 @@ def _answer(data: Mapping[str, Any], values: Mapping[str, Any]) -> Judgement:
         )
     kind: JudgementKind = SCORES if values.get("equivalent") is None else EQUIVALENCE
     said: dict[str, object] = {}
-    for name in ASKED[kind]:  # a choice, "4" or with its word "4 mostly good", or a rating's number
+    for name in ASKED[kind]:  # a choice such as "4" or "4 mostly good", or the number of a rating
         plain = _plain(values.get(name))
         said[name] = plain.split()[0] if isinstance(plain, str) and plain.split() else plain
     text = _plain(values.get("comment"))
@@ -180,14 +180,14 @@ def _answer(data: Mapping[str, Any], values: Mapping[str, Any]) -> Judgement:
 
 
 def _plain(value: object) -> object:
-    """Unwrap a result's value: alone, in a list, or in an object under its kind."""
+    """Unwrap the value of a result, which may be in a list, or in an object under its kind."""
     while isinstance(value, dict | list) and len(value) == 1:
         (value,) = value.values() if isinstance(value, dict) else value
     return value
 
 
 def _name(user: object) -> str:
-    """Name an annotator by a number, an address, or an object with either."""
+    """Return an annotator's name from a number, an address, or an object with either."""
     if isinstance(user, dict):
         user = user.get("email") or user.get("id")
     if isinstance(user, int):
@@ -198,7 +198,7 @@ def _name(user: object) -> str:
 
 
 def _as_json(value: object) -> str:
-    """Show the beginning of a value."""
+    """Format the beginning of a value as JSON."""
     return json.dumps(value, ensure_ascii=False)[:60]
 
 
@@ -212,7 +212,7 @@ SCHEMAS: Final[Mapping[JudgementKind, pa.Schema]] = {
 
 
 def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
-    """Read an annotator's file of another session."""
+    """Read an annotator's file from another session."""
     name = check_annotator(annotator or path.stem)
     standing = read_standing(path, renamed=annotator is not None)
     return [(name, answer) for answer in current(standing).values()]
@@ -221,7 +221,7 @@ def _read_own(path: Path, annotator: str | None) -> list[tuple[str, Judgement]]:
 def render_spreadsheet(
     items: Sequence[Item], annotator: str = "", kind: JudgementKind = SCORES
 ) -> dict[str, str]:
-    """Render a CSV table to fill in, a row per item; its byte order mark is for Excel."""
+    """Render a CSV table to fill in, with a row per item, and a byte order mark for Excel."""
     fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
     texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
     told = ("label", "original", "replacement") if kind == SCORES else ()
@@ -245,7 +245,7 @@ def render_spreadsheet(
 
 
 def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str, Judgement]]:
-    """Read annotators and answers of a table, whose columns tell the kind; skip blank rows."""
+    """Read annotators and answers from a table, whose columns show the kind; skip blank rows."""
     kind: JudgementKind = (
         EQUIVALENCE if set(ASKED[EQUIVALENCE]) & set(read_header(path)) else SCORES
     )
@@ -274,24 +274,24 @@ def read_spreadsheet(path: Path, annotator: str | None = None) -> list[tuple[str
 
 
 READERS: Final = {".csv": read_spreadsheet, ".json": read_label_studio, ".jsonl": _read_own}
-"""Suffix → reader of a file, with its annotator where it does not say so."""
+"""Suffix → function that reads a file, given the annotator if the file does not name one."""
 RENDERERS: Final = {".csv": render_spreadsheet, ".json": render_label_studio}
-"""Suffix → what writes files to fill in: their texts by suffix."""
+"""Suffix → function that renders files to fill in: suffix → text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportCounts:
-    """Numbers of an annotator's answers in a file that was taken in."""
+    """Numbers of an annotator's answers in an imported file."""
 
     annotator: str
     new: int
     changed: int
     known: int
-    """Answers that were there already."""
+    """Number of answers that the session already had."""
 
 
 def export_items(session: Session, path: Path, annotator: str | None = None) -> list[Path]:
-    """Write items to annotate elsewhere, in an order of the annotator's own; list the files."""
+    """Write items to annotate elsewhere, in the annotator's order; return the files."""
     items = shuffled(session.items, check_annotator(annotator) if annotator else "")
     if path.suffix not in RENDERERS:
         raise ValueError(f"{path}: expected a file .csv, or .json for Label Studio")
@@ -308,10 +308,10 @@ def export_items(session: Session, path: Path, annotator: str | None = None) -> 
 def import_answers(
     session: Session, path: Path, annotator: str | None = None, *, overwrite: bool = False
 ) -> list[ImportCounts]:
-    """Take a file's answers into the session: all or, where something is wrong, none.
+    """Import a file's answers into the session: all, or none if something is wrong.
 
-    Where the disk fills up, some annotators' may be in; the same file taken in again adds the
-    others.
+    If the disk fills up, some annotators' answers may be imported; importing the same file again
+    adds the others.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of answers, found no file there")
@@ -352,12 +352,12 @@ def import_answers(
 
 
 def import_lines(session: Session, taken: Sequence[ImportCounts]) -> list[str]:
-    """Say in words what was taken in, and what is left to be answered."""
+    """Write lines on what was imported, and what is left to answer."""
     lines = []
     for each in taken:
         line = f"{each.annotator}: {each.new:,} new, {each.changed:,} changed, "
         line += f"{each.known:,} as before"
-        # The file may have been cut off.
+        # The file may be truncated.
         answered = current(read_standing(answers_path(session.folder, each.annotator)))
         if left := len(session.items.keys() - answered.keys()):
             line += f"; {left:,} variants not answered yet"
@@ -366,15 +366,15 @@ def import_lines(session: Session, taken: Sequence[ImportCounts]) -> list[str]:
 
 
 def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
-    """Read the answers that count, of all annotators, as a table.
+    """Read the answers that count, of all annotators, into a table.
 
     Args:
         paths: One or several session folders, annotators' files (.jsonl), and tables (.csv) with
             the columns `COLUMNS`; an answer may stand in several of them.
 
     Returns:
-        The columns `SCHEMAS` has for what was asked, sorted by annotator and variant, each pair
-        once.
+        A table with the columns in `SCHEMAS` for the kind of judgement, sorted by annotator and
+        variant, each pair once.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
@@ -413,7 +413,7 @@ def _shown(answer: Judgement) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """List the files of answers that a path stands for."""
+    """List the files of answers at a path."""
     if path.is_dir():
         if files := sorted(path.glob("answers/*.jsonl")):
             return files

@@ -35,23 +35,23 @@ def check_dataset(folder: str | Path) -> list[str]:
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
         found += _found(Stage.CONTENTS, kind, folder, collection)
     found += () if structural else _found(Stage.CONTENTS, None, folder)
-    # Where something else is wrong with the data, that bytes are others says nothing more.
+    # If something else is wrong with the data, changed bytes are no further news.
     only_card = all(finding.where == CARD for finding in found)
     return summarise([*found, *(_found(Stage.BYTES, None, folder) if only_card else ())])
 
 
 def _found(stage: Stage, kind: str | None, folder: Path, *collection: str) -> Iterator[Finding]:
-    """Yield what checks find; what keeps one from going on, in a damaged file, is found too."""
+    """Yield the findings of checks; a damaged file that stops a check is a finding, too."""
     checks = (each for each in CHECKS.values() if each.kind == kind)
     for check in (each for each in checks if kind is not None or each.stage is stage):
         try:
             with engine_errors():
                 yield from check.find(folder, *collection)
         except MemoryError:
-            raise  # it says nothing of the dataset
+            raise  # no problem of the dataset
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
-                raise  # neither does this
+                raise  # nor is this
             where = "/".join(collection) or folder.name
             said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
             if not isinstance(error, ValueError | OSError):

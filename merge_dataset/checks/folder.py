@@ -43,7 +43,7 @@ from merge_dataset.schema import (
     stage=Stage.STRUCTURE,
 )
 def check_collections(folder: Path) -> Iterator[Finding]:
-    """Find collections without what they should hold."""
+    """Find collections with wrong descriptions or missing files."""
     for collection in collections(folder):
         where = f"{collection}/{PROVENANCE}"
         try:
@@ -78,7 +78,7 @@ def check_columns(folder: Path) -> Iterator[Finding]:
     for file in parquet_files(folder):
         try:
             with open_parquet(folder / file) as opened:
-                for batch in opened.iter_batches():  # which shows damage
+                for batch in opened.iter_batches():  # reading it detects damage
                     batch.validate(full=True)
                 schema = opened.schema_arrow
         except (OSError, ValueError, pa.ArrowException, MemoryError):
@@ -90,7 +90,7 @@ def check_columns(folder: Path) -> Iterator[Finding]:
             yield Finding(file, "a format of problems in its metadata", str(error))
             continue
         collection = file.partition("/")[0]
-        with suppress(OSError, ValueError):  # without a description: a finding of its own
+        with suppress(OSError, ValueError):  # a missing description is another finding
             made = provenance.format_of_run(provenance.read(folder / collection / PROVENANCE))
             if made != problem_format:
                 expected_format = f"problems with the {made.described}, as in {collection}"
@@ -138,7 +138,7 @@ def check_strays(folder: Path) -> Iterator[Finding]:
     stage=Stage.BYTES,
 )
 def check_bytes(folder: Path) -> Iterator[Finding]:
-    """Find files that were changed or damaged in a way that nothing else shows."""
+    """Find files that were changed or damaged in ways that no other check detects."""
     expected = "what was written, byte for byte"
     for collection in collections(folder):
         try:
@@ -153,7 +153,7 @@ def check_bytes(folder: Path) -> Iterator[Finding]:
 
 @check("card", looks_at="whether the card's YAML and statistics are those of the data")
 def check_card(folder: Path) -> Iterator[Finding]:
-    """Find what the card says otherwise than the data."""
+    """Find statements of the card that contradict the data."""
     path = folder / CARD
     if not path.is_file():
         yield Finding(CARD, "a dataset card", "no such file")

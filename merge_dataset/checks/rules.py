@@ -1,7 +1,7 @@
-"""How checks register themselves, what they find, and rules for rows.
+"""Registry of checks, their findings, and rules for rows.
 
-Most checks are rules: a condition in SQL that holds in rows that are wrong. One query counts the
-rows of all rules; the rows of a rule that has some are read again, to be named.
+Most checks are rules: conditions in SQL that hold in wrong rows. One query counts the rows of all
+rules; wrong rows are then read again for the messages.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One deviation from the expected state."""
 
     where: str
     """A file or configuration, relative to the dataset folder."""
     expected: str
-    """Expectation, in words that are alike for all findings of a kind."""
+    """Expectation, in the same words for all findings of a kind."""
     got: str
-    """The value that came, with the row's id."""
+    """Value found, with the row's id."""
 
 
 class Stage(IntEnum):
     """The time at which a check runs."""
 
     STRUCTURE = 0
-    """First: files and columns."""
+    """First stage: files and columns."""
     ALWAYS = 1
-    """Then, whether or not anything was found."""
+    """Second stage, regardless of findings so far."""
     CONTENTS = 2
-    """Then, if nothing was found in the structure: rows and card."""
+    """Third stage, if the structure is right: rows and card."""
     BYTES = 3
-    """Last, if nothing else was found."""
+    """Last stage, if there are no other findings."""
 
 
 Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])
-"""Dataset folder → findings; of a check with a kind, folder and name of a collection → findings."""
+"""Function from a folder (for checks with a kind, also a collection's name) to findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check that registered itself."""
+    """A registered check."""
 
     looks_at: str
     stage: Stage
     kind: str | None
-    """The kind of collections whose rows it looks at, one at a time; None: the whole folder."""
+    """Kind of collections whose rows it checks one by one; None for the whole folder."""
     find: Callable[..., Iterator[Finding]]
 
 
@@ -84,7 +84,7 @@ def check(
 
 
 def summarise(findings: Iterable[Finding]) -> list[str]:
-    """Write one line per place and kind, in order of appearance: a few examples and the count.
+    """Write one line per place and kind of finding, in order, with a few examples and the count.
 
     >>> summarise([Finding("seeds", "unique ids", f"{n} twice") for n in range(5)])
     ['seeds: expected unique ids; got 0 twice; 1 twice; 2 twice; and 2 more']
@@ -105,20 +105,20 @@ def summarise(findings: Iterable[Finding]) -> list[str]:
 
 
 ROW: Final = '"row number"'
-"""Column that numbers the rows of a view in the order of its files."""
+"""Name of the column that numbers the rows of a view in the order of its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition of rows that are wrong, and what a finding says of them."""
+    """A condition that holds in wrong rows, and the text of a finding."""
 
     expected: str
     wrong: str
-    """Condition in SQL. Null is right: a missing value is a finding of its own."""
+    """Condition in SQL; null counts as right, as missing values are separate findings."""
     columns: tuple[str, ...]
-    """Columns whose values a finding gives, beside the id of the variant."""
+    """Columns whose values a finding shows, beside the variant's id."""
     got: str = "{0!r} ({1})"
-    """Template of what a finding gives: the columns and the id."""
+    """Template of the values found, with the columns and the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +127,24 @@ class Rows:
 
     connection: duckdb.DuckDBPyConnection
     name: str
-    """A view, or a query in parentheses."""
+    """Name of a view, or a query in parentheses."""
     where: str
-    """Their files, as findings name them."""
+    """Name of their files in findings."""
 
     def fetched(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Yield what a query gives; other queries may run meanwhile."""
+        """Yield the rows of a query; other queries may run meanwhile."""
         with self.connection.cursor() as cursor:
             cursor.execute(query)
             while found := cursor.fetchmany(10_000):
                 yield from found
 
     def told(self, expected: str, query: str, got: str) -> Iterator[Finding]:
-        """Find what a query gives, all of which is wrong; `got` is a template of its values."""
+        """Yield a finding for each row of a query; `got` is a template of its values."""
         for row in self.fetched(query):
             yield Finding(self.where, expected, got.format(*row))
 
     def broken(self, rules: Iterable[Rule]) -> Iterator[Finding]:
-        """Find the rows in which rules say that something is wrong."""
+        """Find the rows that break rules."""
         rules = list(rules)
         counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
         [counted] = self.fetched(f"SELECT {counts} FROM {self.name}")
@@ -163,7 +163,7 @@ class Rows:
         return self.told("ids that occur once", query, "{0!r} {1} times")
 
     def with_seeds(self, seeds: Rows, columns: Sequence[str]) -> Rows:
-        """Make the view `paired`, with columns of their seeds as `"seed …"`, and `"has seed"`."""
+        """Make the view `paired`: rows with their seeds' columns, `"seed …"`, and `"has seed"`."""
         of_seed = ", ".join(f'seeds."{column}" AS "seed {column}"' for column in columns)
         self.connection.execute(
             "CREATE OR REPLACE VIEW paired AS "
@@ -188,12 +188,12 @@ def view_rows(
 
 
 def quoted(*names: str) -> str:
-    """Write names of columns in SQL, which may be words of that language."""
+    """Quote names of columns for SQL, as they may be keywords."""
     return ", ".join(f'"{name}"' for name in names)
 
 
 def seeds_findings(seeds: Rows, source: str, problem_format: ProblemFormat) -> Iterator[Finding]:
-    """Check the split `seeds`: values, ids, nothing replaced."""
+    """Check the split `seeds`: values, ids, and that nothing is replaced."""
     yield from seeds.broken(_value_rules(source, problem_format))
     yield from seeds.duplicates("seed_id")
     rules = [Rule("variant_id to equal seed_id in seeds", "variant_id != seed_id", ("variant_id",))]
@@ -209,7 +209,7 @@ def seeds_findings(seeds: Rows, source: str, problem_format: ProblemFormat) -> I
 
 
 def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """List rules of a view of variants with their seeds' labels: values, class, seed, label."""
+    """Yield rules for a view of variants with their seeds' labels: values, class, seed, label."""
     source, variant_class = parse_config_name(config)
     filled = ("word_class", "original", "replacement")
     yield from _value_rules(source, problem_format, filled)
@@ -225,7 +225,7 @@ def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
 def _value_rules(
     source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
 ) -> Iterator[Rule]:
-    """List rules of values that are missing, other sources, labels that are none."""
+    """Yield rules against missing values, other sources and unknown labels."""
     for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
         yield Rule(f"a value for {name}", f'"{name}" IS NULL', (name,))
     yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))
@@ -234,16 +234,16 @@ def _value_rules(
 
 
 def unused_rule(used: str) -> Rule:
-    """Make a rule of seeds, that each has variants in a relation."""
+    """Make a rule for seeds: each must have variants in a relation."""
     wrong = f"seed_id NOT IN (SELECT seed_id FROM {used} WHERE seed_id IS NOT NULL)"
     return Rule("every seed to have variants", wrong, ("seed_id",))
 
 
 def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> Iterator[Finding]:
-    """Find variants with a seed's id or texts: models' answers could not be told apart."""
+    """Find variants with a seed's id or texts, as models' answers would be ambiguous."""
     wrong = f"variant_id IN (SELECT seed_id FROM {seeds.name} WHERE seed_id IS NOT NULL)"
     yield from variants.broken([Rule("another id than any seed's", wrong, ("variant_id",))])
-    # Its own seed's texts are found elsewhere.
+    # Another check finds variants with their own seed's texts.
     query = (
         f"SELECT seeds.seed_id, variants.variant_id FROM {variants.name} AS variants JOIN "
         f"{seeds.name} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
@@ -256,10 +256,10 @@ def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> It
 def repeated_texts(
     variants: Rows, seeds: Rows, fields: Sequence[str], *, of_one_seed: bool = True
 ) -> list[tuple[str, str]]:
-    """Find texts of two variants, of one class or two: the one with the lowest id, and others.
+    """Find variants with equal texts, of any classes: pairs of the lowest id and another id.
 
-    Sources have problems that are alike word for word, as two pairs of SNLI's development set; so
-    do their variants, unless `of_one_seed` leaves them out.
+    Variants of seeds with equal texts, as there are two pairs in SNLI's development set, are no
+    finding; variants of the same seed are one if `of_one_seed`.
     """
     texts = quoted(*fields)
     query = f"""

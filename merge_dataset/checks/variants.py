@@ -1,4 +1,4 @@
-"""Checks of variants: ids, seeds, labels, signals, and that nothing else differs from the seed."""
+"""Checks of variants: ids, seeds, labels, signals, and no other difference from the seed."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ from merge_dataset.schema import (
 from merge_dataset.show import marked
 
 _OF_SEEDS: Final = "beyond_premise"
-"""A column that depends on nothing but the seed."""
+"""A column that depends only on the seed."""
 
 
 @check(
@@ -45,7 +45,7 @@ _OF_SEEDS: Final = "beyond_premise"
     kind=provenance.REPLACEMENTS,
 )
 def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
-    """Find what is wrong in the rows of a source's replacements, whose columns are right."""
+    """Find errors in the rows of a source's replacements, whose columns are right."""
     made = provenance.read(folder / source / PROVENANCE)
     problem_format = format_in(folder, source)
     fields, columns = problem_format.fields, arrow_schema(problem_format).names
@@ -86,7 +86,7 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
 
 
 def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
-    """List rules of a view with seeds that ask for the same values in some columns."""
+    """Yield rules for a view with seeds that require equal values in some columns."""
     for name in columns:
         yield Rule(
             f"{name} as in {where}",
@@ -99,10 +99,10 @@ def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
 def _substitution_findings(
     paired: Rows, subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
 ) -> Iterator[Finding]:
-    """Find what `row_problems` finds in variants with their seeds, of those not surely right."""
+    """Apply `row_problems` to variants with their seeds, unless SQL shows that a row is right."""
     right = " AND ".join(_right_rows(subsamples, problem_format, sharing))
     unchecked = {"source", "label", "log_odds", *problem_format.signals}
-    unchecked -= {"mlm_count", *problem_format.pll_changes}  # a row alone shows if they are right
+    unchecked -= {"mlm_count", *problem_format.pll_changes}  # each row shows its errors
     columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
     of_seed = [f"seed {field}" for field in problem_format.fields]
     query = (
@@ -119,7 +119,7 @@ def _substitution_findings(
 def _right_rows(
     subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
 ) -> Iterator[str]:
-    """List conditions in SQL of rows in which one word is replaced and nothing is wrong."""
+    """Yield conditions in SQL that hold together in correct rows with one replaced word."""
     yield "NOT contains(original, ' ') AND NOT contains(replacement, ' ')"
     for field in problem_format.fields:
         text, spans = f'"{field}"', f"coalesce({field}_spans, [])"
@@ -131,7 +131,7 @@ def _right_rows(
             f"substring({text}, s[1] + 1, s[2] - s[1]) != replacement)) = 0"
         )
         yield f"({places}{'' if field in sharing else f' OR len({spans}) = 0'})"
-        # What stands between the spans, with the original in between.
+        # The texts between the spans, joined by the original.
         pieces = (
             f"list_transform(range(len({spans}) + 1), lambda i: substring({text}, "
             f"coalesce({spans}[i][2], 0) + 1, "
@@ -160,7 +160,7 @@ def row_problems(
     problem_format: ProblemFormat = NLI,
     sharing: Collection[str] = NLI.fields,
 ) -> Iterator[tuple[str, str]]:
-    """Find pairs (expected, got) in a variant; a seed may lack fields not `sharing` the word."""
+    """Yield errors, (expected, got), of a variant; only fields in `sharing` must have the word."""
     yield from _word_problems(variant, seed, problem_format, sharing)
     lists = (variant[name] or () for name in problem_format.mlms)
     union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
@@ -189,7 +189,7 @@ def _word_problems(
     problem_format: ProblemFormat,
     sharing: Collection[str],
 ) -> Iterator[tuple[str, str]]:
-    """Find what is wrong with the words that change, and with their places."""
+    """Yield errors of the changed words and their spans."""
     original, replacement = variant["original"] or "", variant["replacement"] or ""
     try:
         words = changed_words(original, replacement)
@@ -233,11 +233,11 @@ def _are_spans(spans: list[Any], length: int) -> bool:
 def signal_findings(
     variants: Rows, problem_format: ProblemFormat, made: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Find signals that cannot be right in the variants of a class."""
+    """Find impossible signals in the variants of a class."""
     yield from variants.broken(_signal_rules(problem_format, made))
     if "common_mlm_count" in problem_format.optional:
-        # Masked LMs that validated the word in every text in which it stands. Of several words,
-        # other forms may stand in texts where the word does not.
+        # Masked LMs that validated the word in every text that has it. With several words,
+        # other forms may be in texts that do not have the word.
         texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
         lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
         everywhere = " AND ".join(
@@ -254,20 +254,20 @@ def signal_findings(
         for count, given, variant in variants.fetched(query):
             expected = f"common_mlm_count to be the masked LMs of every text, {count}"
             yield Finding(variants.where, expected, f"{given} ({variant})")
-    for name in ("in_compound", "hangs_on_word"):  # as the seed and its words alone say
+    for name in ("in_compound", "hangs_on_word"):  # depend on the seed and its words
         if name in problem_format.optional:
             keys = ["seed_id", "original"]
             yield from _same_findings(variants, name, keys, "of one word of a seed")
 
 
 def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
-    """List rules of signals: limits of the build, numbers, where there can be a value."""
+    """Yield rules for signals: the build's limits, numbers, and where values are possible."""
     config, columns = made["config"], {"log_odds", *problem_format.signals}
     changes = problem_format.pll_changes
     for name, setting in {**LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
         limit = config.get(setting)
         if limit is not None and name in columns:
-            # As the column has it: 3.1 as float32 is less than 3.1 as float64.
+            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
             least = str(limit) if name == "mlm_count" else f"'{limit}'::DOUBLE::FLOAT"
             yield Rule(
                 f"{name} of {limit} at least, as {setting} says", f"{name} < {least}", (name,)
@@ -278,7 +278,7 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
             yield Rule(expected, f"{name} = {answer}", (name,))
     for name in ("zipf_frequency", "valency", "quality", *changes):
         if name in columns:
-            # As text: DuckDB skips row groups by their bounds, in which Parquet has no NaN.
+            # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.
             wrong = f"{name}::VARCHAR IN ('nan', 'inf', '-inf')"
             yield Rule(f"{name} to be a number", wrong, (name,))
     if "quality" in columns:
@@ -304,7 +304,7 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
 
 
 def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> Iterator[Finding]:
-    """Find rows with the same keys and different answers; the last of each group is told."""
+    """Find rows with equal keys and different answers; report the last of each group."""
     query = (
         f"SELECT max(variant_id) FROM {variants.name} GROUP BY {quoted(*keys)} "
         f"HAVING count(DISTINCT coalesce({name}::TINYINT, -1)) > 1 ORDER BY min({ROW})"
@@ -321,7 +321,7 @@ def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> I
     kind=provenance.PARAPHRASES,
 )
 def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
-    """Find what is wrong in the rows of a source's paraphrases, whose columns are right."""
+    """Find errors in the rows of a source's paraphrases, whose columns are right."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
     fields = problem_format.fields
@@ -350,13 +350,13 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         )
         expected = "hypothesis_spans to cover the whole hypothesis"
         yield from variants.told(expected, query, "{0}, not [[0, {1}]] ({2})")
-        query = (  # as `variant_id` makes it
+        query = (  # made as in `variant_id`
             f"SELECT '/{PARAPHRASE}/' || sha256(hypothesis)[:12] AS rest, variant_id FROM variants "
             f"WHERE variant_id != seed_id || rest ORDER BY {ROW}"
         )
         expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
         yield from variants.told(expected, query, "other than {0} ({1})")
-        # The same seed is the same in both collections of its source.
+        # A seed must be equal in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
         for number, file in enumerate(others):
             other_seeds = view_rows(connection, f"other_{number}", folder, [file])
@@ -367,7 +367,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
 
 
 def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
-    """List rules of a view of paraphrases with their seeds; a missing text is found elsewhere."""
+    """Yield rules for a view of paraphrases with their seeds; others find missing texts."""
     of_seeds = (
         ("the seed's premise", "premise", 'premise IS DISTINCT FROM "seed premise"'),
         ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),
@@ -377,7 +377,7 @@ def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
          'coalesce(annotator_labels, []) != coalesce("seed annotator_labels", [])'),
     )  # fmt: skip
     of_rows = [
-        # Whatever Unicode takes for a space.
+        # All characters that are spaces in Unicode.
         ("a hypothesis with words in it", "hypothesis",
          r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{0b}\x{1c}-\x{1f}\x{85}]')"),
         ("replacement to be the hypothesis", "replacement",

@@ -36,7 +36,7 @@ STOPPED: Final = (
 )
 
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl+C, as shells have it: 128 and the number of SIGINT."""
+"""Exit code after Ctrl+C, as in shells: 128 plus the number of SIGINT."""
 
 PANELS: Final[Mapping[str, str]] = {
     name: panel
@@ -56,19 +56,19 @@ PANELS: Final[Mapping[str, str]] = {
     }.items()
     for name in names.split()
 }
-"""Headings of the help by names of parameters, for options that have none of their own."""
+"""Parameter → heading of the help, for options that do not set their own."""
 
 Given = dict[str, Any]
-"""Settings by name that were given on the command line."""
+"""Name → value, for settings given on the command line."""
 
 
 def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """Declare an option, with a name of its own or that of the parameter."""
+    """Declare an option, with its own name or the parameter's."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
 def config_option(default: str | None = None, **more: Any) -> Any:
-    """Declare `--config`, with words for what is taken where none is named."""
+    """Declare `--config`, with words for its default."""
     help = "Configuration, e.g. snli_nouns; may be repeated."
     return option(f"{help} Default: {default}." if default else help, "--config", **more)
 
@@ -112,7 +112,7 @@ ForSpreadsheets = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OptionsOf:
-    """Stands, as in `Annotated[Given, OptionsOf(Config, "build")]`, for options of settings."""
+    """Marker for options of settings, as in `Annotated[Given, OptionsOf(Config, "build")]`."""
 
     settings: type
     command: str
@@ -120,7 +120,7 @@ class OptionsOf:
 
     @property
     def declared(self) -> dict[Field[Any], Setting]:
-        """Settings that the command offers; those that have to be given come first."""
+        """Settings that the command offers; required ones come first."""
         offered = {
             field: setting
             for field, setting in declared_settings(self.settings).items()
@@ -129,7 +129,7 @@ class OptionsOf:
         return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
 
     def parameters(self) -> list[inspect.Parameter]:
-        """Make a parameter for each of these settings, as Typer reads it."""
+        """Make a parameter of Typer for each of these settings."""
         types, made, kind = get_type_hints(self.settings), [], inspect.Parameter.KEYWORD_ONLY
         for field, setting in self.declared.items():
             annotation, default = types[field.name], cast(Any, None)
@@ -147,7 +147,7 @@ class OptionsOf:
         return made
 
     def take(self, values: dict[str, Any]) -> Given:
-        """Take the settings that were given out of a command's values."""
+        """Remove the given settings from a command's values, and return them."""
         given = {}
         for field, setting in self.declared.items():
             value = values.pop(field.name)
@@ -162,7 +162,7 @@ class OptionsOf:
         return given
 
     def names(self, *, assigned: bool) -> dict[str, str]:
-        """Map settings to the names of their options, or to `--set`, if the command has that."""
+        """Map settings to the names of their options, or to `--set` if the command has it."""
         others = declared_settings(self.settings) if assigned else {}
         return {f.name: f"--set {f.name}" for f in others} | {
             f.name: _option_name(f.name, setting) for f, setting in self.declared.items()
@@ -171,13 +171,13 @@ class OptionsOf:
 
 _RESOURCES: Final = OptionsOf(Resources, COMMANDS, defaults=True)
 Dealt = Annotated[Given, OptionsOf(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
-"""Options that say where tasks work and what each gets, for commands under `with_settings`."""
+"""Options on where tasks run, and on their resources, for commands with `with_settings`."""
 DealtAsConfigured = Annotated[Given, OptionsOf(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
-"""Options of commands whose own settings say how many work at a time."""
+"""Options of tasks for commands whose own settings include the number of workers."""
 
 
 def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
-    """Make the `Distribution` that options of a command name; None for this process."""
+    """Make the `Distribution` of a command's options; None for this process."""
     resources = {k: v for k, v in dealt.items() if k not in ("executor", "tasks", "workers")}
     executor, tasks = dealt.get("executor"), dealt.get("tasks")
     workers = dealt.get("workers", workers)
@@ -194,13 +194,13 @@ def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
 
 
 def option_of(settings: type, name: str, **changes: Any) -> Any:
-    """Make the option of one setting, for a parameter of a command's own."""
+    """Make the option of one setting, for an ordinary parameter of a command."""
     declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
     return _option(replace(declared, **changes), name)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of its `OptionsOf`; messages then speak of them."""
+    """Give a command the options of its `OptionsOf`; messages then name options."""
     own = inspect.signature(command, eval_str=True).parameters
     for name, p in own.items():
         for each in get_args(p.annotation):
@@ -245,11 +245,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _own_option(name: str, annotation: Any) -> str:
-    """Name the option of a command's own parameter; an argument is called as it is."""
+    """Return the option's name of an ordinary parameter; arguments keep their names."""
     declared = next((each for each in get_args(annotation) if hasattr(each, "param_decls")), None)
     if declared is None or isinstance(declared, typer.models.ArgumentInfo):
         return name
-    # Typer takes the first name for a default, until it reads the annotation.
+    # Before reading the annotation, Typer stores the first name as the default.
     written = (declared.default, *(declared.param_decls or ()))
     names = [each for each in written if isinstance(each, str) and each.startswith("--")]
     return names[0].partition("/")[0] if names else f"--{name.replace('_', '-')}"
@@ -267,7 +267,7 @@ def _option_name(name: str, setting: Setting) -> str:
 
 @contextmanager
 def _logged_in_options(names: Mapping[str, str]) -> Iterator[None]:
-    """Put options in place of settings in all that is logged."""
+    """Replace settings by options in all log messages."""
 
     def speaks_of_options(record: logging.LogRecord) -> bool:
         record.msg, record.args = in_options(record.getMessage(), names), ()
@@ -284,7 +284,7 @@ def _logged_in_options(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_options(message: str, names: Mapping[str, str]) -> str:
-    """Put options in place of settings that a text begins with or has in backticks.
+    """Replace settings by options where a text begins with them or has them in backticks.
 
     >>> in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
     ...                                                        "id_column": "--id-column"})
@@ -303,11 +303,11 @@ _NOT_OF_RECIPES: Final = {
     "recipe": "--recipe of merge-nli generate and suggest",
     "run": "--run",
 }
-"""Settings that no recipe has, and how they are given."""
+"""Setting that no recipe has → how to give it."""
 
 
 def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
-    """Read `--set`: settings as KEY=VALUE in TOML; a value that is no TOML is a string."""
+    """Parse `--set`: settings as KEY=VALUE in TOML; a value that is not TOML is a string."""
     values: dict[str, Any] = {}
     for text in texts or ():
         try:
@@ -329,7 +329,7 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say which extra brings what is missing, where it is another one than the command's own."""
+    """Mark errors of missing packages with the extra that installs them, if not the command's."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -338,12 +338,12 @@ def needing(extra: str) -> Iterator[None]:
 
 
 _LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
-"""How Python before 3.13 tells of a link that leads to itself."""
+"""Message of Python before 3.13 about a link that leads to itself."""
 
 
 @contextmanager
 def telling_of_a_stop() -> Iterator[None]:
-    """Turn Ctrl+C, also as a C import's SystemError, into a line and an exit code."""
+    """Turn Ctrl+C, also as a SystemError of a C import, into a message and an exit code."""
     try:
         yield
     except (KeyboardInterrupt, Exception) as error:
@@ -354,8 +354,8 @@ def telling_of_a_stop() -> Iterator[None]:
 
 
 def is_stop(error: BaseException | None) -> bool:
-    """Tell whether Ctrl+C is the error or led to it."""
-    for _ in range(99):  # a chain may lead back to itself
+    """Return whether Ctrl+C is the error or its cause."""
+    for _ in range(99):  # chains of causes may be circular
         if error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return isinstance(error, KeyboardInterrupt)
@@ -369,7 +369,7 @@ def user_errors(
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(MaskingFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[shown])
-    for name in ("httpx", "httpx2"):  # which of them depends on huggingface_hub's release
+    for name in ("httpx", "httpx2"):  # the type depends on huggingface_hub's release
         logging.getLogger(name).setLevel(logging.WARNING)
     expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
     caught: tuple[type[Exception], ...] = (*expected, RuntimeError)
@@ -388,7 +388,7 @@ def user_errors(
         typer.echo(f"error: {error if is_own else 'expected more memory than there is'}", err=True)
         raise typer.Exit(2) from error
     except BrokenPipeError:
-        raise  # whoever read the output has enough
+        raise  # the reader closed the output
     except caught as error:
         said = describe_os_error(error) if isinstance(error, OSError) else str(error)
         if loop := _LOOP.fullmatch(said):
@@ -403,6 +403,6 @@ def user_errors(
 
 
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:
-    """Write a command's result to stdout: an object as JSON, or lines of text."""
+    """Write a command's result to stdout: an object as JSON, or text lines."""
     as_json = output == "json"
     typer.echo(to_json(value) if as_json else "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Wrong use of a command line, told in one line with what was meant."""
+"""One-line messages for wrong use of the command line, with suggestions."""
 
 import difflib
 import re
@@ -21,7 +21,7 @@ _WRONG_VALUES: Final = (
     (r"(?:less than or equal to|x<=) ?(-?\d+(?:\.\d+)?)", r"\1 or less"),
     (r"is a file", "a folder"),
 )
-"""Words of Typer's releases about a value → what was expected."""
+"""Message of a Typer release about a value → expectation."""
 
 _CHOICES: Final = re.compile(r"is not one of ([^.]+)")
 _QUOTED: Final = re.compile(r"'([^']*)'")
@@ -45,7 +45,7 @@ _MEANT: Final = {
     **dict.fromkeys(("seed", "random-seed"), ("rng-seed",)),
     **dict.fromkeys(("t", "threshold"), ("ct", "correctness-threshold")),
 }
-"""Options of other tools → what they mean, the likeliest first; absent ones are not named."""
+"""Option of other tools → our options, likeliest first; only existing ones are named."""
 
 _COMMANDS_MEANT: Final = {
     **dict.fromkeys(("evaluate", "eval", "test", "run"), "predict, then score"),
@@ -59,10 +59,10 @@ _EXTRA: Final = re.compile(r"unexpected extra argument\S* \((\S+?)[ )]")
 
 
 class OneLineErrors(TyperGroup):
-    """A group of commands that reports wrong use in one line of our own, with exit code 2."""
+    """A group of commands that reports wrong use in one line, with exit code 2."""
 
     def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
-        """Run a command and leave with its exit code, as the base class does."""
+        """Run a command and exit with its code, as the base class does."""
         if not more.pop("standalone_mode", True):
             return super().main(args, prog_name, standalone_mode=False, **more)
         given = list(sys.argv[1:] if args is None else args)
@@ -72,7 +72,7 @@ class OneLineErrors(TyperGroup):
             typer.echo("error: stopped", err=True)
             sys.exit(1)
         except Exception as error:
-            # Typer brings its own copy of click, or takes an installed one: by release.
+            # Typer bundles click or uses an installed one, depending on the release.
             if not hasattr(error, "format_message"):
                 raise
             if message := describe_error(error, given):
@@ -80,18 +80,18 @@ class OneLineErrors(TyperGroup):
             sys.exit(getattr(error, "exit_code", 2))
 
     def make_context(self, *args: Any, **more: Any) -> Any:
-        """Read the options of all commands; Ctrl+C meanwhile is told as it is of a command."""
+        """Parse the options of all commands; handle Ctrl+C as during a command."""
         with telling_of_a_stop():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Read the words of a command and run it; see `make_context`."""
+        """Parse the arguments of a command and run it; see `make_context`."""
         with telling_of_a_stop():
             return super().invoke(ctx)
 
 
 def describe_error(error: Any, given: Sequence[str]) -> str:
-    """Say what is wrong with a command line; nothing where help was shown instead."""
+    """Say what is wrong with a command line; empty if help was shown instead."""
     kind, context = type(error).__name__, getattr(error, "ctx", None)
     help_ = f"`{context.command_path} -h` says more" if context else "`merge-nli -h` says more"
     if kind == "NoArgsIsHelpError":
@@ -119,7 +119,7 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
         if instead := _instead_of(error.format_message(), context):
             message = f"{message.partition(';')[0]}; did you mean {instead}?"
         return _ended(f"{message[:1].lower()}{message[1:]}", help_)
-    is_option = parameter.param_type_name == "option"  # else it is called as in the help
+    is_option = parameter.param_type_name == "option"  # otherwise the name in the help
     shown = parameter.metavar or parameter.name
     name = str(max(parameter.opts, key=len)) if is_option else str(shown).upper()
     if kind == "MissingParameter":
@@ -139,7 +139,7 @@ def describe_error(error: Any, given: Sequence[str]) -> str:
 
 
 def _instead_of(message: str, context: Any) -> str:
-    """Name the command or option that a word stands for which is none; empty where none is near."""
+    """Suggest a command or option for an unknown word; empty if none is similar."""
     if extra := _EXTRA.search(message):
         from merge_dataset.data_files import is_data_file
 
@@ -156,12 +156,12 @@ def _instead_of(message: str, context: Any) -> str:
 
 
 def _ended(message: str, help_: str) -> str:
-    """Point to the help where a message does not say already what was meant."""
+    """End a message with a pointer to the help, unless it has a suggestion."""
     return message if message.endswith("?") else f"{message}; {help_}"
 
 
 def _expected(said: str, value: str | None) -> str:
-    """Turn what Typer says of a value into "expected …, got …"."""
+    """Convert Typer's message about a value to "expected …, got …"."""
     if choices := _CHOICES.search(said):
         known = _QUOTED.findall(choices[1])
         wrong = value or next(iter(_QUOTED.findall(said[: choices.start()])), None)

@@ -1,7 +1,7 @@
-"""Units of work, run by an executor of `plan.EXECUTORS`, that say what they did; and blocks.
+"""Calls of units of work by an executor of `plan.EXECUTORS`, with results; parallel blocks.
 
-Each run has a folder of its own, `tasks/0001`, …, with datatrove's logs and completion markers, so
-no marker outlives its plan. A command needs a plan, names of units, and a function of one of them:
+Each run has its own folder, `tasks/0001`, …, with datatrove's logs and completion markers, so no
+marker outlives its plan. A command needs a plan, names of units, and a function that does a unit:
 
     @says
     def count_unit(folder: Path, unit: str) -> int:
@@ -39,13 +39,13 @@ _FAILURES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Records of the units that are done."""
+    """Results of the units that are done."""
 
     records: dict[str, Any]
     error: ExecutorError | None
 
     def all(self) -> list[Any]:
-        """Return what all units said, in their order; `ExecutorError` where some failed."""
+        """Return the results of all units in order; raise `ExecutorError` if some failed."""
         if self.error is not None:
             raise self.error
         return list(self.records.values())
@@ -58,7 +58,7 @@ def call_tasks(
     distribution: Distribution,
     plan: Mapping[str, Any],
 ) -> Said:
-    """Run the units without a result for this plan in tasks; the caller removes the folder."""
+    """Run in tasks the units that have no result for this plan; the caller removes the folder."""
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
         shutil.rmtree(folder / _SAID, ignore_errors=True)
@@ -74,7 +74,7 @@ def call_tasks(
 
 
 def says(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
-    """Make a function that does a unit write down what it returns, which is JSON."""
+    """Decorate a function that does a unit, so that it stores its JSON-able return value."""
 
     @functools.wraps(function)
     def do(folder: Path, unit: str) -> None:
@@ -89,13 +89,13 @@ def plan_of(folder: Path) -> Any:
 
 
 def forget(folder: Path, units: Iterable[str]) -> None:
-    """Forget what units said, so that the same call does them again."""
+    """Delete the results of units, so that the same call does them again."""
     for unit in units:
         _record(folder, unit).unlink(missing_ok=True)
 
 
 def _record(folder: Path, unit: str) -> Path:
-    """Name the file in which a unit says what it did."""
+    """Return the path of a unit's result."""
     return folder / _SAID / f"{digest_of(unit)[:16]}.json"
 
 
@@ -107,11 +107,11 @@ def run_units(
 ) -> None:
     """Run `module:name` on the folder and each unit, in tasks, and wait; or raise ExecutorError.
 
-    The function writes a unit's outputs whole or not at all, and skips what is there. On a cluster,
-    all machines share the folder. After an error, the same call without the units that were
-    finished does the rest.
+    The function must write a unit's outputs whole or not at all, and skip existing ones. On a
+    cluster, all machines share the folder. After an error, call it again without the finished
+    units.
     """
-    # Two tasks would write the same files at the same time.
+    # Otherwise two tasks would write the same files at the same time.
     if twice := [unit for unit, count in Counter(units).items() if count > 1]:
         raise ValueError(f"units: expected each once, got {twice[0]!r} again")
     if not units:
@@ -154,7 +154,7 @@ def run_units(
 
 @contextlib.contextmanager
 def _progress(done: Path, total: int) -> Iterator[None]:
-    """Show a progress bar over the units done, wherever they are done."""
+    """Show a progress bar over the units done on any machine."""
     ended = Event()
     with tqdm(total=total, desc="units", unit="unit") as bar:
 
@@ -201,16 +201,16 @@ def map_blocks(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl+C nobody wants the rest
+        pool.shutdown(cancel_futures=True)  # after Ctrl+C the rest is not needed
 
 
 def _start(open_work: Callable[[], Callable[[Any], Any]]) -> None:
     from threadpoolctl import threadpool_limits
 
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the main process to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the main process handles Ctrl+C
     _work = open_work()
-    # Afterwards, as limits are set on the libraries that are loaded.
+    # After `open_work`, as limits apply only to libraries that are loaded.
     threadpool_limits(1)
 
 

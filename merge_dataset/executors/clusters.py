@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster or on Slurm; the only module that talks to either."""
+"""Executors of tasks on a Ray cluster or on Slurm; the only module that uses either."""
 
 import contextlib
 import logging
@@ -29,7 +29,7 @@ _OVER: Final = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
      "PREEMPTED", "TIMEOUT"}
 )  # fmt: skip
-"""Slurm's states of a job that will not change any more."""
+"""Slurm's final states of jobs."""
 
 
 def _is_complete(logs: Path, task: int) -> bool:
@@ -53,7 +53,7 @@ def _datatrove_messages() -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RayExecutor:
-    """Runs tasks on a Ray cluster that is there."""
+    """Executor of tasks on a running Ray cluster."""
 
     workers: int
     resources: Resources
@@ -61,12 +61,12 @@ class RayExecutor:
     def run(self, logs: Path, tasks: int) -> dict[int, str]:
         """Run all tasks, and map those that failed to reasons."""
         resources = self.resources
-        # No usage statistics leave the machine.
+        # Ray must not send usage statistics.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         with contextlib.ExitStack() as stack:
-            # Ray prints what happens to its workers; stdout is for results.
+            # Ray prints events of workers to stdout, which is for results.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             if not ray.is_initialized():
                 address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
@@ -99,7 +99,7 @@ class RayExecutor:
 
 
 def _check_ray(ray: Any, resources: Resources) -> None:
-    """Report what datatrove would silently wait for: missing resources or packages."""
+    """Raise for missing resources or packages, for which datatrove would silently wait."""
     wanted = {"CPU": resources.cpus, "GPU": resources.gpus,
               "memory": (resources.memory_gb or 0) * 2**30}  # fmt: skip
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -118,7 +118,7 @@ def _check_ray(ray: Any, resources: Resources) -> None:
 
 
 class _SlurmJob(SlurmPipelineExecutor):  # type: ignore[misc]
-    """datatrove's job with the cluster's defaults for unset resources, and without a second job."""
+    """datatrove's job, but with the cluster's defaults for unset resources and no second job."""
 
     def __init__(self, *arguments: Any, memory_gb: int | None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -132,12 +132,12 @@ class _SlurmJob(SlurmPipelineExecutor):  # type: ignore[misc]
         return {name: value for name, value in options.items() if value is not None}
 
     def launch_merge_stats(self) -> None:
-        """Launch nothing: such a job would stay in the queue for ever when a task fails."""
+        """Launch nothing, as this job would stay in the queue for ever if a task failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An element of an array job in Slurm's queue, or one that was there a moment ago."""
+    """An element of an array job that is, or recently was, in Slurm's queue."""
 
     job: int
     index: int
@@ -147,13 +147,13 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class SlurmExecutor:
-    """Runs tasks as array jobs of Slurm."""
+    """Executor of tasks as array jobs of Slurm."""
 
     workers: int
     resources: Resources
 
     def run(self, logs: Path, tasks: int) -> dict[int, str]:
-        """Submit tasks, wait, and map failed ones to reasons; an interrupt cancels them."""
+        """Submit tasks, wait, and map failed ones to reasons; Ctrl+C cancels them."""
         resources = self.resources
         if not shutil.which("sbatch"):
             raise ExecutorError("executor slurm: expected the command sbatch, found none")
@@ -179,7 +179,7 @@ class SlurmExecutor:
             memory_gb=resources.memory_gb,
             gpus_per_task=resources.gpus,
             sbatch_args=dict(resources.sbatch),
-            # The tasks run in this very environment.
+            # The tasks run in this Python environment.
             env_command=f"{resources.setup}\nexport PATH={Path(sys.executable).parent}:$PATH",
             max_array_size=_max_array_size(),
             with_srun=False,  # one process on one machine needs no job step
@@ -198,11 +198,11 @@ class SlurmExecutor:
         jobs = sorted({entry.job for entry in entries})
         found = {
             entry.index + jobs.index(entry.job) * job.max_array_size: entry for entry in entries
-        }  # more tasks than an array may have are several arrays
+        }  # if there are more tasks than an array may have, several arrays
         return {
             task: _slurm_failure(logs, found.get(task))
             for task in range(tasks)
-            # The marker may take a while to be seen over a network.
+            # On a network file system the marker may appear with a delay.
             if not _is_complete(logs, task)
             and (task not in found or found[task].state != "COMPLETED")
         }
@@ -226,14 +226,14 @@ def _max_array_size() -> int:
 
 
 def _wait(name: str, not_these: set[int]) -> list[_Entry]:
-    """Wait until no job of that name can run any more, and return how each ended."""
+    """Wait until all jobs of that name have ended, and return their final entries."""
     before = ""
     while True:
         time.sleep(_POLL_SECONDS)
         try:
             entries = [entry for entry in _queue(name) if entry.job not in not_these]
         except ExecutorError as error:
-            # The jobs go on without the controller's answer, and so do we.
+            # The jobs continue without the controller's answer, so we keep waiting.
             log.warning("%s; asking again", error)
             continue
         alive = [entry for entry in entries if entry.state not in _OVER]
@@ -248,7 +248,7 @@ def _wait(name: str, not_these: set[int]) -> list[_Entry]:
 
 
 def _queue(name: str) -> list[_Entry]:
-    """List the queue's jobs of that name, ended ones included."""
+    """List the queue's jobs of that name, including ended ones."""
     asked = subprocess.run(
         ["squeue", "--noheader", "--array", "--states=all", f"--name={name}",
          "--format=%F %K %T %r"],

@@ -1,4 +1,4 @@
-"""The plan of a call: units, tasks, resources of a task. It imports nothing heavy."""
+"""The plan of a call: units, tasks, resources of a task; no heavy imports."""
 
 import logging
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ log = logging.getLogger(__name__)
 
 CLUSTER: Final = "Many processes, many machines"
 COMMANDS: Final = "tasks"
-"""Stands for all commands that deal their work to tasks, where settings name commands."""
+"""Name, in settings, of all commands that deal their work to tasks."""
 
 
 class ExecutorError(RuntimeError):
-    """Tasks failed, or the executor that was asked for is not there."""
+    """Tasks failed, or the requested executor is not available."""
 
 
 def task_setting(default: Value, help: str, **declared: Any) -> Value:
-    """Declare a field that is an option of all commands which deal their work to tasks."""
+    """Declare a field that is an option of all commands with tasks."""
     return setting(default, help, panel=CLUSTER, **{"commands": COMMANDS, **declared})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Resources of a task. Some are for some executors only, as `Distribution` checks."""
+    """Resources of a task; `Distribution` checks which executors support which."""
 
     cpus: int = task_setting(1, "CPU cores of a task.", option="--cpus-per-task", minimum=1)
-    """Cores, and threads too unless OMP_NUM_THREADS says otherwise."""
+    """Number of cores, and of threads unless OMP_NUM_THREADS is set."""
     gpus: int = task_setting(0, "GPUs of a task.", option="--gpus-per-task", minimum=0)
     memory_gb: int | None = task_setting(None, "Memory of a task (ray, slurm).", minimum=1)
-    """Memory; by default what the cluster gives."""
+    """Memory in GB; by default the cluster's default."""
     time: str | None = task_setting(None, "Time limit of a task, such as 2:00:00 (slurm).")
     partition: str | None = task_setting(None, "Partition (slurm).")
     sbatch: Mapping[str, str] = task_setting(
@@ -43,27 +43,27 @@ class Resources:
         parse=partial(parse_pairs, form="KEY=VALUE"),
         repeated=True,
     )
-    """Options without their dashes: `{"gres": "gpu:a100:1"}`."""
+    """Further options of sbatch, without dashes: `{"gres": "gpu:a100:1"}`."""
     setup: str = task_setting("", "Commands before a task, such as 'module load cuda' (slurm).")
     address: str | None = task_setting(
         None, "Address of the Ray cluster; by default RAY_ADDRESS.", option="--ray-address"
     )
-    """Without either, the cluster on this machine is taken."""
+    """Address of a Ray cluster; without it and RAY_ADDRESS, the cluster on this machine."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Raise ValueError for numbers out of range."""
         check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEntry:
-    """An executor, without importing what it needs."""
+    """Description of an executor, which is not imported."""
 
     path: str
-    """`module:class`, made of how many tasks run at a time and each one's resources."""
+    """`module:class`; the class takes the number of concurrent tasks and their resources."""
     needs: tuple[str, ...]
     options: tuple[str, ...] = ()
-    """Resources that others do not have."""
+    """Names of resources that only this executor has."""
     is_here: bool = False
     """Whether its tasks run on this machine."""
 
@@ -81,12 +81,12 @@ EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
         ("time", "partition", "sbatch", "setup"),
     ),
 }
-"""Executors by name, as the command line offers them. Another one is a class and its entry."""
+"""Executors by name; to add one, write a class and an entry here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """Options of commands whose work can be dealt to tasks, beside `Resources`."""
+    """Options, beside `Resources`, of commands whose work can be dealt to tasks."""
 
     executor: Literal[*EXECUTORS] | None = task_setting(  # type: ignore[valid-type]
         None, "Where tasks share the work; by default one process does it."
@@ -99,18 +99,18 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A place for work that is dealt to tasks."""
+    """Where and in how many tasks work is done."""
 
     executor: str
-    """A name in `EXECUTORS`: processes here, a Ray cluster that runs, or Slurm through sbatch."""
+    """Name in `EXECUTORS`: local processes, a running Ray cluster, or Slurm through sbatch."""
     tasks: int = 1
-    """How many tasks share the work; a task does its part one by one."""
+    """Number of tasks that share the work; a task does its units one by one."""
     workers: int = 1
-    """How many of them run at a time."""
+    """Number of tasks that run at a time."""
     resources: Resources = field(default_factory=Resources)
 
     def __post_init__(self) -> None:
-        """Raise ValueError where a value is out of range."""
+        """Raise ValueError for a value out of range."""
         if self.executor not in EXECUTORS:
             names = tuple(EXECUTORS)
             raise ValueError(f"executor: expected one of {names}, got {self.executor!r}")
@@ -127,7 +127,7 @@ class Distribution:
                     )
 
     def without_gpus(self) -> Self:
-        """Return the same for work that has no use for a GPU."""
+        """Return the same distribution without GPUs, for work that does not use them."""
         if self.resources.gpus:
             log.info("this step has no use for GPUs, so its tasks get none")
         return replace(self, resources=replace(self.resources, gpus=0))
@@ -135,7 +135,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The units of a call, the function that runs one, and how many tasks share them."""
+    """The units of a call, the function that runs one, and the number of tasks."""
 
     function: str
     """`module:name`, called as `name(folder, unit)`."""
@@ -143,18 +143,18 @@ class Plan:
     units: tuple[str, ...]
     tasks: int
     cpus: int
-    """Threads that a task may use."""
+    """Number of threads that a task may use."""
     working_folder: str
-    """Folder in which the command was given, to which relative paths belong."""
+    """Folder in which the command was run, the base of relative paths."""
 
     @classmethod
     def read(cls, logs: Path) -> Self:
-        """Read the plan in a folder of logs, where every worker finds it."""
+        """Read the plan from the folder of logs."""
         values = read_json(logs / "plan.json")
         return cls(**values | {"units": tuple(values["units"])})
 
     def share(self, task: int) -> dict[int, str]:
-        """Map numbers to units for the share of a task: unit i goes to task i modulo `tasks`.
+        """Map numbers to units in the share of a task: unit i goes to task i modulo `tasks`.
 
         >>> Plan(function="m:f", folder="x", units=("a", "b", "c"), tasks=2, cpus=1,
         ...      working_folder="/").share(0)

@@ -1,7 +1,7 @@
-"""Workers: a task runs its share of a plan's units, one after the other; tasks on this machine.
+"""Workers: a task runs its share of a plan's units one after the other; tasks on this machine.
 
-A task keeps the rules of datatrove: a log, and a completion marker that is there only if all of its
-units succeeded. Run as a program, this module does one task in a process of its own.
+A task follows datatrove's rules: it has a log, and a completion marker only if all of its units
+succeeded. As a program, this module runs one task in a separate process.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """Runs each task in a process of its own; datatrove's pool waits for ever for killed ones."""
+    """Executor with a process per task; datatrove's pool would wait for ever for killed ones."""
 
     workers: int
     resources: Resources
@@ -50,7 +50,7 @@ class LocalExecutor:
                 f"{gpus} each"
             )
         shares = [there[worker * gpus : (worker + 1) * gpus] for worker in range(workers)]
-        # Each worker has GPUs of its own.
+        # Each worker has its own GPUs.
         free = deque({"CUDA_VISIBLE_DEVICES": ",".join(own)} if own else {} for own in shares)
         waiting = deque(range(tasks))
         running: dict[int, tuple[TaskProcess, dict[str, str]]] = {}
@@ -79,15 +79,15 @@ _WATCH_SECONDS: Final = 0.2
 
 
 class UnitsFailed(RuntimeError):
-    """Units of a task failed; the message is one line."""
+    """Some units of a task failed; the message is one line."""
 
 
 def run_share(logs: Path, task: int) -> None:
-    """Run the units of a task, all of them; `UnitsFailed` names the first that failed."""
+    """Run all units of a task; then raise `UnitsFailed`, which names the first that failed."""
     plan = Plan.read(logs)
-    # Before the unit's module imports what reads it. Workers on one machine share its cores.
+    # Set before the unit's module imports libraries that read it, as workers share the cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(plan.cpus))
-    with contextlib.suppress(OSError):  # a folder that only the caller's machine has
+    with contextlib.suppress(OSError):  # a folder that exists only on the caller's machine
         os.chdir(plan.working_folder)
     run_unit = pkgutil.resolve_name(plan.function)
     share, failed = plan.share(task), []
@@ -98,7 +98,7 @@ def run_share(logs: Path, task: int) -> None:
             log.exception("unit %s failed", unit)
             failed.append(f"{unit}: {type(error).__name__}: {' '.join(str(error).split())}")
         else:
-            # Only the progress bar reads these; a full disk is for the unit to notice.
+            # Only the progress bar reads these; on a full disk the unit itself fails.
             with contextlib.suppress(OSError):
                 (logs / "done" / f"{number:06}").touch()
     if failed:
@@ -106,22 +106,22 @@ def run_share(logs: Path, task: int) -> None:
 
 
 class RunUnits(PipelineStep):  # type: ignore[misc]
-    """The one step of our pipelines: the units of the task whose rank it gets."""
+    """The only step of our pipelines, which runs the units of the task with the given rank."""
 
     type = "MERGE-NLI"
     name = "units"
 
     def __init__(self, logs: Path, *, apart: bool = False) -> None:
-        """Make the step of the plan in `logs`, perhaps with units in a process of their own.
+        """Make the step for the plan in `logs`; if `apart`, units run in a separate process.
 
-        On Ray datatrove waits for ever for a process of its that was killed; this way it is not
-        its own.
+        On Ray, datatrove waits for ever for one of its own processes that was killed; the process
+        of `apart` is ours.
         """
         super().__init__()
         self.logs, self.apart = logs, apart
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Any:
-        """Run the task `rank`; passes no documents on."""
+        """Run the task `rank`; pass on no documents."""
         if not self.apart:
             run_share(self.logs, rank)
             return ()
@@ -130,7 +130,7 @@ class RunUnits(PipelineStep):  # type: ignore[misc]
         try:
             while not process.has_ended():
                 if os.getppid() != parent:
-                    # Whoever waits for the task is gone and will have it run elsewhere.
+                    # The process that waits for the task is gone; another task will replace it.
                     raise UnitsFailed(f"task {rank}: its parent process died")
                 time.sleep(_WATCH_SECONDS)
             if failure := process.failure():
@@ -141,7 +141,7 @@ class RunUnits(PipelineStep):  # type: ignore[misc]
 
 
 class TaskProcess:
-    """A task in a process group that ends with this process, and whose last words are kept."""
+    """A task in a process group that ends with this process, and whose last output is kept."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class TaskProcess:
         """Start the process."""
         self._last_words = logs / "logs" / f"task_{task:05}.stderr"
         self._process = subprocess.Popen(
-            # -P: a folder that happens to be called like a library is not imported.
+            # -P: do not import a folder with the name of a library.
             [sys.executable, "-P", "-m", __name__, what, str(logs), str(task)],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,  # closes when this process ends: see `_end_with_parent`
@@ -172,12 +172,12 @@ class TaskProcess:
         return self._process.poll() is not None
 
     def failure(self) -> str | None:
-        """Return in one line why an ended process failed, or None if it did not."""
+        """Return the reason why an ended process failed, in one line; None if it did not."""
         self.kill()
         status = self._process.returncode
         if status == 0:
             return None
-        # On a full disk the words in memory are all there is.
+        # On a full disk only the output in memory is available.
         with contextlib.suppress(OSError):
             self._last_words.parent.mkdir(exist_ok=True)
             self._last_words.write_text("".join(self._lines), encoding="utf-8")
@@ -188,7 +188,7 @@ class TaskProcess:
         return last_line(self._lines) or f"exit status {status}, no message"
 
     def kill(self) -> None:
-        """End the process and all that it started and left behind."""
+        """End the process, and all processes that it started."""
         stdin, stderr = self._process.stdin, self._process.stderr
         assert stdin
         assert stderr
@@ -208,7 +208,7 @@ def last_line(lines: deque[str] | list[str]) -> str:
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the parent's end of the pipe is closed, however it died
+    os.read(0, 1)  # returns when the parent's end of the pipe is closed, even if it was killed
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -232,7 +232,7 @@ def _main(what: str, logs: Path, task: int) -> None:
 
 
 if __name__ == "__main__":
-    # As datatrove writes it down: a step of an importable module.
+    # So that datatrove can store it: a step of an importable module.
     from merge_dataset.executors.worker import _main as main
 
     main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

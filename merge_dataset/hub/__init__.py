@@ -1,1 +1,1 @@
-"""Publishing on the Hub: plan, one commit, loaded back, tagged."""
+"""Publishing on the Hub: make a plan, commit once, load back, tag."""

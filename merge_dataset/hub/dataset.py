@@ -1,8 +1,8 @@
 """Plans for the Hub: a dataset folder as a dataset repository, and a model's results on it.
 
-The branch `script` has the loading script beside the same data, for datasets 3. A version names the
-data: Parquet files and provenance; the card may change without a new one. A model's figures are in
-`.eval_results/*.yaml` of its own repository (docs: hub/eval-results).
+The branch `script` has the loading script beside the same data, for datasets 3. A version covers
+the data: Parquet files and provenance; the card may change without a new version. A model's figures
+are in `.eval_results/*.yaml` of the model's repository (docs: hub/eval-results).
 """
 
 import datetime
@@ -74,7 +74,7 @@ computed by merge-nli and stands in the notes of results.\
 """
 
 _IDS: Final = ("variant_id", "seed_id")
-"""Columns that name a problem in Inspect's logs."""
+"""Columns that identify a problem in Inspect's logs."""
 
 
 def push_to_hub(
@@ -100,7 +100,7 @@ def push_to_hub(
 def plan_dataset(
     folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
 ) -> PublishingPlan:
-    """Find out what `push_to_hub` would do; its arguments and errors. Nothing is written."""
+    """Plan what `push_to_hub` does, with the same arguments and errors; nothing is written."""
     folder = as_path("folder", folder)
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
@@ -108,7 +108,7 @@ def plan_dataset(
         told = "\n  ".join([f"{len(problems)} problem(s)", *problems])
         raise PublishError(f"{folder}: not published: {told}")
     files = tuple(_files(folder, target))
-    # datasets 3 looks for a script that is called like the repository.
+    # datasets 3 looks for a script with the repository's name.
     own = f"{target.short_name}.py"
     paths = (own, *_SCRIPT[1:])
     script = map(make_file, paths, (Path(__file__).parents[1] / name for name in _SCRIPT))
@@ -118,7 +118,7 @@ def plan_dataset(
     chosen, why = choose_version(same, wanted)
 
     def removable(path: str) -> bool:
-        # On `main` also a script of the repository's name, with which datasets 4 refuses it.
+        # Also remove from `main` a script with the repository's name, which datasets 4 refuses.
         return _is_data(path) or path == own
 
     there = {} if state is None else target.files(state.head)
@@ -164,7 +164,7 @@ def plan_dataset(
 def _load_back(
     folder: Path, target: Repository, tag: str, revision: str, *, needed: bool
 ) -> LoadedBack:
-    """Load a commit back as others would, and compare it with the folder, where that is needed."""
+    """Load a commit back as users would, and compare it with the folder, if that is needed."""
     if not needed:
         return {"rows": {}}, ""
     log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
@@ -182,7 +182,7 @@ def _load_back(
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
-    """Find the version of a repository that holds a folder's data: its tag and its commit."""
+    """Find the version of a repository with a folder's data; return its tag and commit."""
     target = parse_repository(repository, "dataset")
     state = target.state()
     if state is None:
@@ -202,7 +202,7 @@ def find_revision(folder: Path, repository: str) -> tuple[str, str]:
 
 
 def parse_version(text: str) -> Version:
-    """Read a version.
+    """Parse a version.
 
     >>> parse_version("1.2.0"), parse_version("v1.2.0")
     ((1, 2, 0), (1, 2, 0))
@@ -215,12 +215,12 @@ def parse_version(text: str) -> Version:
 
 
 def tag_of(version: Version) -> str:
-    """Name the tag of a version, such as v1.2.0."""
+    """Return the tag of a version, such as v1.2.0."""
     return "v" + ".".join(map(str, version))
 
 
 def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
-    """Choose the version of the data, and say why it is that.
+    """Choose the version of the data, and give the reason.
 
     >>> choose_version({}, None)
     ((1, 0, 0), 'the first')
@@ -250,7 +250,7 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
 
 
 def _files(folder: Path, target: Repository) -> Iterator[File]:
-    """List the files of `main`: the dataset, a card that says how to load it, and the benchmark."""
+    """Yield the files of `main`: the dataset, a card with loading instructions, the benchmark."""
     card = (folder / CARD).read_text(encoding="utf-8")
     example = all_configurations(folder)[0]
     text = f"""\
@@ -276,12 +276,12 @@ def _data_files(folder: Path) -> Iterator[File]:
 
 
 def _is_data(path: str) -> bool:
-    """Tell whether a file belongs to the data, which have a version, or describes them."""
+    """Return whether a file belongs to the data, which have a version, or to their description."""
     return path.endswith((".parquet", f"/{PROVENANCE}"))
 
 
 def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> dict[Version, bool]:
-    """Map each version in the repository to whether its data are these files'."""
+    """Map each version in the repository to whether its data equal these files'."""
     data = [file for file in files if _is_data(file.path)]
     versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
     return {
@@ -290,12 +290,13 @@ def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> di
 
 
 def benchmark(folder: Path) -> bytes | None:
-    """Take the folder's own `eval.yaml`, or write one: a task per source; None without any.
+    """Return the content of `eval.yaml`: the folder's own file, or one with a task per source.
 
-    Left out are word classes, paraphrases, which one NLI model chose, and ablations. The Hub's
-    specification (docs: hub/eval-results) wants a framework of EVALUATION_FRAMEWORKS in
-    packages/tasks/src/eval.ts of huggingface.js. For Inspect tasks need columns, solvers and
-    scorers (HFTask in inspect_ai/_eval/task/hf.py); its metrics give the accuracy on variants.
+    None if no source has a task. Single word classes, ablations and paraphrases, which one NLI
+    model chose, have no tasks. The Hub (docs: hub/eval-results) requires one of
+    EVALUATION_FRAMEWORKS in packages/tasks/src/eval.ts of huggingface.js. Inspect's tasks need
+    columns, solvers and scorers (HFTask in inspect_ai/_eval/task/hf.py), and measure accuracy on
+    variants.
     """
     own = folder / BENCHMARK_FILE
     if own.is_file():
@@ -318,7 +319,7 @@ def benchmark(folder: Path) -> bytes | None:
 
 
 def task_ids(folder: Path) -> list[str]:
-    """List the tasks of a folder's `eval.yaml`, its own or that of `benchmark`."""
+    """List the ids of tasks in the `eval.yaml` that `benchmark` returns."""
     try:
         value = yaml.safe_load(benchmark(folder) or b"tasks: []")
         return [str(task["id"]) for task in value["tasks"]]
@@ -330,8 +331,8 @@ def task_ids(folder: Path) -> list[str]:
 
 
 def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
-    """Ask as `merge-nli predict` asks language models; the answer is a letter in a line."""
-    # Inspect gives templates its input as {prompt}, and other columns by their names.
+    """Describe a task with the prompts of `merge-nli predict`; the answer is a letter on a line."""
+    # Inspect's templates have its input as {prompt}, and other columns by their names.
     fields = problem_format.fields
     asked = "prompt" if "prompt" in fields else fields[-1]
     others = [name for name in fields if name != asked]
@@ -371,9 +372,9 @@ class ModelFigure:
     """A model's figure on a configuration."""
 
     value: float
-    """Accuracy on variants, each distinct one once, in percent."""
+    """Accuracy on distinct variants, in percent."""
     notes: str
-    """Seed-variant accuracy and other figures to quote beside it, and what determines them."""
+    """Text with seed-variant accuracy, other figures to quote, and their settings."""
 
 
 def plan_results(
@@ -385,10 +386,10 @@ def plan_results(
     pull_request: bool = False,
     date: str | None = None,
 ) -> PublishingPlan:
-    """Find out what publishing a model's results, by configuration, would do; nothing is written.
+    """Plan the publication of a model's results by configuration; nothing is written.
 
-    Results of the same dataset for other tasks are kept. `dataset` is where the folder is
-    published, `date`, ISO 8601, when the model was evaluated.
+    Results on the same dataset for other tasks are kept. `dataset` is the repository of the
+    published folder, `date` (ISO 8601) the day of the evaluation.
     """
     from huggingface_hub import EvalResultEntry
 
@@ -443,7 +444,7 @@ def plan_results(
 
 
 def _merged(present: bytes, path: str, entries: Mapping[str, Any]) -> bytes:
-    """Write the file's content with these entries, sorted by task; other tasks keep theirs."""
+    """Merge these entries, sorted by task, into the file's content; keep those of other tasks."""
     from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
 
     try:

@@ -1,6 +1,6 @@
-"""Loads back what was published, in a process with empty caches, as on another machine.
+"""Loading back what was published, in a process with empty caches, as on another machine.
 
-`python -m merge_dataset.hub.load_back CHECK ARGUMENT …` prints what a check found as JSON.
+`python -m merge_dataset.hub.load_back CHECK ARGUMENT …` prints the result of a check as JSON.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from merge_dataset.schema import ProblemFormat
 
 _LONGEST: Final = 500
-"""Most characters of an error, as `datasets` may list every suffix that it knows."""
+"""Most characters of an error's text, as `datasets` may list all its suffixes."""
 
 _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 
 
 def load_back(check: str, *arguments: str) -> dict[str, Any]:
-    """Run a check of `CHECKS` with empty caches and your token; PublishError where it fails."""
+    """Run a check of `CHECKS` with empty caches and your token; raise PublishError if it fails."""
     from merge_dataset.hub.repository import PublishError
 
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
@@ -46,7 +46,7 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
 
 
 def fresh_environment(home: Path) -> dict[str, str]:
-    """Copy this process's environment without offline modes, and with caches in `home`."""
+    """Copy this process's environment, without offline modes and with caches in `home`."""
     from huggingface_hub.constants import HF_TOKEN_PATH
 
     kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
@@ -54,21 +54,21 @@ def fresh_environment(home: Path) -> dict[str, str]:
     paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {
         "HF_HOME": str(home),
-        # Else it would be looked for in the new home.
+        # Otherwise the token would be looked up in the new home.
         "HF_TOKEN_PATH": str(HF_TOKEN_PATH),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # a check is no use of the metric
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # do not count checks as uses of the metric
         "PYTHONPATH": os.pathsep.join(paths),
     }
 
 
-# --- In that process ---
+# --- In the new process ---
 
 
 def check_published_dataset(
     repository: str, revision: str, folder: str
 ) -> dict[str, dict[str, int]]:
-    """Load every configuration, compare it with the folder's rows, and count them by split."""
+    """Load every configuration, compare it with the folder, and count rows by split."""
     import datasets
 
     from merge_dataset.layout import all_configurations, format_in, split_files
@@ -94,7 +94,7 @@ def check_published_dataset(
 def _compare_rows(
     where: str, loaded: Any, folder: Path, files: list[str], problem_format: ProblemFormat
 ) -> int:
-    """Count the rows, where all are as in the files."""
+    """Count the loaded rows; raise ValueError unless all equal the files' rows."""
     from merge_dataset.files import read_row_groups
     from merge_dataset.schema import arrow_schema, features
 
@@ -125,7 +125,7 @@ def _compare_rows(
 
 
 def check_metric(name: str, example: str) -> dict[str, Any]:
-    """Compute an example by the metric of that name, as `evaluate` loads it; return its figures."""
+    """Compute an example by the metric that `evaluate` loads by name; return its figures."""
     import evaluate
 
     wanted = json.loads(example)
@@ -145,11 +145,11 @@ CHECKS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
 
 
 def main() -> None:
-    """Run a check and print what it found; exit with its error in one line."""
+    """Run a check and print its result; on errors exit with one line."""
     check, *arguments = sys.argv[1:]
     try:
         found = CHECKS[check](*arguments)
-    except Exception as error:  # whatever loading raises: the caller shows this one line
+    except Exception as error:  # loading may raise anything: the caller shows this one line
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sys.stdout.write(json.dumps(found))
 

@@ -1,7 +1,7 @@
-"""Plans of publishing, and carrying them out: one road for the dataset, the metric and results.
+"""Plans of publishing and their execution, the same for the dataset, the metric and results.
 
-Making a plan only reads. `carry_out` makes `main` equal to the planned files in one commit, loads
-it back with empty caches, tags it, and brings other branches up to date. Both may be repeated.
+Planning only reads. `carry_out` makes `main` equal to the planned files in one commit, loads it
+back with empty caches, tags it, and updates other branches. Both may be repeated.
 """
 
 import json
@@ -33,14 +33,14 @@ NOTHING_TO_DO: Final = "Nothing to do."
 NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
 
 LoadedBack = tuple[Mapping[str, Any], str]
-"""Further entries of the JSON, and a text for readers, empty where nothing had to be."""
+"""Further entries of the JSON, and a text for readers, empty if nothing was loaded."""
 
 _MARKS: Final = {"added": "+", "changed": "~", "removed": "-"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A branch, and what it is to hold."""
+    """A branch, and its planned files."""
 
     name: str = MAIN
     files: tuple[File, ...]
@@ -50,14 +50,14 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tag:
-    """The version of what is published."""
+    """The version of the published data."""
 
     name: str
     is_set: bool
-    """Whether the repository has the tag, on these files."""
+    """Whether the repository already has the tag, on these files."""
     message: str
     covers: Callable[[str], bool]
-    """Test for files of the data that the version names."""
+    """Predicate for the files that the version covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,37 +66,37 @@ class PublishingPlan:
 
     repository: Repository
     account: str | None
-    """The user who would do it; None where there is no token."""
+    """The user of the token; None without a token."""
     state: State | None
-    """Its present state; None where there is no such repository, or it was not looked at."""
+    """Current state of the repository; None if it does not exist or was not looked up."""
     private: bool = False
     heading: str = ""
-    """A line on what would be published, unless it is the repository as a whole."""
+    """Line on what would be published, unless it is the whole repository."""
     facts: Mapping[str, Any]
-    """Further entries of the JSON."""
+    """Further entries of the plan's JSON."""
     notes: tuple[str, ...] = ()
     """Further lines for readers, before the branches."""
     branches: tuple[Branch, ...]
-    """The branches, first `main`, which users load."""
+    """The branches; the first is `main`, which users load."""
     removable: Callable[[str], bool] | None = None
-    """Test for files that leave a branch which does not hold them any more; None: all stay."""
+    """Predicate for files to remove from a branch if not planned; None keeps all files."""
     sdk: str | None = None
     tag: Tag | None = None
     load_back: Callable[[str], LoadedBack] | None = None
-    """Function that loads a commit back; None where nothing can load it."""
+    """Function that loads a commit back; None if nothing can load it."""
     proposal: str | None = None
-    """Description of the pull request, where there is to be one instead of a commit."""
+    """Description of a pull request to open instead of a commit; None for a commit."""
     is_done: bool
     settled: str | None = None
-    """Reason to do nothing to any branch, where there is one."""
+    """Reason to leave all branches unchanged, if there is one."""
     remark_lines: tuple[str, ...] = ()
     """Further lines for readers, after the branches."""
     usage: str = ""
-    """How to load what is published. Without one, it is addressed by its commit."""
+    """Instruction for loading; if empty, the address of the commit is shown."""
 
     @property
     def has_steps(self) -> bool:
-        """True if `carry_out` does anything: a Space that is up to date is still loaded back."""
+        """Whether `carry_out` does anything; even a Space that is up to date is loaded back."""
         return self.settled is None and (not self.is_done or self.load_back is not None)
 
 
@@ -106,14 +106,14 @@ class Published:
 
     address: str
     revision: str | None = None
-    """The commit of `main`; None for a pull request."""
+    """Commit of `main`; None for a pull request."""
     committed: bool = False
     tagged: bool = False
     loaded: LoadedBack = ({}, "")
 
 
 def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
-    """Name whose token there is, and look at a repository, which may have to be private."""
+    """Return the token's user and a repository's state; check that it is `private` if wanted."""
     if is_offline():
         return None, None
     account, state = account_of_token(), target.state()
@@ -126,7 +126,7 @@ def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, S
 
 
 def carry_out(plan: PublishingPlan) -> Published:
-    """Carry out a plan; where it fails, the message says what became of `main`."""
+    """Carry out a plan; on failure, the message gives the state of `main`."""
     target, main = plan.repository, plan.branches[0]
     if account_of_token() is None:
         raise PublishError(
@@ -172,7 +172,7 @@ def carry_out(plan: PublishingPlan) -> Published:
 
 
 def plan_lines(plan: PublishingPlan) -> Iterator[str]:
-    """Say what publishing would do."""
+    """Yield lines on what publishing would do."""
     target, state = plan.repository, plan.state
     seen = "private" if (plan.private if state is None else state.private) else "public"
     kind: str = "Space" if target.kind == "space" else target.kind
@@ -205,7 +205,7 @@ def plan_lines(plan: PublishingPlan) -> Iterator[str]:
 
 
 def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
-    """Say what publishing has done, or that it has done nothing."""
+    """Yield lines on what publishing has done, if anything."""
     if done is None:
         yield NOTHING_TO_DO if plan.is_done else NOTHING_WRITTEN
         return
@@ -219,7 +219,7 @@ def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
 
 
 def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
-    """Render a plan, and what was done of it, as a value for JSON."""
+    """Render a plan, and its outcome if there is one, as a value for JSON."""
     private = plan.private if plan.state is None else plan.state.private
     seen = {"exists": plan.state is not None, "private": private} if plan.usage else {}
     outcome: dict[str, Any] = {"done": None}
@@ -245,9 +245,9 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
 def plan_metric(
     folder: Path, repository: str, example: Mapping[str, Any], *, private: bool = False
 ) -> PublishingPlan:
-    """Find out what publishing the metric would do; nothing is written.
+    """Plan the publication of the metric; nothing is written.
 
-    The example has `arguments` of `compute`, `figures` by hand, and `result`, all that it computes.
+    `example` has the `arguments` of `compute`, `figures` computed by hand, and the full `result`.
     """
     target = parse_repository(repository, "space")
     if target.short_name != folder.name:
@@ -291,5 +291,5 @@ def _load_back(target: Repository, example: Mapping[str, Any]) -> LoadedBack:
 
 
 def _is_removable(path: str) -> bool:
-    """Tell whether a file is a module of an earlier version, which nothing would miss."""
+    """Return whether a file is a module of an earlier version, which is not needed any more."""
     return "/" not in path and path.endswith(".py")

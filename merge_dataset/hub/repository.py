@@ -1,8 +1,8 @@
-"""Repositories on the Hub: their files, how others differ, and making a revision equal to these.
+"""Repositories on the Hub: list files, compare them, and make a revision equal to planned files.
 
-Every call changes nothing or may be repeated: after a failure that may pass, what is there is
-looked at again, and only what is missing is done. No message has an address with a query, which
-could be signed. The token is huggingface_hub's own affair.
+Each call only reads or may be repeated: after a temporary failure, the state is read again, and
+only missing steps are done. No message has an address with a query, which could be signed.
+huggingface_hub itself handles the token.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be published."""
+    """A file to publish."""
 
     path: str
     content: Path | bytes
@@ -49,10 +49,10 @@ class File:
     sha256: str
 
     def is_same(self, other: RepoFile) -> bool:
-        """Tell whether the file on the Hub has the same content."""
+        """Return whether the file on the Hub has the same content."""
         if self.size != other.size:
             return False
-        # In large file storage `blob_id` is that of the pointer.
+        # With large file storage, `blob_id` is the pointer's id.
         return self.sha256 == other.lfs.sha256 if other.lfs else self.git_oid == other.blob_id
 
 
@@ -75,7 +75,7 @@ def make_file(path: str, content: Path | bytes) -> File:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes that a commit would make to a revision."""
+    """Changes that a commit makes to a revision."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -84,11 +84,11 @@ class Changes:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files that the commit would touch."""
+        """Paths that the commit touches."""
         return (*self.added, *self.changed, *self.removed)
 
     def __bool__(self) -> bool:
-        """Tell whether there is any change."""
+        """Return whether there is any change."""
         return bool(self.paths)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ def compare(
     there: Mapping[str, RepoFile],
     removable: Callable[[str], bool] | None = None,
 ) -> Changes:
-    """Find the changes that make the files there equal to these."""
+    """Find the changes that make the files on the Hub equal to these."""
     wanted = {file.path: file for file in files}
     added = [path for path in wanted if path not in there]
     changed = [p for p, file in wanted.items() if p in there and not file.is_same(there[p])]
@@ -121,25 +121,25 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The present state of a repository."""
+    """Current state of a repository."""
 
     private: bool
     head: str
     """Commit of `main`."""
     branches: Mapping[str, str]
-    """Name → commit."""
+    """Name of a branch → commit."""
     tags: Mapping[str, str]
 
 
 def is_offline() -> bool:
-    """Tell whether HF_HUB_OFFLINE forbids every call."""
+    """Return whether HF_HUB_OFFLINE forbids all calls."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
 
 
 def account_of_token() -> str | None:
-    """Name the user to whom the token belongs, which must be able to write; None without one."""
+    """Return the token's user; None without a token; raise if the token cannot write."""
     from huggingface_hub import get_token
 
     if get_token() is None:
@@ -155,7 +155,7 @@ def account_of_token() -> str | None:
 
 
 def _api() -> HfApi:
-    """Get the calls of huggingface_hub, whose log shows no signed address."""
+    """Return the API of huggingface_hub, with queries hidden in its log."""
     from huggingface_hub import HfApi
 
     hide_queries()
@@ -164,7 +164,7 @@ def _api() -> HfApi:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository by name and kind; calls are repeated where safe, and raise PublishError."""
+    """A repository, by name and kind; calls are repeated if safe, and raise PublishError."""
 
     name: str
     """OWNER/NAME."""
@@ -184,7 +184,7 @@ class Repository:
         return f"{ENDPOINT}/{folder}{self.name}"
 
     def state(self) -> State | None:
-        """Look at it; None where there is no such repository, or none that you may see."""
+        """Read its state; None if it does not exist, or is not visible to you."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         told = f"looking at {self.name}"
@@ -205,7 +205,7 @@ class Repository:
         return {each.path: each for each in entries if isinstance(each, RepoFile)}
 
     def read(self, path: str, revision: str) -> bytes:
-        """Read a small file; empty where there is no such file."""
+        """Read a small file; empty if there is no such file."""
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
         told, more = f"reading {path} of {self.name}", {"filename": path, "revision": revision}
@@ -213,17 +213,17 @@ class Repository:
         return b"" if local is None else Path(local).read_bytes()
 
     def create(self, *, private: bool, sdk: str | None = None) -> None:
-        """Make it; one that is there already stays as it is."""
+        """Create the repository; an existing one is unchanged."""
         more: dict[str, Any] = {"private": private, "exist_ok": True, "space_sdk": sdk}
         self._call(f"making {self.name}", _api().create_repo, **more)
 
     def tag(self, name: str, revision: str, message: str) -> None:
-        """Name a commit; a tag of this name that is there already stays."""
+        """Tag a commit; an existing tag of this name is unchanged."""
         more: dict[str, Any] = {"tag": name, "tag_message": message, "revision": revision}
         self._call(f"tagging {name}", _api().create_tag, exist_ok=True, **more)
 
     def branch(self, name: str, revision: str) -> None:
-        """Make a branch that starts at a commit; one that is there already stays."""
+        """Create a branch at a commit; an existing one is unchanged."""
         more: dict[str, Any] = {"branch": name, "revision": revision, "exist_ok": True}
         self._call(f"making the branch {name}", _api().create_branch, **more)
 
@@ -240,10 +240,10 @@ class Repository:
         removable: Callable[[str], bool] | None = None,
         planned_on: str | None = None,
     ) -> str:
-        """Make a branch equal to these files in one commit, if need be; return its id.
+        """Make a branch equal to these files, by one commit if necessary; return the commit's id.
 
-        The commit is made on the head that was looked at, with `planned_on` before this call: one
-        that somebody else makes in between is not overwritten, but an error.
+        The commit's parent is the head that was read here, or earlier as `planned_on`: if somebody
+        else commits in between, this is an error, and nothing is overwritten.
         """
         before = self.commit_of(revision)
 
@@ -280,7 +280,7 @@ class Repository:
         """Open a pull request with these files, or update an open one; return its address."""
 
         def attempt() -> int:
-            # Your own of this title; after a failed attempt there may be one nevertheless.
+            # Look for your own one with this title, as even a failed attempt may have made one.
             found = _api().get_repo_discussions(
                 self.name,
                 author=_api().whoami()["name"],
@@ -307,7 +307,7 @@ class Repository:
         absent: type[Exception] | None = None,
         **more: Any,
     ) -> Any:
-        """Make a call that may be repeated; None if its error is `absent`, not a subclass of it."""
+        """Make a repeatable call; None if it raises exactly `absent`, not a subclass."""
 
         def attempt() -> Any:
             try:
@@ -326,7 +326,7 @@ class Repository:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         wanted = {file.path: file for file in files}
-        # Made for each commit anew: huggingface_hub writes into them.
+        # New objects for each commit, as huggingface_hub modifies them.
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(path, wanted[path].content)
             for path in (*difference.added, *difference.changed)
@@ -338,7 +338,7 @@ class Repository:
 
 
 def parse_repository(text: str, kind: RepositoryType) -> Repository:
-    """Read OWNER/NAME."""
+    """Parse OWNER/NAME."""
     if _NAME.fullmatch(text) is None:
         raise ValueError(f"repo: expected OWNER/NAME, for example somebody/merge-nli, got {text!r}")
     return Repository(text, kind)
@@ -351,18 +351,18 @@ _PAGES: Final = {"model": "https://huggingface.co/", "data set": "https://huggin
 
 _PASSING: Final = (429, 500, 502, 503, 504)
 _WAITS: Final = (0.5, 2.0, 8.0)
-"""Seconds before a call is repeated, where the Hub names no time itself."""
+"""Seconds before a call is repeated, unless the Hub names a time."""
 _LONGEST_WAIT: Final = 60.0
 _QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
-"""The part of an address from the question mark on."""
+"""Pattern of an address's query, from the question mark on."""
 
 
 class PublishError(Exception):
-    """The Hub refuses or fails, or what it holds is not what it should be."""
+    """The Hub refuses or fails, or its content is not as expected."""
 
 
 def call_hub(doing: str, call: Callable[[], T]) -> T:
-    """Call, repeat after failures that may pass, and turn the others into `PublishError`."""
+    """Call; repeat after temporary failures, and turn others into `PublishError`."""
     from huggingface_hub.errors import (
         HfHubHTTPError,
         LocalEntryNotFoundError,
@@ -370,8 +370,8 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
         OfflineModeIsEnabled,
     )
 
-    # The last three: a download that no connection gave, one file's upload that failed, and a card
-    # that the Hub does not take.
+    # The last three: a download without connection, a failed upload of a file, and a card that the
+    # Hub rejects.
     wrapped = (LocalEntryNotFoundError, RuntimeError)
     not_ours = (http_error(), HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled,
                 *wrapped, ValueError)  # fmt: skip
@@ -382,7 +382,7 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
             cause = error.__cause__ if isinstance(error, wrapped) else error
             response = getattr(cause, "response", None)
             status = getattr(response, "status_code", None)
-            # A connection that was refused or cut, or half an answer, may pass too.
+            # Refused or broken connections and truncated answers may be temporary, too.
             cut = isinstance(cause, (http_error(), json.JSONDecodeError))
             cut = cut and not isinstance(cause, OfflineModeIsEnabled)
             if wait is None or not (cut if status is None else status in _PASSING):
@@ -396,7 +396,7 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
 
 
 def hide_queries() -> None:
-    """Keep queries out of huggingface_hub's log: who has a signed one may write."""
+    """Keep queries out of huggingface_hub's log, as a signed query permits writing."""
     for logger in (logging.getLogger("huggingface_hub"), logging.getLogger()):
         for handler in logger.handlers:
             handler.addFilter(_without_query)
@@ -436,7 +436,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def http_error() -> type[Exception]:
-    """Find the base class of all errors of the HTTP library, which differs between releases."""
+    """Return the base class of the HTTP library's errors, which differs between releases."""
     from huggingface_hub.errors import HfHubHTTPError
 
     base: type[Exception] = HfHubHTTPError.__bases__[0]
@@ -444,7 +444,7 @@ def http_error() -> type[Exception]:
 
 
 def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
-    """Say why the Hub does not give a repository, and what to do; None where it did not refuse."""
+    """Say why the Hub refused a repository, and what to do; None if it did not refuse."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
