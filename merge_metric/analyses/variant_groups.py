@@ -207,11 +207,7 @@ SEVERAL: Final = "several"
 
 
 def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
-    """Compare variants by the only MLM that validated the replacement, or `SEVERAL`.
-
-    The first rows have each group on its own seeds, as on the poster; the others have all groups
-    on the seeds that they share, with equal numbers of variants and with all.
-    """
+    """Make rows by the only MLM that validated, or `SEVERAL`: on own seeds, then on shared ones."""
     rows: list[dict[str, Any]] = []
     for run in runs:
         of_row = np.asarray(

@@ -1,8 +1,8 @@
 """Digests of problems' texts, which tell whether predictions are for the texts of a dataset.
 
 Version 2 is `md5:` and 16 hexadecimal digits: the first half of the MD5 of id and texts with their
-lengths in bytes, which DuckDB can compute, too. Version 1, only 16 digits, is the BLAKE2b of the
-same with lengths in characters; files that have it are still verified.
+lengths in bytes, which DuckDB computes too. Version 1, 16 digits alone, was the BLAKE2b of the same
+with lengths in characters; files that have it are still verified.
 """
 
 import hashlib
@@ -17,21 +17,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 TEXT_DIGEST: Final = "text_digest"
-"""Name of the column in a predictions file."""
+"""The column of a predictions file."""
 
 UNVERIFIED: Final = "unverified"
-"""Value in place of a digest if predictions do not record their texts."""
+"""In place of a digest, where predictions do not say which texts they are for."""
 
 PREFIX: Final = "md5:"
-"""Prefix of digests of version 2."""
+"""Beginning of a digest of version 2."""
 
 _DIGITS: Final = 16
 _ROWS: Final = 65_536
-"""Number of rows that are Python objects at a time."""
+"""Rows that are Python objects at a time."""
 
 
 def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64]:
-    """Digest the id and the texts of each problem, in the order of fields: (n,), eight bytes each.
+    """Digest the id and the texts of each problem, in the format's order: (n,), eight bytes each.
 
     >>> problem = {"variant_id": ["a"], "premise": ["A dog."], "hypothesis": ["A cat."]}
     >>> to_hex(text_digests(pa.table(problem), ("premise", "hypothesis"))).to_pylist()
@@ -40,14 +40,14 @@ def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64
     digests = bytearray()
     for texts in rows_of(problems, ("variant_id", *fields)):
         encoded = [(text or "").encode() for text in texts]
-        # With lengths, as any separator could occur in the texts.
+        # With lengths, as nothing can stand between texts that does not occur in texts.
         joined = b"".join(b"%d:%b" % (len(text), text) for text in encoded)
         digests += hashlib.md5(joined, usedforsecurity=False).digest()[:8]
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> NDArray[np.uint64]:
-    """Compute the digests of `text_digests` in version 1."""
+    """Digest as `text_digests`, in version 1."""
     digests = bytearray()
     for texts in rows_of(problems, ("variant_id", *fields)):
         text = "".join(f"{len(text or '')}:{text or ''}" for text in texts)
@@ -57,7 +57,7 @@ def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) ->
 
 def digest_in_sql(columns: Sequence[str]) -> str:
     """Write `text_digests` as an expression of DuckDB; columns that are null are left out."""
-    # `concat` treats null as "". `||` would work for the colon, but takes longer.
+    # What is null is "" to `concat`. `||` would do for the colon, but takes longer.
     colon = "CASE WHEN {} IS NOT NULL THEN ':' END"
     parts = ", ".join(f"strlen({each}), {colon.format(each)}, {each}" for each in columns)
     # `md5_number_upper` is the same, but takes three times as long.
@@ -65,21 +65,21 @@ def digest_in_sql(columns: Sequence[str]) -> str:
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of some columns as tuples, of which few are Python objects at a time."""
+    """Yield the values of some columns row by row, of which few are Python objects at a time."""
     whole = pa.table(table.select(list(names)))
     for batch in whole.to_batches(max_chunksize=_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
-    """Convert digests of version 2 to their form in files."""
+    """Write digests of version 2 as files have them."""
     digits = digests.astype("<u8").tobytes().hex()
     ends = range(0, len(digits), _DIGITS)
     return pa.array([PREFIX + digits[at : at + _DIGITS] for at in ends], pa.string())
 
 
 def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Parse digests; return them and their versions: 1, 2, or 0 for a row without digest."""
+    """Read digests, and of which version each is: 1, 2, or 0 where a row has none."""
     second = pc.fill_null(pc.starts_with(column, PREFIX), False).to_numpy(zero_copy_only=False)
     versions = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8) + second
     digits = pc.binary_slice(column.cast(pa.binary()), -_DIGITS).drop_null()
@@ -90,7 +90,7 @@ def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], ND
 
 
 def characters(texts: pa.StringArray | pa.ChunkedArray) -> bytes:
-    r"""Concatenate strings or bytes, without nulls, as UTF-8.
+    r"""Join strings, or bytes, none of which is null, as UTF-8.
 
     >>> characters(pa.array(["a", "é"]))
     b'a\xc3\xa9'
@@ -110,12 +110,11 @@ def digest_of(
     labels: Sequence[str],
     pieces: Callable[[str], Iterable[pa.Array]],
 ) -> str:
-    """Compute the SHA-256, in hexadecimal, of predictions: description, labels and columns.
+    """Digest predictions: rows, labels and description, wherever they are stored.
 
-    It does not depend on the file format; Parquet's own checksums cover neither metadata nor page
-    headers. `columns` maps names to numbers of rows. `pieces` reads a column by name, in chunks:
-    integers, fixed-size lists of floats, strings, or lists of integers. It is called twice for
-    strings and lists of integers: for their lengths, then for their values.
+    Parquet's own checksums cover neither metadata nor the heads of pages. Columns come with their
+    numbers of rows; `pieces` reads one: integers, fixed-size lists of floats, strings, or lists of
+    integers, those with lengths twice.
     """
     digest = hashlib.sha256(description)
     digest.update(json.dumps(labels).encode())
@@ -142,10 +141,10 @@ def digest_of(
 
 
 def combined(digests: NDArray[np.uint64]) -> str:
-    """Combine digests of many problems, in any order, into eight hexadecimal digits."""
+    """Digest many problems, whatever their order, in eight hexadecimal digits."""
     return hex_of(int(digests.sum(dtype=np.uint64)))
 
 
 def hex_of(total: int) -> str:
-    """Write the sum of digests, modulo 2³², as eight hexadecimal digits."""
+    """Show a sum of digests in eight hexadecimal digits."""
     return f"{total % 2**32:08x}"
