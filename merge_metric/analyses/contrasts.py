@@ -69,13 +69,13 @@ def random_ranks(key: Ints, rng_seed: int) -> Ints:
 
 
 FIXED_DRAWS: Final = 10
-"""Draws of matched variants from a fixed set of seeds: as many as the paper has subsamples."""
+"""Number of draws of matched variants from fixed seeds: the paper's number of subsamples."""
 
 
 def on_fixed_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
 ) -> dict[str, SeedCounts]:
-    """Count groups of distinct variants, masks (n,), on seeds that have all groups, as fixed.
+    """Count groups of distinct variants, masks (n,), on the seeds that have all groups.
 
     If `matched`, each of `FIXED_DRAWS` draws takes an equal number of variants of each group per
     seed: the size of the seed's smallest group.

@@ -94,7 +94,7 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
 
 
 def _row(each: VariantRows, encode: Encode | None) -> Row:
-    """Measure the pairs of a configuration or, with predictions, of a model's answers to it."""
+    """Measure the pairs of a configuration; with predictions, the pairs that a model answers."""
     n_pairs = len(each.table)
     texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
     row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
