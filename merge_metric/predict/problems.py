@@ -255,7 +255,7 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
     """Remove a few seeds of each label and source, to show them as examples (`SHOTS`).
 
-    They are the last seeds that `sample_seeds` would draw.
+    They are the last that `sample_seeds` would draw of seeds whose texts no other problem has.
     """
     problem_format = format_of_problems(problems)
     each = max(1, _SHOTS // len(problem_format.labels))
