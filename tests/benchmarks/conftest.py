@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @dataclass(slots=True)
 class Progress:
     key: str
-    """Commit and options: what was measured with others is measured again."""
+    """Commit and options; a measurement with other ones is repeated."""
     total: int = 0
     begun: int = 0
     started: float = 0.0
@@ -53,7 +53,7 @@ PROGRESS: Final = pytest.StashKey[Progress]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what was measured with the same options at the same commit."""
+    """Skip measurements that were made with the same options at the same commit."""
     if config.getoption("markexpr") != "benchmark":
         return
     names = ("rounds", "seconds", "contexts", "device", "problems", "rows")
@@ -100,7 +100,7 @@ def rounds(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def budget(request: pytest.FixtureRequest) -> float:
-    """Seconds of a slow contender's turn."""
+    """Seconds per turn of a slow contender."""
     return request.config.getoption("--seconds")
 
 
@@ -111,7 +111,7 @@ def peers_python() -> str:
 
 @pytest.fixture
 def problem_file(shared_data: Path) -> Path:
-    """SNLI's test set where it is, else the demo's problems, which have the same columns."""
+    """SNLI's test set if it is there, else the demo's problems, which have the same columns."""
     real = shared_data / "snli_test.jsonl"
     return real if real.is_file() else bundled_path("demo/problems.jsonl")
 

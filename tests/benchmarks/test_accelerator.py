@@ -92,7 +92,7 @@ def measure(
         for contender in contenders:
             running.enter_context(contender)
             rows = spread(range(units), FEWEST)
-            for _ in range(4):  # many questions take less time each
+            for _ in range(4):  # one question takes less time in a larger batch
                 each = contender.ask(rows=rows).wall / len(rows)
                 rows = spread(range(units), max(FEWEST, int(budget / each)))
             contender.ask(rows=rows)
@@ -102,7 +102,7 @@ def measure(
         yardstick.ask()
         *replies, products = in_turn(rounds, *requests, yardstick.ask)
     peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products)
-    # By the clock: what the processor does beside a GPU costs nothing.
+    # Wall-clock time: the work of the processor beside a GPU is free.
     sides = [
         Side.of(contender.name, [replace(reply, cpu=reply.wall) for reply in each], len(rows))
         for contender, each, rows in zip(contenders, replies, chosen, strict=True)

@@ -1,4 +1,4 @@
-"""Asking only what can matter against asking everything, of real masked LMs and noisy copies."""
+"""Asking only questions that matter, against asking all: real masked LMs and noisy copies."""
 
 from collections.abc import Callable
 from itertools import count
@@ -18,7 +18,7 @@ from merge_dataset.files import digest_of_file
 pytestmark = pytest.mark.benchmark
 
 PROBLEMS: Final = {2: 1024, 4: 512, 8: 256}
-"""By masked LMs, so that a round takes one to three minutes of a core."""
+"""Number of masked LMs → number of problems; a round takes one to three minutes of a core."""
 
 
 def pipeline(

@@ -31,7 +31,7 @@ TOLERANCE: Final = 1e-4
 
 
 def over_distinct_pairs(model: str, dataset: str, out: str) -> Callable[[], Callable[[], Any]]:
-    """Ours, predictions file and all. Found are probabilities by pair."""
+    """Our own command, with its predictions file; returns probabilities by pair."""
     import torch
 
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def over_distinct_pairs(model: str, dataset: str, out: str) -> Callable[[], Call
 
 
 def over_all_rows(model: str, rows: list[tuple[str, str]]) -> Callable[[list[int]], list[Any]]:
-    """Code one writes first: batches of 32 in order, padded. Found are probabilities."""
+    """The obvious code: batches of 32 in the given order, padded; returns probabilities."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -148,7 +148,7 @@ def dataset(tmp_path: Path, problem_file: Path) -> Path:
 
 
 def all_rows(dataset: Path) -> Iterator[tuple[str, str]]:
-    """Pairs of the subsamples one after the other, each with its seeds, as the paper has them."""
+    """Yield the pairs of one subsample after the other, each with its seeds, as in the paper."""
     tables = [
         pq.read_table(path, columns=["premise", "hypothesis", "subsamples"]).to_pylist()
         for path in sorted(dataset.glob("*/*/variants.parquet"))

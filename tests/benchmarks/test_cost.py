@@ -14,9 +14,9 @@ from helpers.bench.results import Measurement, Row, Side, has_bfloat16
 pytestmark = pytest.mark.benchmark
 
 QUESTIONS_PER_PROBLEM: Final = 2.81
-"""Questions about SNLI's test set, each asked once; 14.5 tokens long on average."""
+"""Questions per problem of SNLI's test set, each asked once; 14.5 tokens long on average."""
 WORDS: Final = 11
-"""Batches of sentences of this length, the average one, are full, as in a long run they are."""
+"""Words per sentence, the average; batches of such sentences are full, as in a long run."""
 FEWEST: Final = 48
 
 

@@ -28,7 +28,7 @@ GOALS: Final = {
     ("minilm-l6-mlm", "one_by_one"): 91,
     ("minilm-l6-mlm", "in_batches"): 19,
 }
-"""Figures that a prototype reached."""
+"""Ratios that a prototype reached."""
 
 
 def pipeline(file: str, model: str, run: str) -> Callable[[], Callable[[], list[list[str]]]]:
@@ -60,7 +60,7 @@ def test_generate_against_the_obvious_order(
         pytest.skip(f"needs {shared_models / model}")
     measurement = Measurement("replacements", model)
     seeds = read_seeds(problem_file)[:SEEDS]
-    few = spread(range(len(seeds)), max(4, int(budget)))  # each takes most of a second
+    few = spread(range(len(seeds)), max(4, int(budget)))  # each takes nearly a second
     arguments = {"file": str(problem_file), "model": str(folder)}
     ours = Contender("ours", pipeline, arguments | {"run": str(tmp_path)})
     theirs = [

@@ -15,9 +15,9 @@ from generation import Config, build, suggest
 pytestmark = pytest.mark.benchmark
 
 PEAK_MB: Final = 1500
-"""Largest resident set wanted, however many problems there are."""
+"""Largest resident set allowed for any number of problems."""
 PER_PROBLEM: Final = 1.1
-"""How many times as long a problem may take as one among the fewest."""
+"""Largest ratio of the time per problem to that of the smallest number of problems."""
 
 
 def first_phase(data: str, run: str) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Language models with six examples, which all peers but one read once, and our prefix cache."""
+"""Language models with six examples, which our prefix cache and all peers but one read once."""
 
 import sys
 from collections.abc import Callable
@@ -24,10 +24,10 @@ from merge_metric.models.prompts import common_prefix, read_prompt
 pytestmark = pytest.mark.benchmark
 
 AT_LEAST: Final = 5
-"""Times as fast as without the cache of six examples; as others with such a cache, at least 1."""
+"""Least speed-up over our code without a cache of the examples; over peers with one, it is 1."""
 HALF: Final = 0.05
-"""Largest difference of a probability from float32 weights in llama.cpp, which rounds keys and
-values to 16 bits."""
+"""Largest difference from the probabilities of float32 weights in llama.cpp, which rounds
+keys and values to 16 bits."""
 
 
 def random_llama(prefix_cache: bool) -> LanguageModel:
@@ -115,7 +115,7 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
 @pytest.mark.parametrize(("model", "count"), [*zip(MODELS, (96, 32), strict=True)])
 def test_the_prefix_cache(model: str, count: int, problem_file: Path, rounds: int) -> None:
     if MODELS[model] is real_smollm2:
-        smollm2()  # skips where there is none
+        smollm2()  # skips if the model is missing
     measurement = Measurement("language-model", model.split()[0].lower())
     seeds = read_seeds(problem_file)
     chosen = [seeds[i] for i in spread(range(len(seeds)), count)]

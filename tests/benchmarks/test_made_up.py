@@ -25,7 +25,7 @@ SMALLEST_SLICE: Final = 1_000
 
 
 def alone(folder: str, work: str, **options: Any) -> Callable[[], Any]:
-    """One of these functions, without what a command does around it."""
+    """Time one of these functions alone, without the rest of a command."""
     return partial(globals()[work], folder, **options)
 
 
@@ -59,7 +59,7 @@ def register(folder: str) -> None:
 
 
 def load(folder: str, streaming: bool) -> int:
-    """`load_dataset` of what is registered, or streaming of the folder: each row, in batches."""
+    """`load_dataset` of a registered dataset, or streaming of its folder: all rows, in batches."""
     import datasets
 
     path = str(Path(folder, "merge-nli")) if streaming else "merge-nli"
@@ -101,7 +101,7 @@ STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]]
 def folders(
     kind: str, problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[int, Path]]:
-    """Yield each number of problems, and a folder with so many; where it was stopped it goes on."""
+    """Yield each number of problems, and a folder of that size; a stopped measurement continues."""
     for count in sorted(map(int, request.config.getoption("--problems").split(","))):
         folder = folder_of(f"{kind}-{count}")
         monkeypatch.setenv("HF_HOME", str(folder / "cache"))

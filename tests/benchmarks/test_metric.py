@@ -23,13 +23,13 @@ from merge_metric.seed_variant_accuracy.scoring import score
 pytestmark = pytest.mark.benchmark
 
 MILLION: Final = (50_000, 20)
-"""Seeds and variants of each."""
+"""Number of seeds, and variants per seed."""
 PAPER: Final = (4_000, 77, 10, 20)
 """Seeds, distinct variants of each, subsamples, variants in each: MNLI-mm's size, SNLI's spread."""
 
 
 def million_rows() -> dict[str, Any]:
-    """Columns as a user's lists of ints, in random order."""
+    """Columns as lists of ints, as users have them, in random order."""
     seeds, variants = MILLION
     rng = np.random.default_rng(0)
     p, gold = rng.beta(4, 1, seeds), rng.integers(3, size=seeds)
@@ -68,21 +68,21 @@ def ten_subsamples() -> dict[str, Any]:
 
 
 ROWS_OF_A_SEED: Final = 22
-"""A made-up seed itself, and seven variants in each of three classes."""
+"""Rows of a made-up seed: the seed itself, and seven variants in each of three classes."""
 MOST_MB: Final = {10_000_000: 1200}
-"""Rows → largest resident set wanted of each command; of fewer 1,000 MB."""
+"""Rows → largest resident set allowed for each command; 1,000 MB for fewer rows."""
 MOST_SECONDS: Final = {
     ("score", 1_000_000): 3,
     ("score with 1,000 replicates", 1_000_000): 5,
     ("score", 10_000_000): 35,
 }
-"""Command and rows → CPU seconds wanted at most."""
+"""(Command, rows) → most CPU seconds allowed."""
 
 COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
 
 
 def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callable[[], Any]]:
-    """`score`, without intervals if `n_bootstrap` is 0; `plain` leaves the subsamples out."""
+    """`score`, without intervals if `n_bootstrap` is 0; with `plain`, without subsamples."""
     data = COLUMNS[configuration]()
     if plain:
         del data["subsamples"]
@@ -95,7 +95,7 @@ def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callab
 
 
 def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], Any]]:
-    """Figures through `evaluate`, which takes the columns in first."""
+    """The metric through `evaluate`, which first ingests the columns."""
     import evaluate
 
     evaluate.config.HF_MODULES_CACHE = f"{cache}/modules"
@@ -122,7 +122,7 @@ COMMANDS: Final = {
     "baseline majority": ["baseline", "majority", "--out", "majority.parquet"],
     "check": ["check", "merge-nli"],
 }
-"""Name of what is measured → arguments of `merge-nli`, without the dataset."""
+"""Name of a measurement → arguments of `merge-nli`, without the dataset."""
 
 _ANSWERS: Final = """
     CREATE OR REPLACE TEMP TABLE problems AS
@@ -173,7 +173,7 @@ PLAIN: Final = {
         """
     ],
 }
-"""Command → the queries that somebody would write who needs only the main thing of it."""
+"""Command → the queries that a user would write for its main result alone."""
 
 
 def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
@@ -199,7 +199,7 @@ def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
 
 
 def plain_query(folder: str, command: str) -> Callable[[], None]:
-    """Plain DuckDB on the same files, in one thread: joins, checks and counts, and no more."""
+    """Plain DuckDB on the same files, in one thread: only joins, checks and counts."""
     import duckdb
 
     def answer() -> None:
@@ -226,7 +226,7 @@ def _write_text(path: Path, predictions: Path) -> None:
 
 
 def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
-    """The definitions in plain Python, or `score`, of 500 seeds with 20 variants each."""
+    """The definitions in plain Python, or `score`, on 500 seeds with 20 variants each."""
     rows = oracle.random_problems(random.Random(0), seeds=500, variants=(20, 20))
     rows = [oracle.Row(r.seed_id, r.gold, r.own, r.prediction) for r in rows]
     data = oracle.columns(rows)
@@ -242,7 +242,7 @@ def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
 def test_score_beside_the_ingestion_of_evaluate(
     configuration: str, tmp_path: Path, rounds: int
 ) -> None:
-    """The time that `compute` takes more than `score` does is ingestion."""
+    """Ingestion is the time by which `compute` is slower than `score`."""
     measurement = Measurement("metric", configuration)
     where = {"configuration": configuration}
     with (
@@ -267,7 +267,7 @@ def test_score_beside_the_ingestion_of_evaluate(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Time of a row, and memory, which is bounded by the rows held at a time and by the seeds."""
+    """Time per row, and memory, which is bounded by the seeds and the rows held at a time."""
     measurement = Measurement("metric", f"many-rows-{command.replace(' ', '-')}")
     rows: list[Row] = []
     smallest: Side | None = None
@@ -275,7 +275,7 @@ def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest)
         place = Path(request.config.getoption("--rows-folder") or tmp_path) / str(count)
         arguments = {"folder": str(place), "rows": count, "command": command}
         with Contender("made up", many_rows, arguments):
-            pass  # else what is made up would count as memory
+            pass  # otherwise made-up data would count as memory
         with Contender(f"merge-nli {command}", many_rows, arguments) as ours:
             side = Side.of(f"{count:,} rows", [ours.ask()], count)
         most = MOST_MB.get(count, 1000)
@@ -294,7 +294,7 @@ def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest)
 
 
 def test_ten_thousand_replicates(rounds: int) -> None:
-    """Over 4,000 seeds, in one subsample and in ten; `score` without intervals taken off."""
+    """With 4,000 seeds, in one subsample and in ten; the time of `score` alone is subtracted."""
     measurement = Measurement("metric", "replicates")
     rows = []
     for plain, name in ((True, "one subsample"), (False, "ten subsamples")):

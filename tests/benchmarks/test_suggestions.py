@@ -24,22 +24,22 @@ pytestmark = pytest.mark.benchmark
 
 REFERENCE: Final = "fp32"
 REDUCED: Final = ("bfloat16",)
-"""Precisions judged by the decisions that they change, where the processor has them."""
+"""Precisions judged by the decisions that they change, if the processor supports them."""
 IN_PYTORCH: Final = {"BERT-base": 1.8, "minilm-l6-mlm": 3.2, "bert-tiny-mlm": 9}
-"""Model → how many times the best peer in PyTorch we want to be; of the others, faster at all."""
+"""Model → least speed-up over the best peer in PyTorch; 1 for other models."""
 RUNTIME: Final = {"bert-tiny-mlm": 1.2}
-"""Model → how many times the best runtime; of the others, at least as fast."""
+"""Model → least speed-up over the best runtime; 1 for other models."""
 TEXT_ATTACK: Final = {"BERT-base": 40, "bert-tiny-mlm": 270}
 AS_SHIPPED: Final = "TextAttack as it ships"
 EXACT: Final = "fill-mask pipeline, sorted by length, batches of 32"
-"""The peer that has to agree with us."""
+"""The peer whose answers must equal ours."""
 NLPAUG: Final = "nlpaug, 200 words"
 RUNTIMES: Final = ("ONNX Runtime", "OpenVINO")
 REDUCED_RUNTIME: Final = "OpenVINO, bfloat16"
 NO_PEER: Final = "plain loop, one by one"
 FEWEST: Final = 8
 NEAR_TIE: Final = 1e-4
-"""Logits that rounding may put in another order."""
+"""Difference of logits whose order may change by rounding."""
 
 
 @dataclass(frozen=True)
@@ -173,12 +173,12 @@ def ask_in_turn(
     budget: float,
     yardsticks: Sequence[Contender] = (),
 ) -> tuple[list[Asked], list[list[Reply]]]:
-    """Ours about all, others in `budget` seconds; short turns, which are noisy, are repeated."""
+    """Ask ours about all contexts, others for `budget` seconds; short, noisy turns are repeated."""
     trial, chosen, requests = spread(range(contexts), FEWEST), [], []
     with ExitStack() as running:
         for contender in contenders:
             running.enter_context(contender)
-            contender.ask(rows=trial)  # the first forward pass prepares things
+            contender.ask(rows=trial)  # the first forward pass does setup work
             each = contender.ask(rows=trial).cpu / len(trial)
             few = max(FEWEST, int(budget / each))
             rows = spread(range(contexts), contexts if is_ours(contender) else few)
@@ -200,7 +200,7 @@ def is_ours(contender: Contender) -> bool:
 
 
 def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
-    """In how many contexts the sets are equal, or how much of theirs is in ours."""
+    """In how many contexts the sets are equal, or which share of their words we have."""
     equal, shares = 0, []
     for i, found in theirs.answers.items():
         tokens = set(ours.answers[i][0])
@@ -215,7 +215,7 @@ def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
 
 
 def assert_same_set(ours: tuple[list[int], list[float], float], theirs: Sequence[int]) -> None:
-    """Equal tokens, but for some that are as probable as the last of them."""
+    """The sets are equal, except for near ties with our last token."""
     tokens, logits, _ = ours
     odd = [logit for token, logit in zip(tokens, logits, strict=True) if token not in theirs]
     assert len(set(theirs)) == len(tokens) == TOP
@@ -223,7 +223,7 @@ def assert_same_set(ours: tuple[list[int], list[float], float], theirs: Sequence
 
 
 def changed_decisions(reference: Asked, reduced: Asked) -> float:
-    """Members that sets of words more probable than the original gain or lose, as a share."""
+    """Share of words that enter or leave the sets of words more probable than the original."""
     changed = total = 0
     for i, answer in reduced.answers.items():
         before, after = (

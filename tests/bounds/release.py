@@ -13,7 +13,7 @@ BASE: Final = "base"
 DEMO: Final = "demo"
 
 CONTENTS: Final = ("uv", "tool", "run", "check-wheel-contents", "--ignore", "W002,W009")
-"""Both models' tokenizers have the same settings, and there are three packages by design."""
+"""W002, W009: both tokenizers have the same settings; there are three packages by design."""
 
 IMPORT: Final = """
 import importlib
@@ -68,7 +68,7 @@ def try_extra(name: str) -> bool:
     folder.mkdir(parents=True)
     python, ours = str(commands / "python"), str(commands / "merge-nli")
     tried = {
-        BASE: [[ours, "demo"]],  # which says what it needs
+        BASE: [[ours, "demo"]],  # whose message says what is missing
         DEMO: [[ours, "demo"], [ours, "check", "merge-nli"]],
     }.get(name, [[python, "-c", IMPORT, name]])
     codes = [2] if name == BASE else [0] * len(tried)

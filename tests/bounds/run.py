@@ -18,7 +18,7 @@ PLACE: Final = ROOT / ".venv-bounds"
 CLONE: Final = PLACE / "clone"
 DIST: Final = PLACE / "dist"
 ENDS: Final = {"lowest": "lowest-direct", "newest": "highest"}
-"""Our names of the ends of the bounds → those of uv."""
+"""Our names of the ends of the bounds → names in uv."""
 PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
 LONGEST: Final = 3600
 
@@ -54,7 +54,7 @@ class Trial:
         """Make an environment with the wheel; `--all-extras` for all. Returns its commands."""
         place = PLACE / f"{self.name}-{kind}"
         uv("venv", "--quiet", "--clear", "--python", interpreter(self.python), str(place))
-        # uv takes what is asked for directly to the end, and so not what a wheel asks for.
+        # uv applies the resolution to direct requirements, and so not to those of a wheel.
         ends = ["--resolution", ENDS[self.end], "--only-binary", ":all:"]
         uv("pip", "install", "--quiet", *ends, "-r", "pyproject.toml", *extras, into=place)
         uv("pip", "install", "--quiet", "--no-deps", str(wheel()), into=place)
@@ -91,7 +91,7 @@ def main(words: Sequence[str]) -> int:
     return 0 if good else 1
 
 
-# --- What is tried ---
+# --- Trials ---
 
 
 def make_distributions() -> None:
@@ -174,11 +174,11 @@ def failed(trial: Trial, kind: str, done: subprocess.CompletedProcess[str]) -> t
     return False, "failed"
 
 
-# --- What it takes ---
+# --- Their environment ---
 
 
 def demo_extras() -> list[str]:
-    """The extras of the README's first `pip install` that has any."""
+    """The extras of the README's first `pip install` that names any."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"pip install .*\[([\w,]+)\]", text)
     assert found is not None, "README.md says nowhere which extras the demo needs"
@@ -209,7 +209,7 @@ def version_of(trial: Trial, package: str) -> str:
 
 
 def new_folder(trial: Trial, kind: str) -> Path:
-    """An empty folder to run something in; its `home` is the cache of what runs."""
+    """Make an empty working folder; its `home` becomes the cache, HF_HOME."""
     folder = PLACE / "run" / f"{trial.name}-{kind}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -227,7 +227,7 @@ def uv(*words: str | None, into: Path | None = None) -> str:
 
 
 def call(*words: str, cwd: Path, check: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command, with the commands of this environment last in reach."""
+    """Run a command, with this environment's commands at the end of the path."""
     path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
     return subprocess.run(
         words,

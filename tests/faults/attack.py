@@ -1,4 +1,4 @@
-"""Seeded tries of fault injection: FAULTS_SHARE, FAULTS_SEED and FAULTS_ONLY choose them."""
+"""Seeded fault injection: FAULTS_SHARE, FAULTS_SEED and FAULTS_ONLY choose the tries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Final, Self
 import pytest
 
 PROPERTY: Final = "fault injection"
-"""Property of a test's report: counts by area, and how tries are meant to end."""
+"""Property of a test's report: counts by area, and the intended end of tries."""
 
 RESULTS: Final = Path(__file__).parents[2] / "build" / "faults" / "results.md"
 
@@ -27,7 +27,7 @@ class Try:
     attack: Attack
     area: str
     number: int
-    random: Random  # drawn from seed, area and number alone
+    random: Random  # drawn only from seed, area and number
 
     def of(self, area: str, ends: str) -> Self:
         self.area, self.attack.ends[area] = area, ends
@@ -65,10 +65,10 @@ class Attack:
     counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    """Area → how its tries are meant to end (refused, said or let pass), and why."""
+    """Area → intended end of its tries (refused, said or let pass), and why."""
 
     def tries(self, area: str, whole: int, ends: str = "", least: int = 0) -> Iterator[Try]:
-        """Yield tries of an area: `whole`, where all are made; else `least` and a share of them."""
+        """Yield the chosen tries of an area: the share of `whole`, and the first `least`."""
         if ends:
             self.ends[area] = ends
         numbers = range(math.ceil(whole * max(self.share, 1)))
@@ -91,7 +91,7 @@ class Attack:
 
 @contextmanager
 def noted(say: Callable[[], str]) -> Iterator[None]:
-    """Say with a failure what was tried."""
+    """Add a note to a failure: the try that failed."""
     try:
         yield
     except BaseException as error:
@@ -110,7 +110,7 @@ def from_environment(test: str) -> Attack:
 
 
 def table_of(reports: Iterable[pytest.TestReport]) -> str:
-    """Sum up the tries of all tests: a Markdown table, empty where there were none."""
+    """Sum up the tries of all tests in a Markdown table; empty if there were none."""
     totals: Counter[tuple[str, bool]] = Counter()
     meant: dict[str, str] = {}
     for report in reports:

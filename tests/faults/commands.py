@@ -1,4 +1,4 @@
-"""All commands that write, over one small set of files."""
+"""All commands that write files, on one small set of files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ COMMANDS: Final = {
     "publish": "publish dataset merge-nli --repo somebody/merge-nli",
     "publish-metric": "publish metric --repo somebody/seed_variant_accuracy",
 }  # fmt: skip
-"""Name → command line. Names begin with what is run; files called `new` are not there before."""
+"""Name → command line. Names begin with the command; files called `new` do not exist before."""
 
 _PREPARED: Final = (
     "generate {small} --run run --out merge-nli",
@@ -90,7 +90,7 @@ _PREPARED: Final = (
 
 
 def words(line: str) -> list[str]:
-    """Turn a line, or the name of one of `COMMANDS`, into arguments."""
+    """Split a command line, or the one of a name in `COMMANDS`, into arguments."""
     known = {"mlm": MLM, "classifier": CLASSIFIER, "problems": PROBLEMS, "small": "{small}"}
     return [
         word
@@ -115,7 +115,7 @@ class Workshop:
         shutil.copytree(self.base, self.folder, dirs_exist_ok=True)
 
     def undisturbed(self, name: str) -> Outcome:
-        """Run a command, by its name or as a line, once, and tell what it leaves."""
+        """Run a command, by name or as a line, once without faults, and return its outcome."""
         if name not in self.outcomes:
             self.restore()
             before = snapshot(self.folder)
@@ -142,7 +142,7 @@ class Outcome:
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Digests of all files by name, without times and what libraries keep for themselves."""
+    """Digest all files by name, without times and the libraries' own files."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -168,7 +168,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 
 def prepare(base: Path, forks: Forks) -> None:
-    """Make the files that commands begin with, where the forks work; keep them in `base`."""
+    """Make the input files of the commands in the forks' folder, and keep them in `base`."""
     from helpers.tiny_generators import saved_generator
 
     saved_generator("llama-chat", forks.folder / "generator")

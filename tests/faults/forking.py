@@ -1,4 +1,4 @@
-"""Commands in forks of a process that has imported everything, ended at the nth change of files."""
+"""Run commands in forks of a process with all imports, and end them at the nth file change."""
 
 import contextlib
 import ctypes
@@ -33,7 +33,7 @@ LIBRARIES: Final = (
 )  # fmt: skip
 CHANGES: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link",
                   "os.symlink", "tempfile.mkdtemp")  # fmt: skip
-"""Audit events that are changes of files, besides opening to write; syncing is one, too."""
+"""Audit events that change files, except opening to write; syncing counts too."""
 
 
 # --- Parameters of a command ---
@@ -43,19 +43,19 @@ CHANGES: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate
 class Call:
     arguments: Sequence[str]
     end_at: int | None = None
-    """Number of the change of files before which the process gets `signal`, from 0."""
+    """Number, from 0, of the file change before which the process gets `signal`."""
     signal: int = signal.SIGKILL
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Limits of FSIZE (bytes of a file), NOFILE or AS (bytes beside its own)."""
+    """Limits of FSIZE (bytes of a file), NOFILE or AS (bytes beyond those in use)."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables that are others, or None for those that are not set."""
+    """Environment variables to set, or with None to unset."""
     stdout: str | None = None
-    """A file such as /dev/full, `closed`, or `unread`: a pipe whose reader has gone."""
+    """A file such as /dev/full, `closed`, or `unread`: a pipe whose reader is gone."""
     stderr: str | None = None
     as_anyone: bool = False
-    """Whether root has no more rights than others."""
+    """Whether root loses its privileges."""
     trace: str | None = None
-    """File for the list of changes, a JSON list, once the command has ended."""
+    """File for a JSON list of the changes, written when the command has ended."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Forks:
         return pid
 
     def kill(self, pid: int, by: int, *, after: float) -> None:
-        """Send a command a signal after so many seconds, unless it has ended by then."""
+        """Send a signal to a command after some seconds, unless it has ended by then."""
         if not self._waited(pid, after):
             os.kill(pid, by)
 
@@ -127,7 +127,7 @@ class Forks:
 
 @contextmanager
 def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
-    """Start a server whose commands work in a folder, where changes count, and end it."""
+    """Start, and later end, a server of commands that work in a folder, whose changes count."""
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests.parent), str(tests)])
     for each in (folder, logs):
@@ -165,7 +165,7 @@ def main(folder: str, logs: str) -> None:
             waiting += read
         while b"\n" in waiting:
             line, _, waiting = waiting.partition(b"\n")
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can tell of one
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can report one
             if (pid := os.fork()) == 0:
                 _work(Call(**json.loads(line)), folder, logs)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -210,7 +210,7 @@ def _work(call: Call, folder: str, logs: str) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
             Path(call.trace).write_text(json.dumps(trace), encoding="utf-8")
     except BaseException:
-        code = 1  # also where stderr cannot take the traceback
+        code = 1  # even if stderr cannot take the traceback
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -249,7 +249,7 @@ def _surround(call: Call) -> None:
 
 
 def _watch(call: Call, folder: str) -> list[str]:
-    """Count the changes of files in a folder; end before that of the number asked for."""
+    """Record the file changes in a folder; send the signal before the requested one."""
     trace: list[str] = []
     top = Path(folder).resolve()
 

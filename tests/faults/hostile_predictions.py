@@ -1,4 +1,4 @@
-"""Predictions files with something odd in them: harmless, or wrong in a row that can be named."""
+"""Predictions files with oddities: harmless, or errors in a row that messages can name."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ def _set(random: Random, rows: Rows, name: str, *values: Any) -> None:
 def _other_label(random: Random, rows: Rows) -> None:
     _spelt(random, rows)
     name = random.choice(("label", "prediction"))
-    none = ("", " ", "-1") if name == "label" else ()  # a prediction may name no label
+    none = ("", " ", "-1") if name == "label" else ()  # a prediction may be no label
     _set(random, rows, name, "yes", "entail", "3", "=1", "neutral\u200b", "NaN", "\u0661",
          "e", "LABEL_0", *none)  # fmt: skip
 
@@ -106,4 +106,4 @@ RAW: tuple[str, ...] = (
     '{"variant_id": "snli:a", "seed_id": "snli:a", "label": 0, "prediction": 0',
     "{}", "7", "null", "not JSON", "[]", "\u0000", '{"variant_id": "snli:a"}}',
 )  # fmt: skip
-"""Lines of JSON that no reader can take."""
+"""Lines of JSON that no reader accepts."""

@@ -1,4 +1,4 @@
-"""Hostile rows, drawn at random, and by a slow and obvious reading what becomes of each."""
+"""Hostile random rows, and a slow and obvious reader with the expected result of each."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ TEXTS = (
     "x" * 140_000, "{hypothesis} {0} %s $(dog) `dog`", "'; DROP TABLE dogs; --",
     "\u3000a dog\u3000", "\u0661\u0662\u0663 dogs",
 )  # fmt: skip
-"""Odd, and texts all the same."""
+"""Odd but valid texts."""
 
 NO_TEXTS = ("", " ", "\t\n", "\u3000", "\u00a0", "a" * 1_000_001)
 NO_STRINGS = (None, 7, 1.5, True, float("nan"), float("inf"), [], ["a dog"], {"text": "a dog"})
@@ -65,11 +65,11 @@ BYTES = b"a,caf\xe9 dog,a dog,e"
 class Row:
     columns: dict[str, Any]
     raw: bytes | None = None
-    """In its place; never a problem."""
+    """Line in place of the columns; never a problem."""
 
 
 def draw(random: Random, kind: str, count: int) -> list[Row]:
-    """Draw rows, of which about a third are as they should be."""
+    """Draw rows; about a third are valid."""
     return [_row(random, kind, number) for number in range(count)]
 
 
@@ -155,7 +155,7 @@ class Kept:
 
 
 def expected(rows: Sequence[Row]) -> Iterator[Kept | str]:
-    """For each row the problem, "unlabelled" or "bad"."""
+    """Yield for each row the problem, "unlabelled" or "bad"."""
     taken: list[str] = []
     for number, row in enumerate(rows):
         given = row.columns.get("id")
@@ -173,7 +173,7 @@ def expected(rows: Sequence[Row]) -> Iterator[Kept | str]:
 
 
 def _name(given: Any, taken: list[str]) -> str:
-    """Number ids that come again, in the order of the rows."""
+    """Number repeated ids, in the order of the rows."""
     base = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in str(given))
     name, number = base, 1
     while name in taken:

@@ -1,4 +1,4 @@
-"""Typical mistakes on the command line and what is said of them; `make mistakes` records them."""
+"""Typical mistakes on the command line, and their messages; `make mistakes` records them."""
 
 import json
 import re
@@ -24,7 +24,7 @@ MISTAKES = Path(__file__).with_name("mistakes.toml")
 class Mistake:
     what: str
     command: str
-    """Words after `merge-nli`, with spaces between."""
+    """Words after `merge-nli`, separated by spaces."""
     exit: int = 2
     message: str = ""
     """On stderr from the error on, the folder called …; else the first lines on stdout."""
@@ -127,7 +127,7 @@ def _answers() -> dict[str, str]:
 
 
 def tried(mistakes: Sequence[Mistake], folder: Path) -> Iterator[Mistake]:
-    """Make the mistakes in a world of theirs, and say how each ends."""
+    """Make the mistakes in a small world, and yield each with its end."""
     with chdir(folder):
         for each in mistakes:
             code, printed, said = small_world.call(*shlex.split(each.command))
@@ -136,7 +136,7 @@ def tried(mistakes: Sequence[Mistake], folder: Path) -> Iterator[Mistake]:
 
 
 def _message(said: str, folder: Path) -> str:
-    """Take from stderr what is said of the error, with nothing of this machine."""
+    """Extract the error from stderr, without details of this machine."""
     lines = said.replace("\r", "\n").splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith("error: ")), 0)
     text = "\n".join(line.rstrip() for line in lines[first:])

@@ -22,8 +22,8 @@ ROWS = [
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
-    """Call a command in this process: exit code, stdout and stderr, or the error of a traceback."""
-    logging.getLogger().handlers.clear()  # one that writes to the last command's stderr
+    """Run a command in this process: exit code, stdout, stderr; an unexpected error is raised."""
+    logging.getLogger().handlers.clear()  # they write to the last command's stderr
     result = CliRunner().invoke(app, arguments, prog_name="merge-nli")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

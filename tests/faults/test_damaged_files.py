@@ -1,4 +1,4 @@
-"""Files with a flipped bit, cut off, another's or gone: noticed, or the same figures."""
+"""Files with a flipped bit, truncated, swapped or missing: noticed, or the same figures."""
 
 import re
 import shutil
@@ -43,12 +43,12 @@ class Reader:
     area: str
     command: str
     files: tuple[str, ...]
-    """Patterns of what is damaged, one at a time."""
+    """Patterns of the files to damage, one at a time."""
     tries: int
     made: str = ""
-    """A folder that it makes anew, whose bytes are the result; else what it prints is."""
+    """Folder that the command writes, whose bytes are compared; if empty, its output is."""
     goes_on: str = ""
-    """A folder with what an earlier command left, of which `made` is a copy at first."""
+    """Folder of an earlier command's results, of which `made` is a copy at first."""
 
 
 READERS = (
@@ -181,11 +181,11 @@ def test_damage_is_noticed_or_harmless(
         for each in attack.tries(reader.area, reader.tries, ends):
             with each:
                 path = each.random.choice(paths)
-                # Another model's predictions have its figures, and rightly so.
+                # Another model's predictions rightly give that model's figures.
                 others = [] if "{}" in reader.command else paths
                 with damaged(path, others, each.random) as how:
                     code, made, said = outcome(reader, str(path))
-                _restore(whole)  # a build that failed had begun to write
+                _restore(whole)  # a failed build has begun to write
                 read = path
                 if reader.goes_on:
                     read = Path(reader.made) / path.relative_to(reader.goes_on)
@@ -209,9 +209,9 @@ def _check(code: int, said: str, made: object, usual: object, path: Path, how: s
     assert message, how
     assert code == (2 if is_error else 1) or "slices failed" in message, f"{how}: {message}"
     assert not is_error or "\n" not in message, f"{how}: {message}"
-    if not is_error:  # findings, of which another file may be the first
+    if not is_error:  # findings, of which the first may name another file
         assert ".parquet" in message or ".json" in message or "README.md" in message
         return
-    # Of a store its folder is named, of a dataset, beside predictions, the dataset.
+    # The message may name a store's folder, or, beside predictions, the dataset.
     named = any(f"{name}" in message for name in (path, *path.parents[:-1]))
     assert named, f"{how}: {message}"

@@ -1,4 +1,4 @@
-"""Full disks (a tmpfs for root, else limits of sizes): a line says so, nothing is lost."""
+"""Full disks (a tmpfs for root, else size limits): one line says so, and nothing is lost."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from faults.test_kills import FINISHED, GROUPS, require_whole
 
 PAGE = 4096
 LEAST = 20_000
-"""Bytes that a file may have at least: what a command says is in files, too."""
+"""Least limit in bytes of a file, as a command's messages are in files, too."""
 CURES = ("make room there, then give the same command again",
          "allow larger files (ulimit -f), then give the same command again",
          "name another place, or allow it there, then give the same command again",
@@ -36,7 +36,7 @@ def can_mount() -> bool:
 
 @contextmanager
 def small_disk(workshop: Workshop, free: int) -> Iterator[None]:
-    """Give the workshop a disk of its own with so many bytes beside what it begins with."""
+    """Give the workshop its own disk with `free` bytes beside the first files."""
     folder = str(workshop.folder)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "none", folder], check=True)
     try:
@@ -110,7 +110,7 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
 
 
 def again(workshop: Workshop, name: str, *, renamed: bool = False) -> None:
-    """Run to its end, and compare; a renamed folder's lock stays under its old name."""
+    """Run a command to its end, and compare; a renamed folder's lock keeps its old name."""
     ended = workshop.forks.run(*words(name))
     if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
         assert ended.status == 0, (name, ended.stderr)

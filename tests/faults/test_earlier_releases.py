@@ -1,4 +1,4 @@
-"""Files of earlier releases are read by this one, and replaced only where that is asked for."""
+"""Files of earlier releases are read by this release, and replaced only on demand."""
 
 import shutil
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ READERS = (
     "show paraphrased-nli --n 1", "analyse hardest m.parquet --dataset sliced-nli",
     "baseline majority --dataset paraphrased-nli --out paraphrased.parquet",
 )  # fmt: skip
-"""Commands; those of slices, paraphrases and a model's answers where a release left some."""
+"""Commands; slices, paraphrases and a model's answers only if a release left some."""
 
 _LATER = {"sliced", "sliced-nli", "paraphrased-nli", "m.parquet", "m.jsonl.gz"}
 
@@ -80,10 +80,10 @@ def test_another_draw_replaces_nothing_without_overwrite(release: str, command: 
             then = read_record(RELEASES[0].parent / release / made)
             assert read_record(made)["fingerprint"] == then["fingerprint"]
         if command.startswith("build"):
-            for name in kept:  # later ones write their draw, too
+            for name in kept:  # later releases record their draw, too
                 if not name.endswith("provenance.json") and Path(name).name != "README.md":
                     assert before[name] == after[name]
-        for name in kept:  # another processor's log-probabilities differ in their last digits
+        for name in kept:  # another processor's log-probabilities differ in the last digits
             if name.endswith(".parquet"):
                 assert _rows(Path(name)) == _rows(RELEASES[0].parent / release / name)
 

@@ -34,7 +34,7 @@ def _one_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(error: str, *, lines: int = 1) -> str:
-    """The message of an error, which is not Python's and has no more than so many lines."""
+    """Return an error's message, which is not Python's and has at most `lines` lines."""
     message = error[error.index("error: ") :].strip()
     assert not PYTHON.search(message)
     assert message.count("\n") < lines, message
@@ -53,7 +53,7 @@ def read(path: Path, *, skip: bool) -> tuple[list[Kept], int]:
 
 
 def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
-    """Whether a file has what no row can be skipped for: an id of a variant, an array, nothing."""
+    """Whether a file must be refused as a whole: an id of a variant, an array, no problem."""
     ids = {each.id for each in wanted if isinstance(each, Kept)}
     begins = next((row.raw for row in rows), None) or b""
     is_variant = any(name.startswith("1/noun/dog/cat") for name in ids) and "1" in ids
@@ -117,7 +117,7 @@ def _check_generate(path: Path, rows: Sequence[Row]) -> None:
         assert path.name in said(error, lines=13)
         assert code == 2
         return
-    if code:  # so few problems may have no replacements
+    if code:  # a few problems may have no replacements
         assert re.search("shared by|has a replacement left|no seed has", said(error))
     ids = sorted(each.id for each in wanted if isinstance(each, Kept))
     assert sorted(read_table(Path("run/problems.parquet"))["seed_id"].to_pylist()) == sorted(
@@ -197,7 +197,7 @@ def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) 
 
 
 def _write_odd(path: Path, random: Random) -> bool:
-    """Write predictions with something odd; whether they are wrong."""
+    """Write predictions with oddities; return whether they are invalid."""
     rows = predicted()
     if path.suffix == ".jsonl" and random.random() < 0.4:
         hostile_predictions.write(path, rows, random)
