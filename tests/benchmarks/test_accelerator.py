@@ -77,7 +77,7 @@ def measure(
     rounds: int,
     budget: float,
 ) -> None:
-    """Ask all in turn, and write the rows; a share is that of the device's own products."""
+    """Ask all contenders in turn, and write the rows; shares are of the device's own products."""
     dtype = ours.arguments["dtype"]
     options = ours.arguments | {"batch_size": BATCH}
     contenders = [ours] + [

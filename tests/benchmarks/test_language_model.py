@@ -69,7 +69,7 @@ def ask(model: str, prefix_cache: bool) -> Callable[[list[tuple[str, str]]], Cal
 
 
 def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
-    """At least as fast as others that read the examples once, and equal to those in float32."""
+    """As fast as peers that read the examples once, or faster, and equal to those in float32."""
     weights, server_python = smollm2(), python_of("MERGE_NLI_SERVER_PYTHON")
     measurement = Measurement("language-model", "peers")
     seeds = read_seeds(problem_file)

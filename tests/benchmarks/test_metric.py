@@ -25,7 +25,7 @@ pytestmark = pytest.mark.benchmark
 MILLION: Final = (50_000, 20)
 """Number of seeds, and variants per seed."""
 PAPER: Final = (4_000, 77, 10, 20)
-"""Seeds, distinct variants of each, subsamples, variants in each: MNLI-mm's size, SNLI's spread."""
+"""Seeds, distinct variants per seed, subsamples, variants per subsample: MNLI-mm's size."""
 
 
 def million_rows() -> dict[str, Any]:

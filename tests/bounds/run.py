@@ -186,7 +186,7 @@ def demo_extras() -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """The path of a Python that runs, also one that pyenv keeps out of reach, or none."""
+    """Path of a working Python, even if pyenv keeps it off the path; None if there is none."""
     places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     places += sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
     for place in places:

@@ -27,7 +27,7 @@ class Mistake:
     """Words after `merge-nli`, separated by spaces."""
     exit: int = 2
     message: str = ""
-    """On stderr from the error on, the folder called …; else the first lines on stdout."""
+    """Stderr from the error on, the folder as …; without an error, the first lines of stdout."""
 
 
 def recorded() -> list[Mistake]:

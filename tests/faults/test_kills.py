@@ -1,4 +1,4 @@
-"""Commands that are killed: nothing is half-written, and the same command again ends well."""
+"""Commands that are killed: nothing is half-written, and the same command later succeeds."""
 
 import signal
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ GROUPS = {
 }  # fmt: skip
 
 FINISHED = ("expected no file, found one", "found an earlier export", "in which no model is named")
-"""Refusals of a command that was finished when it was killed."""
+"""Refusals by a command that was already finished when it was killed."""
 
 SAYS_NOTHING = "found a file in which no model is named"
-"""Refusal where JSON lines were finished, but not what goes on: with --overwrite they are."""
+"""Refusal of finished JSON lines that do not name their model; --overwrite replaces them."""
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def _kill(workshop: Workshop, name: str, each: Try) -> None:
 
 
 def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: Try) -> str:
-    """Kill a command at a change of files or at any time; tell when."""
+    """Kill a command at a file change or at any time; return a description."""
     good = workshop.undisturbed(name)
     by = each.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
     if good.changes and each.random.random() < 0.75:
@@ -113,7 +113,7 @@ def _require_message(ended: Ended) -> None:
 
 
 def require_whole(workshop: Workshop, name: str) -> None:
-    """Each file that can be seen is as before the command or as after it."""
+    """Require that each visible file is as before the command or as after it."""
     good = workshop.outcomes[name]
     for file, digest in snapshot(workshop.folder).items():
         if any(part.startswith(".") for part in Path(file).parts) or file.startswith("hf/"):
@@ -122,6 +122,6 @@ def require_whole(workshop: Workshop, name: str) -> None:
         assert not known or digest in known, f"{file} is half-written"
     for data in (workshop.folder / "merge-nli", workshop.folder / "new-data"):
         if data.is_dir() and collections(data):
-            # Of an interrupted export there may be a leftover, and the card not yet.
+            # An interrupted export may leave files behind, and lack the card.
             found = check_dataset(data)
             assert [each for each in found if not each.startswith((".", "README.md"))] == []

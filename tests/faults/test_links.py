@@ -1,4 +1,4 @@
-"""Symbolic links in the place of files and folders: followed, replaced or refused, never a loss."""
+"""Symbolic links instead of files and folders: followed, replaced or refused, without loss."""
 
 import shutil
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Kind:
     ends: Literal["refused", "passes"]
     why: str
     kept: bool = True
-    """Whether what it leads to stays as it was."""
+    """Whether the target of the link stays unchanged."""
 
 
 _SCORE = "score a.parquet --dataset merge-nli --n-bootstrap 0"

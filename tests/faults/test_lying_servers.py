@@ -1,4 +1,4 @@
-"""Servers that repeat the key they were sent, wherever they can: nobody gets to see it."""
+"""Servers that repeat the key they were sent, wherever they can: no output ever shows it."""
 
 import base64
 import json

@@ -18,7 +18,7 @@ def make(folder: Path) -> None:
 
 
 def test_mistakes_end_as_recorded(attack: Attack, once: Callable[..., Path]) -> None:
-    """Each says in a line what was recorded (`make mistakes`), and makes nothing."""
+    """Each mistake gives its recorded message (`make mistakes`), and writes only to run folders."""
     folder = once("mistakes", make)
     everything = mistakes.recorded()
     before = set(folder.rglob("*"))

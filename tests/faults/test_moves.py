@@ -1,4 +1,4 @@
-"""Folders that are renamed, copied or replaced while a command is at work, or between two."""
+"""Folders that are renamed, copied or replaced during a command, or between two commands."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ REPLACE = "build --run run --set subsamples=1 --out merge-nli --overwrite"
 
 
 def _stopped(workshop: Workshop, name: str, each: Try) -> int:
-    """Start a command and stop it before one of its changes of files, or at any time."""
+    """Start a command, and stop it before one of its file changes, or at any time."""
     good = workshop.undisturbed(name)
     workshop.restore()
     line = words(name)
@@ -71,7 +71,7 @@ def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
                 and place.is_dir()
                 and not (moved == "merge-nli" and collections(place))
             ):
-                shutil.rmtree(place)  # what had been begun anew at the old name
+                shutil.rmtree(place)  # a new beginning under the old name
             if away.is_dir() and not place.is_dir():
                 away.rename(place)
             require_whole(workshop, name)
@@ -79,7 +79,7 @@ def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
 
 
 def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:
-    """A result is of the old dataset or of the new one, never of both."""
+    """A result comes from the old dataset or from the new one, never from both."""
     names = ("predict", "jsonl", "report", "per-seed", "majority", "annotate")
     after: dict[str, dict[str, str]] = {}
     ends = "either: refused where the files changed while they were read"
@@ -124,7 +124,7 @@ def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
 
 
 def test_copied_while_it_is_replaced(attack: Attack, workshop: Workshop) -> None:
-    """A copy that takes as long as a large one meets the swap: it is whole, or told by `check`."""
+    """A slow copy, as of a large dataset, during the swap is whole, or an error reports it."""
     ends = "said by `check`, or by what copies, unless the copy is whole"
     for each in attack.tries("datasets copied while they are replaced", 8, ends):
         with each:
@@ -207,7 +207,7 @@ CHANGES: dict[str, tuple[Callable[[object], None], str, str, str]] = {
         lambda random: None, f"{_BUILD} --set limit=1", "refused", "it was taken by suggest"),
     "the run's settings, by hand": (_other_settings, _BUILD, "refused", "they are not the run's"),
 }  # fmt: skip
-"""Change, command after it, how it ends, and why."""
+"""Change → what makes it, the command after it, its intended end, and why."""
 
 
 def _suggested(folder: Path) -> None:

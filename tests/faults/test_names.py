@@ -1,4 +1,4 @@
-"""Names that mean something to a shell or to DuckDB: the results are those of plain names."""
+"""Names with a meaning for a shell or DuckDB: the results are those of plain names."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ COMMANDS = (
     "--set variants_per_class=2 --run {o}-run --out {o}",
     "register {d} --cache-dir {o}",
 )
-"""With names of a dataset, predictions, a run, a session, problems and what is made."""
+"""Commands with names of a dataset, predictions, a run, a session, problems and results."""
 
 INPUTS = {"d": "merge-nli", "r": "runs/demo", "s": "study", "p.parquet": "a.parquet",
           "p.jsonl": "b.jsonl", "p.csv": "c.csv", "q.jsonl": "problems.jsonl"}  # fmt: skip
@@ -59,7 +59,7 @@ def _rows_of(path: Path) -> str:
 
 
 def _made(folder: Path, name: str) -> dict[str, str]:
-    """Digests by name of Parquet files, and the names of others, `name` called `o`."""
+    """Digests of Parquet files by name, and names of other files; `o` replaces `name`."""
     found = {}
     for path in sorted(folder.rglob("*")):
         place = str(path.relative_to(folder)).replace(name, "o")

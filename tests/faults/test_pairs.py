@@ -1,4 +1,4 @@
-"""Two commands, the first stopped at each change of files: as if one came after the other."""
+"""Two commands, the first stopped at each file change: as if one ran after the other."""
 
 import os
 import signal
@@ -64,11 +64,11 @@ PAIRS = {
         ("register", "build"),
     ]),
 }  # fmt: skip
-"""Number of tries, and pairs of commands, by name or as a line, that write to the same place."""
+"""Area → number of tries, and pairs of commands (names or lines) that write to one place."""
 
 BUSY = "another command is "
 UNSAID = "at work: a process that has not said yet which it is"
-"""Words of a refusal where the other command was stopped between its lock and its name."""
+"""Words of a refusal if the other command was stopped between its lock and its name."""
 REFUSALS = ("expected no", "expected none or the same data", "to stay", "another --out",
             "in one place at a time", BUSY)  # fmt: skip
 

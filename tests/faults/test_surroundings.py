@@ -1,4 +1,4 @@
-"""Odd folders, outputs, limits and owners: refused in a line, or the same result."""
+"""Odd folders, outputs, limits and owners: refused in one line, or the same result."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from faults.test_kills import require_whole
 pytestmark = pytest.mark.slow
 
 Around = Callable[[Workshop, Random], dict[str, Any]]
-"""Makes something odd around a command; returns what its `Call` has."""
+"""Creates odd surroundings of a command; returns parameters of its `Call`."""
 
 SCORE = "score p.parquet --dataset merge-nli --n-bootstrap 20 --format json"
 CHECK = "check merge-nli"
@@ -38,7 +38,7 @@ class Kind:
     why: str
     commands: tuple[str, ...] = (*WRITING, *READING)
     told: str = ""
-    """A part of the message of a refusal."""
+    """Part of the message of a refusal."""
 
 
 def _folder(variable: str, state: str) -> Around:
@@ -113,7 +113,7 @@ KINDS = (
 
 
 _SPEED: Final = re.compile(r"in [\d.]+ s \([\d,]+ per second\)")
-"""How fast a command was, which it says on stdout."""
+"""Speed of a command on stdout."""
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -161,7 +161,7 @@ OF_A_PROCESS = (
     Kind("PYTHONHASHSEED", lambda workshop, random: {
              "PYTHONHASHSEED": str(random.randrange(2**32))}, "passes", "nothing depends on it"),
 )  # fmt: skip
-"""Surroundings that a process reads when it begins, which forks share."""
+"""Surroundings that a process reads at its start; forks would share them."""
 
 
 def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> None:
@@ -226,7 +226,7 @@ def _require_good_end(
         return
     assert kind.ends != "passes"
     if "AS" in call.get("limits", {}) and (ended.status < 0 or ended.stderr.endswith("ABORT\n")):
-        return  # libraries in C++ end the process, or the C library does, with 127, and says why
+        return  # a C++ library aborts the process, or the C library exits with 127 and a message
     assert ended.status in (1, 2)
     if "stderr" in call or call.get("stdout") == "unread":
         return

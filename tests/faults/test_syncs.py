@@ -1,4 +1,4 @@
-"""Files are on the disk before they get their names: a crash of the machine loses none."""
+"""Files are synced before they get their names: a crash of the machine loses none."""
 
 import pytest
 

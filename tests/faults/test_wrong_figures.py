@@ -1,4 +1,4 @@
-"""Ways to a wrong figure: each is refused, or said, or passes on purpose, and this says which."""
+"""Causes of wrong figures: each is refused, reported, or passes on purpose, as stated here."""
 
 import json
 import re
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 Pairs = list[tuple[str, str]]
 Row = dict[str, Any]
 Answer = Callable[[Random, Pairs, list[int]], Any]
-"""Makes the answers to pairs, whose gold labels it knows."""
+"""Makes the answers to pairs from their gold labels."""
 
 CHANCE = "no better than chance on seeds"
 NAMES = ("entailment", "neutral", "contradiction")
@@ -37,11 +37,11 @@ class Way:
     answer: Answer
     ends: Literal["refused", "said", "passes"]
     why: str
-    """A part of the message; or why it passes."""
+    """Part of the message, or the reason to let it pass."""
 
 
 def good(random: Random, gold: list[int]) -> list[int]:
-    """Answers of a model that is right on nine of ten."""
+    """Answers of a model with an accuracy of nine in ten."""
     return [g if random.random() < 0.9 else (g + random.randrange(1, 3)) % 3 for g in gold]
 
 
@@ -52,13 +52,13 @@ def shuffled(random: Random, gold: list[int]) -> list[int]:
 
 
 def by_length(pairs: Pairs, answers: list[int]) -> list[int]:
-    """Leave answers as a loader sorts pairs by length: padding costs least so."""
+    """Leave answers in an order such as a loader's, which sorts pairs by length."""
     order = sorted(range(len(pairs)), key=lambda n: len("".join(pairs[n])) * 7919 % 101)
     return [answers[n] for n in order]
 
 
 def steady(random: Random, pairs: Pairs, gold: list[int]) -> list[int]:
-    """Answer a seed's variants as the seed, which ends in the same number."""
+    """Answer a seed's variants as the seed, whose hypothesis ends in the same number."""
     of_seed = {
         h.split()[-1]: n for (_, h), n in zip(pairs[:400], good(random, gold[:400]), strict=True)
     }
@@ -226,7 +226,7 @@ def test_wrappers_of_models(
 
 
 def _evaluate(model: Callable[[Pairs], Any], folder: Path) -> None:
-    # In one batch, so that a model may mix up all of its answers.
+    # One batch, so that a model can shuffle all of its answers.
     evaluate_model(
         model, folder / "merge-nli", "snli", n_bootstrap=0, progress=False, batch_size=10**6
     )
@@ -239,7 +239,7 @@ def _evaluate(model: Callable[[Pairs], Any], folder: Path) -> None:
 class Change:
     what: str
     change: Callable[[Random, list[Row], Row], None]
-    """Changes rows of a file, and its metadata."""
+    """Changes the rows of a file and its metadata."""
     says: str
     ends: Literal["refused", "said", "passes"] = "said"
     why: str = ""
@@ -338,7 +338,7 @@ CHANGES = (
 def test_files_changed_on_the_way(
     attack: Attack, once: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Each command that reads the file says it once, of JSON lines as far as these tell it."""
+    """Each command that reads the file reports the change once, for JSON lines if it can."""
     dataset = str(once("wrong-figures", _make) / "merge-nli")
     for each in attack.tries("wrong figures, files", 4 * len(CHANGES), least=len(CHANGES)):
         change = CHANGES[each.number % len(CHANGES)]

@@ -1,8 +1,8 @@
-"""Compare what commands print and write with the record in `kept`, or record it anew (`--keep`).
+"""Compare what commands print and write with the record in `kept`, or renew it (`--keep`).
 
-Long texts are kept by their first lines and a digest of each; `build/golden` of the checkout that
-recorded them has the whole, from which `--before FOLDER` shows old lines. All that may differ is in
-`VOLATILE`.
+Of a long text, the record has the first lines and a digest of each line; `build/golden` of the
+checkout that made the record has the whole text, from which `--before FOLDER` shows old lines.
+`VOLATILE` has everything that may differ.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from golden.worlds import SHARED, WORLDS, World
 KEPT: Final = Path(__file__).with_name("kept")
 WHOLE: Final = Path(__file__).parents[2] / "build" / "golden"
 SHORT: Final = 2_000
-"""Characters of a text that is kept whole."""
+"""Most characters of a text that is kept whole."""
 FIRST: Final = 12
-"""Lines that are kept of a longer one."""
+"""Number of lines kept of a longer text."""
 MANY: Final = 50_000
-"""Rows of a Parquet file that are not read; its bytes stand for them."""
+"""Most rows of a Parquet file that are recorded one by one."""
 SHOWN: Final = 20
 
 VOLATILE: Final[tuple[tuple[str, str, str], ...]] = (
@@ -52,16 +52,16 @@ VOLATILE: Final[tuple[tuple[str, str, str], ...]] = (
     ("today's date", time.strftime(r"\b%Y-%m-%d\b"), "…"),
     ("years of copyright or of a citation", time.strftime(r"\byear = \{?%Y\}?"), "year = …"),
 )
-"""Descriptions, patterns, and the text that stands in place of each."""
+"""Description, pattern and replacement of each text that may differ."""
 
 VOLATILE_KEYS: Final = frozenset({
     "started", "finished", "seconds", "packages", "merge_nli_digest", "memory",
     "machine", "host", "pid", "commit", "dateModified", "dateCreated",
 })  # fmt: skip
-"""Keys of JSON objects whose values say when, where and with what something was made."""
+"""Keys of JSON objects whose values are times, places or versions of a run."""
 
 PROCESSOR: Final = KEPT / "processor.txt"
-"""Names of the instructions that NumPy found where the record was made."""
+"""File with the processor features that NumPy found when the record was made."""
 
 Lines = list[str]
 Parts = dict[str, Lines]
@@ -114,7 +114,7 @@ def _call(command: str) -> tuple[int | str, str, str]:
 
 
 def _state(folder: Path) -> dict[str, tuple[int, int]]:
-    """Times and sizes of all files by name, to see what a command writes."""
+    """Times and sizes of all files by name, to detect the files that a command writes."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -124,7 +124,7 @@ def _state(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 _UNREAD: Final = re.compile(r"\.(lock|log|pyc|npy|npz)$|(^|/)(stores|suggestions|questions)/|^hf/")
-"""Names of files that are how something is done, not what is made."""
+"""Names of files of the implementation, which are not results."""
 
 
 def _files(folder: Path, before: Mapping[str, object]) -> Parts:
@@ -144,7 +144,7 @@ def _file_lines(path: Path, folder: Path) -> Iterator[str]:
     if path.suffix == ".parquet":
         yield from _parquet_lines(path, folder)
     elif suffix in (".png", ".pdf", ".xlsx", ".safetensors", ".bin", ".svg"):
-        # Drawings are the libraries' affair, and have times in them: that they are there is kept.
+        # Drawings vary with the libraries, and contain times; only their existence is kept.
         yield f"a file of {suffix}" + (
             "" if suffix in (".png", ".pdf", ".svg") else _digest(content)
         )
@@ -153,7 +153,7 @@ def _file_lines(path: Path, folder: Path) -> Iterator[str]:
 
 
 def _parquet_lines(path: Path, folder: Path) -> Iterator[str]:
-    """Yield schema, metadata and rows; of a dataset's files, the digest of their bytes too."""
+    """Yield schema, metadata, rows; also the digest of the bytes, if they do not vary."""
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid:
@@ -179,7 +179,7 @@ _DATA: Final = re.compile(r'<script type="application/json" id="data">(.*?)</scr
 
 
 def _text_lines(text: str, folder: Path) -> Lines:
-    """Split text into lines, JSON into values, and the data of a page into theirs."""
+    """Split text into lines, JSON into values, and the data embedded in a page into values."""
     if found := _DATA.search(text):
         rest = text[: found.start(1)] + text[found.end(1) :]
         data = json.loads(found[1].replace("<\\/", "</"))
@@ -206,7 +206,7 @@ def _parsed(text: str) -> Any:
 
 
 def _json_lines(value: Any, path: str = "") -> Iterator[str]:
-    """Yield the values of JSON, each after its path; lists of plain values as one."""
+    """Yield the values of JSON, each after its path; a list of plain values is one line."""
     if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
         value = inner
     if isinstance(value, dict) and value:
@@ -227,7 +227,7 @@ def _json_lines(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _normal(text: str, folder: Path) -> str:
-    """Put … in the place of what may differ."""
+    """Replace each text that may differ, mostly by "…"."""
     for place in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
         text = text.replace(place, "…")
     for place in (str(SHARED), str(SHARED.resolve())):
@@ -241,7 +241,7 @@ _BAR: Final = re.compile(r"^[^|]*\d+%\|[^|]*\|[^\[]*\[[^\]]*\]")
 
 
 def _without_progress(said: str) -> str:
-    """Take bars of progress out of stderr, which depend on how fast it goes; messages stay."""
+    """Remove progress bars from stderr, as they depend on the speed; keep messages."""
     pieces = re.split(r"[\r\n]", said)
     return "\n".join(left for piece in pieces if (left := _BAR.sub("", piece, count=1).strip()))
 
@@ -251,18 +251,18 @@ def _digest(content: bytes) -> str:
 
 
 def _short_digest(line: str) -> str:
-    """Digest a line in two characters, to say which lines differ; the whole's says that any do."""
+    """Digest of a line in two characters, to find changed lines; the text's digest is longer."""
     return base64.urlsafe_b64encode(hashlib.sha256(line.encode()).digest()[:3]).decode()[:2]
 
 
 @dataclass(slots=True)
 class Kept:
     lines: Lines
-    """All, or the first of them."""
+    """All lines, or the first ones."""
     digest: str = ""
-    """The whole's, where there are more."""
+    """Digest of the whole text, if `lines` are only the first ones."""
     digests: Lines = field(default_factory=list)
-    """Each line's then."""
+    """Digest of each line, in that case."""
 
     @classmethod
     def of(cls, lines: Lines) -> Kept:
@@ -312,7 +312,7 @@ def read(path: Path) -> dict[str, dict[str, Kept]]:
 def differences(
     before: Mapping[str, Mapping[str, Kept]], now: Mapping[str, Parts], whole: Mapping[str, Parts]
 ) -> Iterator[str]:
-    """Yield a text on each command that differs; `whole` has all lines of before, if known."""
+    """Yield a text on each changed command; `whole` has all former lines, if they are known."""
     for command in [*before, *(each for each in now if each not in before)]:
         if command not in now:
             yield f"$ {command}\n  is no longer run"
@@ -337,7 +337,7 @@ def differences(
 
 
 def _changed(old: Kept, new: Lines, whole: Lines | None) -> Iterator[str]:
-    """Yield the lines that differ, with what is known of the old ones."""
+    """Yield the changed lines, with the old ones as far as they are known."""
     if old.digest == _digest_of(new) if old.digest else old.lines == new:
         return
     if old.digest and whole and _digest_of(whole) == old.digest:

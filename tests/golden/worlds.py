@@ -31,17 +31,17 @@ Row = dict[str, Any]
 class World:
     name: str
     make: Callable[[Path], None]
-    """Fills the folder, in which it is called."""
+    """Fills the folder, which is the working directory."""
     commands: Sequence[str]
-    """Words after `merge-nli`; each command finds what those before it wrote."""
+    """Words after `merge-nli`; each command finds the files of earlier ones."""
     quick: bool = True
     needs: tuple[Path, ...] = ()
     steps: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
-    """Names that stand among the commands → functions that write further files."""
+    """Name in the list of commands → function that writes further files at that point."""
 
 
 def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
-    """Read the distinct problems of a dataset folder by id: variants and seeds."""
+    """Read the distinct problems of a dataset folder, variants and seeds, sorted by id."""
     found: dict[str, Row] = {}
     for path in sorted((dataset / source).rglob("*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
@@ -50,7 +50,7 @@ def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
 
 
 def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3) -> list[Row]:
-    """Answer problems, drawn by their ids, as a model that is right in `ability` of them."""
+    """Answer problems, drawn by their ids, as a model with an accuracy of about `ability`."""
     made = []
     for row in rows:
         common = random.Random(f"{row['seed_id']}").random()
@@ -167,7 +167,7 @@ SCORES: Final = (
     "score missing.parquet --n-bootstrap 0",
     "score parts/1.parquet parts/again.csv --n-bootstrap 0",
 )  # fmt: skip
-"""`score` in its ways; {} stands for the dataset."""
+"""`score` with its options; {} is the dataset."""
 
 COMPARISONS: Final = (
     "compare a.parquet b.jsonl {}", "compare a.parquet b.jsonl c.csv {} --format json",
@@ -303,7 +303,7 @@ DEMO_COMMANDS: Final = (
     "models show nli",
 )
 
-# --- a dataset that is made up: two sources, three masked LMs, paraphrases, votes ---
+# --- a made-up dataset: two sources, three masked LMs, paraphrases, votes ---
 
 _MLM_MAP: Final = """\
 [model-a]
@@ -421,7 +421,7 @@ FORMAT_COMMANDS: Final = (
     "publish dataset merge-nli --repo somebody/merge-nli",
 )
 
-# --- messages about predictions files that are wrong ---
+# --- messages about invalid predictions files ---
 
 
 def make_messages(folder: Path) -> None:

@@ -5,7 +5,7 @@ Row = dict[str, Any]
 
 
 def wrong_files(good: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield what is wrong, as the name of a file, and its rows; without rows, only the names."""
+    """Yield each fault, as a file's name, and the file's rows; without rows, only the names."""
     yield from ((name, _made(good, name) if good else []) for name in _CHANGED)
     for name in _WHOLE:
         yield name, _WHOLE[name]([dict(row) for row in good]) if good else []
@@ -79,7 +79,7 @@ _WHOLE = {
     "floats": lambda rows: [row | {"prediction": float(row["prediction"])} for row in rows],
     "more-columns": lambda rows: [row | {"comment": 'a\nb"c,'} for row in rows],
 }
-"""Fault, or oddity that is right → function that makes it of good rows."""
+"""Fault, or valid oddity → function that makes it from good rows."""
 
 
 def _without(row: Row, name: str) -> Row:

@@ -21,7 +21,7 @@ MLMS = ("bert", "bert-large", "roberta", "albert")
 
 
 def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> Run:
-    """The run of columns as the metric takes them, by the metric's own reading of them."""
+    """Make a run from columns of the metric, as the metric reads them."""
     others = ("probabilities", "seed_probabilities", "groups")
     rows = read_rows(**{name: column for name, column in given.items() if name not in others})
     answers = np.zeros((len(rows.seed_ids), len(rows.labels)), np.int64)
@@ -37,7 +37,7 @@ def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> R
 
 
 def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> list[Row]:
-    """Problems as MERE makes them: each class that a seed has, it has in every subsample."""
+    """Random problems as in MERGE: each class of a seed is in every subsample."""
     rows = []
     for number in range(seeds):
         gold = rng.choice(LABELS)
@@ -52,7 +52,7 @@ def random_dataset(rng: random.Random, *, seeds: int, subsamples: int = 2) -> li
 
 
 def answered(rows: Sequence[Row], rng: random.Random, skill: float) -> list[Row]:
-    """Predictions of another model for these problems: right as often as `skill` says."""
+    """Predictions of another model for these problems, with an accuracy of at least `skill`."""
 
     def answer(gold: str) -> str:
         return gold if rng.random() < skill else rng.choice(LABELS)
@@ -69,7 +69,7 @@ def run(
     subsamples: bool = True,
     dataset: str = "merge-nli",
 ) -> Run:
-    """The run of such rows; groups `word` and `mlm` are the dataset's `word_class`, `mlms`."""
+    """Make a run from rows; their groups `word` and `mlm` become `word_class` and `mlms`."""
     given = columns(rows, subsamples=subsamples)
     groups = [dict(row.groups) for row in rows]
     if rows[0].groups:

@@ -36,7 +36,7 @@ class Client:
         token: str | None = "",
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        """Send a request; with the address's token unless another, or None, is given."""
+        """Send a request with a token: by default the address's token; with None, no token."""
         where = urlsplit(self.url)
         sent = {} if token is None else {"Authorization": f"Bearer {token or where.fragment}"}
         connection = HTTPConnection(str(where.hostname), where.port, timeout=10)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 
 def answers(model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-    """Label probabilities (n, 3) of the pairs, each of which must be answered once."""
+    """Label probabilities (n, 3) of pairs, each of which must be answered exactly once."""
     found = np.full((len(pairs), 3), np.nan)
     for rows, probabilities in model.probabilities(pairs):
         assert probabilities.shape == (len(rows), 3)

@@ -19,7 +19,7 @@ OPTIONS = (
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Chrome]:
-    """A browser whose profile and downloads lie in `folder`; an error where none is installed."""
+    """A browser whose profile and downloads are in `folder`; an error if none is installed."""
     options = ChromeOptions()
     options.binary_location = _program("chromium", "google-chrome", "chrome")
     for option in (*OPTIONS, "--window-size=1280,1000", f"--user-data-dir={folder}"):
@@ -28,8 +28,8 @@ def chromium(folder: Path) -> Iterator[Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(_program("chromedriver")))
     try:
-        driver.get("about:blank")  # leaves the browser's own start page,
-        driver.get_log("performance")  # and forgets what it asked for
+        driver.get("about:blank")  # leave the browser's own start page,
+        driver.get_log("performance")  # and forget its requests
         yield driver
     finally:
         driver.quit()
@@ -46,12 +46,12 @@ def _program(*names: str) -> str:
 
 
 def console_errors(driver: Chrome) -> list[str]:
-    """Errors that pages wrote to the console, or did not catch, since this was last asked."""
+    """Errors in the console of pages since the last call, uncaught ones included."""
     return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def requests(driver: Chrome) -> list[str]:
-    """URLs that pages asked for since this was last asked, in order."""
+    """URLs that pages requested since the last call, in order."""
     messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
     return [
         message["params"]["request"]["url"]

@@ -12,7 +12,7 @@ def run(*words: object, code: int = 0) -> Result:
 
 
 def refused(*words: object, code: int = 2) -> str:
-    """Run a command that prints nothing, and say what is on stderr."""
+    """Run a command that must print nothing on stdout; return its stderr."""
     result = run(*words, code=code)
     assert result.stdout == ""
     return result.stderr

@@ -1,4 +1,4 @@
-"""A small server that answers as OpenAI-compatible servers do, well or badly, on loopback."""
+"""A small loopback server that answers as OpenAI-compatible servers do, well or badly."""
 
 import json
 import threading
@@ -12,11 +12,11 @@ from typing import Any
 @dataclass
 class Reply:
     body: Any = None
-    """The reply: sent as JSON, or bytes as they are."""
+    """Body of the reply: an object to send as JSON, or bytes to send unchanged."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
-    """Promise more bytes than are sent, then hang up."""
+    """Announce more bytes than are sent, then hang up."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Request:
 
 
 class Server:
-    """A server at `url`, with /v1, its requests, and how many were answered together at most."""
+    """A server with its `url`, its requests, and the most requests answered at once."""
 
     def __init__(self, answer: Callable[[Request, int], Reply]) -> None:
         self._answer = answer
@@ -52,7 +52,7 @@ class Server:
 
 @contextmanager
 def serving(answer: Callable[[Request, int], Reply]) -> Iterator[Server]:
-    """Run a server; `answer` gets each request and how many came before it."""
+    """Run a server; `answer` gets each request and the number of earlier requests."""
     server = Server(answer)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Writes verb_patterns.toml from SNLI's and MultiNLI's development sets; run in `tests/`."""
+"""Write verb_patterns.toml from SNLI's and MultiNLI's development sets; run in `tests/`."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ def read_texts() -> list[str]:
 
 
 def count(texts: Iterable[str], tagger: Tagger) -> dict[str, Counter[str]]:
-    """Count patterns by verb, of the verbs that occur often enough."""
+    """Count patterns by verb, for sufficiently frequent verbs."""
     found: dict[str, Counter[str]] = {}
     for sentence in tagger.tag(texts):
         for position, token in enumerate(sentence.tokens):

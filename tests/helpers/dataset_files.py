@@ -1,4 +1,4 @@
-"""Files of runs, datasets and predictions, whose rows are dictionaries; what they lack is empty."""
+"""Files of runs, datasets and predictions, from dictionaries; missing values are empty."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def empty_row(problem_format: ProblemFormat = NLI) -> dict[str, Any]:
-    """A row with nothing in it: lists without elements, nulls elsewhere."""
+    """An empty row: lists without elements, nulls elsewhere."""
     return {
         field.name: [] if pa.types.is_list(field.type) else None
         for field in arrow_schema(problem_format)
@@ -59,7 +59,7 @@ def variant_row(
     validated: Mapping[str, Sequence[str]],
     **columns: Any,
 ) -> dict[str, Any]:
-    """A row of `variants`: in the texts of `validated` (text → masked LMs) a word is replaced."""
+    """A row of `variants`: the word is replaced in the texts of `validated` (text → masked LMs)."""
     row = dict(seed) | {
         "variant_id": variant_id(seed["seed_id"], word_class, word, replacement),
         "word_class": word_class,
@@ -80,7 +80,7 @@ def variant_row(
 
 
 def run_manifest(source: str, **changes: Any) -> dict[str, Any]:
-    """A manifest with the keys that a dataset is made from; `changes` are further or others."""
+    """A manifest with all keys that a dataset needs; `changes` adds or replaces keys."""
     return {
         "source": source,
         "config": {"recipe": "paper-v2", "masking": "single", "subsamples": 3},
@@ -106,7 +106,7 @@ def write_rows(path: Path, rows: Iterable[Row], problem_format: ProblemFormat = 
 
 
 def write_plain(path: Path, rows: Sequence[Row]) -> Path:
-    """Write rows with the columns that they have, as Parquet or JSON lines, as the suffix says."""
+    """Write rows with only their own columns, as Parquet or JSON lines, by the suffix."""
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist([*rows]), path)
     else:
@@ -115,12 +115,12 @@ def write_plain(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of one Parquet file, of which names of folders above it say nothing."""
+    """Rows of one Parquet file, without columns from the names of folders above it."""
     return list(pq.ParquetFile(path).read().to_pylist())
 
 
 def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
-    """Files of a folder, but for those whose names match one of the patterns."""
+    """Files of a folder, except those whose names match one of the patterns."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -129,7 +129,7 @@ def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
 
 
 def divide(folder: Path, rows: int) -> None:
-    """Divide every file of a dataset folder that has more rows into several, and record them."""
+    """Split each file of a dataset folder with more than `rows` rows, and record the parts."""
     for path in sorted(folder.rglob("*.parquet")):
         table = pq.ParquetFile(path).read()
         count = -(-len(table) // rows)
@@ -155,7 +155,7 @@ def write_run(
     manifest: Row,
     problem_format: ProblemFormat = NLI,
 ) -> Path:
-    """Write a run folder: what an export reads of it, rows in the order given."""
+    """Write a run folder with the files that an export reads, rows in the given order."""
     write_rows(folder / "seeds.parquet", seeds, problem_format)
     write_rows(folder / "variants.parquet", variants, problem_format)
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -170,13 +170,13 @@ def write_source(
     provenance: Row | None = None,
     paraphrase_provenance: Row | None = None,
 ) -> Path:
-    """Write a source's configurations into a dataset folder, with seeds for each kind."""
+    """Write a source's configurations into a dataset folder, with the seeds of each kind."""
     source = seeds[0]["seed_id"].partition(":")[0]
     classes: dict[str, set[str]] = {row["seed_id"]: set() for row in seeds}
     by_class: dict[str, list[Row]] = {}
     for row in variants:
         classes[row["seed_id"]].add(row["word_class"])
-        if row["word_class"] is not None:  # such rows a test puts where it wants them
+        if row["word_class"] is not None:  # a test writes rows without a class itself
             by_class.setdefault(row["word_class"], []).append(row)
     if whole := [row for row in seeds if classes[row["seed_id"]] != {PARAPHRASE}]:
         path = write_rows(folder / source / "seeds.parquet", whole)
@@ -193,7 +193,7 @@ def write_source(
 
 
 def write_problems(folder: Path, rows: Sequence[Row]) -> Path:
-    """Write problems of any sources, of which seeds have no word class, into a dataset folder."""
+    """Write problems of any sources into a dataset folder; seeds have no word class."""
     for source in {row["seed_id"].partition(":")[0] for row in rows}:
         mine = [row for row in rows if row["seed_id"].startswith(f"{source}:")]
         seeds = [row for row in mine if row.get("word_class") is None]
@@ -202,7 +202,7 @@ def write_problems(folder: Path, rows: Sequence[Row]) -> Path:
 
 
 def write_predictions(path: Path, rows: Iterable[Row], description: Row | None = None) -> Path:
-    """Write a predictions file that says, if given, what its model is; each problem once."""
+    """Write a predictions file, each problem once, with the model's description if given."""
     distinct = {row["variant_id"]: dict(row) for row in rows}
     table = pa.Table.from_pylist(list(distinct.values()))
     if description is not None:

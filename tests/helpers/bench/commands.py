@@ -1,4 +1,4 @@
-"""Commands of `merge-nli` as contenders; figures are kept, so that a stopped run goes on."""
+"""Commands of `merge-nli` as contenders; results are kept, so that a stopped run continues."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from helpers.bench.results import commit
 
 
 def a_command(line: str, folder: str) -> Callable[[], None]:
-    """Run a command of `merge-nli` in a folder, as a user does; what it imports counts."""
+    """Run a command of `merge-nli` in a folder, including its imports, as for a user."""
 
     def answer() -> None:
         from generation.cli import main
@@ -30,14 +30,14 @@ def a_command(line: str, folder: str) -> Callable[[], None]:
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a measurement at this commit; it stays until the measurement is done."""
+    """Make the folder of a measurement at this commit; it stays until the measurement is done."""
     folder = FOLDER / "commands" / f"{commit()}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def once(file: Path, write: Callable[[Path], object]) -> None:
-    """Have a file written, unless it is there; whole or not at all."""
+    """Write a file, unless it exists; it appears whole or not at all."""
     if not file.is_file():
         partial = file.with_suffix(".partial")
         write(partial)
@@ -47,7 +47,7 @@ def once(file: Path, write: Callable[[Path], object]) -> None:
 def measured(
     folder: Path, name: str, load: Callable[..., Callable[..., Any]], arguments: Mapping[str, Any]
 ) -> tuple[Reply, str]:
-    """Ask once, in a process of its own, or return what was kept of it; and a remark."""
+    """Ask once, in a separate process, or return the kept reply; with a remark."""
     kept, begun = folder / f"{name}.json", folder / f"{name}.begun"
     if not kept.is_file():
         remark = "stopped once: the rest alone" if begun.is_file() else ""

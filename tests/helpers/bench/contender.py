@@ -12,17 +12,17 @@ from helpers.bench import worker
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = ROOT / "build" / "benchmarks"
-"""Results, and what is made for them once: models, an empty cache for TextAttack."""
+"""Folder of results, and of files made once: models, an empty cache for TextAttack."""
 
 _ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1",
     "HF_EVALUATE_OFFLINE": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
 }  # fmt: skip
-"""One thread each, so that CPU seconds count work and not waiting; nothing from the network."""
+"""One thread each, so that CPU seconds measure work and not waiting; no network."""
 _NO_GPU: Final = {"CUDA_VISIBLE_DEVICES": ""}
 _BESIDE_GPU: Final = {"TOKENIZERS_PARALLELISM": "true"}
-"""Time by the clock counts there, and other processors are there to be used."""
+"""Beside a GPU, wall-clock time counts, and so more processors may be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class Reply:
 
 @dataclass(slots=True)
 class Contender:
-    """One way to do the work, in a process that runs as long as the context lasts."""
+    """One way to do the work, in a process that runs during the context."""
 
     name: str
     load: Callable[..., Callable[..., Any]]
-    """A function of a module; runs in the process, and returns what requests are put to."""
+    """Function of a module; it runs in the process, and returns the function for requests."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Answer of `load`; JSON."""
+    """Arguments of `load`, as JSON values."""
     python: str = sys.executable
     needs_gpu: bool = False
     _process: subprocess.Popen[str] | None = None
@@ -63,11 +63,11 @@ class Contender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._process:  # closes the pipes, which ends it
+        with self._process:  # closes the pipes, which ends the process
             pass
 
     def ask(self, **request: Any) -> Reply:
-        """One request; `request` is JSON, with `times` to have it repeated for the mean."""
+        """Send one request, as JSON; with `times`, it is repeated, and times are averaged."""
         process = self._process
         try:
             print(json.dumps(request), file=process.stdin, flush=True)
@@ -85,12 +85,12 @@ class Contender:
 
 
 def in_turn(rounds: int, *requests: Callable[[], Reply]) -> list[list[Reply]]:
-    """Put each request once a round, in turn, as other load then disturbs all alike."""
+    """Send each request once per round, in turn, so that other load affects all of them alike."""
     found = [[request() for request in requests] for _ in range(rounds)]
     return [list(replies) for replies in zip(*found, strict=True)]
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:
-    """`count` of the items, evenly spaced; all where there are fewer."""
+    """Select `count` items, evenly spaced; all items if there are fewer."""
     count = min(count, len(items))
     return [items[i * len(items) // count] for i in range(count)]

@@ -13,7 +13,7 @@ from helpers.reference import tag
 def find_contexts(
     problems: Sequence[dict[str, str]], shared_models: Path, count: int
 ) -> list[Context]:
-    """Sentences, premises first, with their first noun that one mask can replace in all models."""
+    """Sentences, premises first, with the first noun that is a single token in all models."""
     folders = [model_folder(name, shared_models) for name in (*REAL, *SHAPES)]
     tokenizers = [Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders if f]
     found = []
@@ -34,7 +34,7 @@ def find_contexts(
 
 
 def _changes_one_token(tokenizer: Tokenizer, sentence: str, span: tuple[int, int]) -> bool:
-    """Whether a mask written in place of a word changes one token and nothing else."""
+    """Whether a mask in place of a word changes one token and nothing else."""
     mask = next(m for m in ("[MASK]", "<mask>") if tokenizer.token_to_id(m) is not None)
     masked = tokenizer.encode(sentence[: span[0]] + mask + sentence[span[1] :]).ids
     ids = tokenizer.encode(sentence).ids

@@ -1,4 +1,4 @@
-"""Peers of one exported graph, ONNX Runtime and OpenVINO, used as who knows them would."""
+"""Peers with an exported graph, ONNX Runtime and OpenVINO, as experts would use them."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _BATCH_SIZES: Final = (16, 32, 64)
 _TRIED: Final = 256
 
 Runs = Callable[..., Any]
-"""Token ids, attention mask, and types or places, (texts, tokens) or (texts,) → logits."""
+"""Token ids, attention mask, and types or positions, (texts, tokens) or (texts,) → logits."""
 
 
 def suggestions(
@@ -22,7 +22,7 @@ def suggestions(
     heads: Sequence[str],
     precision: str = "f32",
 ) -> Answer:
-    """The masked LM in a runtime, whose hint is the precision: ids; `heads` follow the trunk."""
+    """The masked LM in a runtime with a precision as a hint: ids; `heads` follow the trunk."""
     import numpy as np
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -112,7 +112,7 @@ def classifier(
 
 
 def _batches(ids: dict[int, list[int]], size: int, padding: int) -> Any:
-    """Yield rows sorted by length, their padded token ids, and which of these are tokens."""
+    """Yield batches of rows sorted by length, their padded token ids, and attention masks."""
     import numpy as np
 
     order = sorted(ids, key=lambda row: len(ids[row]))
@@ -127,7 +127,7 @@ def _batches(ids: dict[int, list[int]], size: int, padding: int) -> Any:
 
 
 def quickest(ask: Callable[[Any], object], ways: Sequence[Any]) -> Any:
-    """Choose a way, such as a batch size, by the second of two trials each."""
+    """Choose the fastest of several ways, such as batch sizes, by the second of two trials."""
     seconds = []
     for way in ways:
         ask(way)
@@ -149,7 +149,7 @@ def _answer(of_rows: Callable[[Sequence[int], int], dict[int, Any]], count: int)
 
 
 def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
-    """Export a module of three inputs unless that was done, and load it in a runtime."""
+    """Export a module of three inputs, unless it is already exported, and load it in a runtime."""
     import torch
 
     path = FOLDER / "exported" / name

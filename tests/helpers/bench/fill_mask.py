@@ -6,14 +6,14 @@ from typing import Any, Final
 TOP: Final = 200
 
 Context = tuple[str, str, int]
-"""A sentence, a word that stands in it once, and where it begins."""
+"""A sentence, a word that occurs once in it, and the word's first character."""
 
 Answer = Callable[[Sequence[int]], Callable[[], list[Any]]]
-"""Numbers of contexts → what is found for each; written down after the clock has stopped."""
+"""Numbers of contexts → function that returns their results, called after the clock stops."""
 
 
 def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str = "cpu") -> Answer:
-    """Ours. Found are ids and logits, most probable first, and the original's logit."""
+    """Our masked LM: ids and logits, most probable first, and the original's logit."""
     import torch
 
     from generation.records import MaskedQuery
@@ -38,7 +38,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
 def text_attack(
     model: str, contexts: Sequence[Context], home: str, max_length: int | None = None
 ) -> Answer:
-    """TextAttack's `WordSwapMaskedLM`, as BAE uses it, from `home`: words."""
+    """TextAttack's `WordSwapMaskedLM`, as in BAE, with `home` as its cache: words."""
     stop_words = Path(home, "corpora", "stopwords", "english")
     stop_words.parent.mkdir(parents=True, exist_ok=True)
     stop_words.write_text("the\n", encoding="utf-8")
@@ -81,7 +81,7 @@ def pipeline(
     device: str = "cpu",
     dtype: str = "float32",
 ) -> Answer:
-    """Transformers' fill-mask pipeline: ids. Sorted by length, batches have little padding."""
+    """Transformers' fill-mask pipeline: ids. Batches sorted by length have little padding."""
     import torch
     from transformers import pipeline
 
@@ -102,7 +102,7 @@ def pipeline(
 def nlpaug(
     model: str, contexts: Sequence[Context], model_type: str, by_length: bool = False
 ) -> Answer:
-    """The model in nlpaug's `ContextualWordEmbsAug`: tokens; patched, it gives all of the 200."""
+    """The model in nlpaug's `ContextualWordEmbsAug`: tokens; patched to return the top 200."""
     import torch
     from nlpaug.augmenter.word import ContextualWordEmbsAug
 
@@ -117,7 +117,7 @@ def nlpaug(
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
         order = _by_length(texts, rows, lm.tokenizer) if by_length else list(rows)
         found = {}
-        # Batch by batch, as for some kinds of model it returns the last batch alone.
+        # Batch by batch, as for some kinds of models only the last batch is returned.
         for first in range(0, len(order), lm.batch_size):
             batch = order[first : first + lm.batch_size]
             found |= zip(batch, lm.predict([texts[i] for i in batch]), strict=True)
@@ -127,7 +127,7 @@ def nlpaug(
 
 
 def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
-    """Code one writes without a library, sentence by sentence, `topk` at the mask: ids."""
+    """The obvious code without a library, sentence by sentence, `topk` at the mask: ids."""
     import torch
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 

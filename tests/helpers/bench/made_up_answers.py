@@ -1,4 +1,4 @@
-"""A masked LM whose answers are made up, for measuring all else at any size."""
+"""A masked LM with made-up answers, to measure everything else at any size."""
 
 import json
 import random
@@ -13,16 +13,16 @@ import numpy as np
 from generation.config import BUNDLED_MLM, bundled_path
 
 MADE_UP: Final = "made-up"
-"""Name of the masked LM: it stands in the manifest, in the dataset's columns and on its card."""
+"""Name of the masked LM in the manifest, in the dataset's columns and on its card."""
 _SHARE: Final = 0.25
-"""Share of words that are offered replacements; the others are more probable than any."""
+"""Share of words with more probable replacements; the other words have none."""
 _OFFERED: Final = (
     "apple baby ball bank basket beach bear bed bird boat book bottle box brother bus cake "
     "camera car cat chair chicken church city coat cow cup desk doctor door farmer father flag "
     "flower friend garden glass guitar hat hill horse hotel house island jacket kitchen lady "
     "lake lamp lion mother mouse neighbor"
 ).split()
-"""Words that stay nouns wherever a noun stands."""
+"""Words that stay nouns in place of any noun."""
 
 
 def write_made_up_mlm(folder: Path) -> None:
@@ -34,7 +34,7 @@ def write_made_up_mlm(folder: Path) -> None:
 
 
 def make_up_answers() -> None:
-    """Have masked LMs of this process answer without a forward pass."""
+    """Let masked LMs in this process answer without a forward pass."""
     from generation.records import Scores
     from generation.suggestions.masked_lm import MaskedLM
 
@@ -68,7 +68,7 @@ def _ids(mlm: Any) -> tuple[int, ...]:
 
 @lru_cache(maxsize=100_000)
 def _answer(original: int, k: int, offered: tuple[int, ...]) -> tuple[Any, int]:
-    """Tokens in place of a word, and how many of them are more probable than it."""
+    """Tokens in place of a word, and the number of tokens more probable than the word."""
     rng = random.Random(original)
     others = range(2000, 2000 + k)
     tokens = [*rng.sample(offered, len(offered)), *others][:k]

@@ -1,4 +1,4 @@
-"""Masked LMs to measure with, made once: real small ones in fp32, and random ones."""
+"""Masked LMs for measurements, made once: small real ones in fp32, and random ones."""
 
 import json
 import math
@@ -42,12 +42,12 @@ def _pieces() -> list[str]:
 
 
 def _byte_level() -> Any:
-    """Byte-level BPE trained on words as they stand in sentences and at their beginnings."""
+    """Byte-level BPE, trained on words with a space before them and without one."""
     words = [piece for piece in _pieces() if piece.isalpha() and piece.isascii()]
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    # A line break keeps the copies that have no space before them apart.
+    # A line break before a word gives copies without a space.
     trained.train_from_iterator(
         (
             f" {word} {word} {word.title()}\n{word}\n{word.title()}" * max(1, 2000 // rank)
@@ -65,13 +65,13 @@ def _byte_level() -> Any:
     return RobertaTokenizer(
         vocab=trained.get_vocab(),
         merges=[tuple(pair) for pair in merges],
-        # As RoBERTa's own: the mask takes the place of a word with the space before it.
+        # As in RoBERTa's tokenizer: the mask replaces a word with the space before it.
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
     )
 
 
 def _unigram() -> Any:
-    """Pieces less probable by rank, so that a word is rather one piece than two."""
+    """Pieces whose probability falls with their rank, so that most words are one piece."""
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     pieces = [p[2:] if p.startswith("##") and p != "##" else f"▁{p}" for p in _pieces()]
     kept = list(dict.fromkeys(pieces))[: _ALBERT_SIZE - len(special)]
@@ -100,8 +100,8 @@ _SHAPES: Final[
     "ELECTRA-large-generator": (_wordpiece, ElectraConfig, {"embedding_size": 1024,
         "num_hidden_layers": 24, **_ELECTRA}),
 }  # fmt: skip
-"""As the checkpoints of the paper's masked LMs have them. What is not said is the default of the
-library's configuration: those of BERT-base and of ALBERT-xxlarge."""
+"""As in the checkpoints of the paper's masked LMs. Other values are the library's defaults, which
+are those of BERT-base and of ALBERT-xxlarge."""
 
 PAPER_SHAPES: Final = tuple(_SHAPES)
 
@@ -109,7 +109,7 @@ SHAPES: Final = ("BERT-base", "RoBERTa-base", "ELECTRA-generator", "ALBERT-base"
 
 
 def model_folder(name: str, shared_models: Path) -> Path | None:
-    """A model's folder, made on first use; None for a real one that is not there."""
+    """A model's folder, made on first use; None if a real model is missing."""
     real = (bundled_path("demo") if name == BUNDLED_MLM else shared_models) / name
     if name in _SHAPES:
         return made_once(name, lambda folder: _make(name, folder))
@@ -151,7 +151,7 @@ def noisy_folder(name: str, seed: int, shared_models: Path) -> Path:
 
 
 def widened_folder(original: Path) -> Path:
-    """A BERT of twice the width, every hidden state twice, that answers as the original."""
+    """A BERT of twice the width, with each hidden state twice, and the original's answers."""
     config = json.loads((original / "config.json").read_text("utf-8"))
     sizes = ("hidden_size", "intermediate_size", "num_attention_heads")
     doubled = {size: 2 * config[size] for size in sizes}
@@ -167,12 +167,12 @@ def _widened(key: str, tensor: torch.Tensor) -> torch.Tensor:
         return torch.cat([tensor] * 2, dim=1)
     if tensor.ndim == 2:
         return tensor.repeat(2, 2) / 2
-    # The output layer reads each state twice, as it shares its weights with the embeddings.
+    # The output layer sums over both copies, as it shares its weights with the embeddings.
     return tensor.repeat(2) / (2 if "transform.LayerNorm" in key else 1)
 
 
 def _copy_in_float32(source: Path, folder: Path) -> None:
-    """For everyone, as not every peer can be told to compute in another type than the file's."""
+    """Store float32 weights, as not every peer can compute in another type than the file's."""
     types = dict.fromkeys(("dtype", "torch_dtype"), "float32")
     _copy_with(source, folder, lambda _, tensor: tensor.to(torch.float32), **types)
 

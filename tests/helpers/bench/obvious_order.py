@@ -1,4 +1,4 @@
-"""Replacements in the order that one writes first: tag every suggestion, then filter."""
+"""Replacements in the obvious order of steps: tag every suggestion, then filter."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ Found = Callable[[], list[tuple[str, str, str, str]]]
 
 
 def one_by_one() -> Tag:
-    """The whole model, text by text, as spaCy's documentation begins."""
+    """The whole model, one text at a time, as on the first page of spaCy's documentation."""
     nlp = spacy.load(_MODEL)
     return lambda texts: (_tokens(nlp(text)) for text in texts)
 
@@ -67,7 +67,7 @@ def _replacements(seed: Seed, mlm: SlowMLM, tag: Tag) -> Iterator[tuple[str, str
 
 
 def _suggestions(mlm: SlowMLM, text: str, token: Tagged) -> dict[str, float]:
-    """Whole words in lower case, each with its log-odds against the original."""
+    """Whole words in lower case → log-odds against the original."""
     place = mlm.locate(text, token.span)
     if place is None:
         return {}
@@ -88,7 +88,7 @@ def _suggestions(mlm: SlowMLM, text: str, token: Tagged) -> dict[str, float]:
 def _fitting(
     text: str, tokens: Sequence[Tagged], token: Tagged, odds: dict[str, float], tag: Tag
 ) -> set[str]:
-    """Words more probable than the original and of its class, in all its places."""
+    """Words more probable than the original, and tagged with its class at all its positions."""
     places = [i for i, each in enumerate(tokens) if each.text == token.text]
     changed = [_put(text, tokens, places, cased_like(word, token.text)) for word in odds]
     fitting = set()

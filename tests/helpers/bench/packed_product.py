@@ -1,4 +1,4 @@
-"""The yardstick: matrix products of a model's shape, with weights packed once, and nothing else."""
+"""The yardstick: matrix products in a model's shapes, with weights packed once."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ def shape_of(folder: Path) -> tuple[int, int]:
 
 
 def question_flop(folder: Path, texts: list[str]) -> float:
-    """Count the operations of a masked question on average, in the layers and the head."""
+    """Average operations of a masked question, in the layers and the head."""
     config, (hidden, inner) = _config(folder), shape_of(folder)
     encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
     tokens = sum(len(encode(text).ids) for text in texts) / len(texts)
@@ -61,7 +61,7 @@ def question_flop(folder: Path, texts: list[str]) -> float:
 
 
 def classifier_flop(folder: Path, pairs: list[tuple[str, str]]) -> float:
-    """Count the operations of a pair on average: the layers' products."""
+    """Average operations of a pair: the layers' products."""
     encode = Tokenizer.from_file(str(folder / "tokenizer.json")).encode
     tokens = sum(len(encode(*pair).ids) for pair in pairs) / len(pairs)
     layer = sum(2.0 * wide * high for wide, high in layer_products(*shape_of(folder)))

@@ -14,7 +14,7 @@ Found = Callable[[], list[list[float]]]
 def llama_cpp(
     gguf: str, prefix: list[int], questions: list[list[int]], letters: list[list[int]]
 ) -> Callable[..., Found]:
-    """llama.cpp: probabilities of the letters, of which `letters` has the tokens in each form."""
+    """llama.cpp: probabilities of the letters; `letters` has the tokens of each letter's forms."""
     import llama_cpp as cpp
     import numpy as np
 
@@ -72,7 +72,7 @@ def llama_cpp(
 def transformers(
     gguf: str, prefix: list[int], questions: list[list[int]], letters: list[list[int]]
 ) -> Callable[..., Found]:
-    """transformers, a padded batch of questions after the examples' keys and values."""
+    """transformers: a padded batch of questions after the examples' keys and values."""
     import copy
     from pathlib import Path
 

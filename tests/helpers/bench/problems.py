@@ -31,7 +31,7 @@ def read_seeds(file: Path) -> list[Seed]:
 
 
 def write_problems(file: Path, count: int) -> None:
-    """Write short problems with one noun, three for each premise, that a number tells apart."""
+    """Write short problems with one noun, three per premise, made distinct by a number."""
     with file.open("w", encoding="utf-8") as lines:
         for number, (premise, hypothesis, label) in enumerate(islice(_problems(), count)):
             row = {
@@ -42,7 +42,7 @@ def write_problems(file: Path, count: int) -> None:
 
 
 def write_crossed_problems(file: Path, real: Path, count: int) -> None:
-    """Write distinct problems of real texts, crossed in groups of 32."""
+    """Write distinct problems from real texts, crossed in groups of 32."""
     every = map(json.loads, real.read_text(encoding="utf-8").splitlines())
     rows = [row for row in every if row["gold_label"] in LABELS]
     with file.open("w", encoding="utf-8") as lines:
@@ -51,7 +51,7 @@ def write_crossed_problems(file: Path, real: Path, count: int) -> None:
 
 
 def _crossed(rows: list[dict[str, str]]) -> Iterator[str]:
-    """Yield members of JSON objects without end: the premise of one problem, another's rest."""
+    """Yield members of JSON objects: the premise of one problem, the other values of another."""
     numbers = [{row[name]: None for row in rows} for name in ("sentence1", "sentence2")]
     first, second = ({text: n for n, text in enumerate(each)} for each in numbers)
     ends = [

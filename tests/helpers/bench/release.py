@@ -1,4 +1,4 @@
-"""The table of the release: kept in the repository, or compared with a new measurement."""
+"""The release's table of measurements: keep it, or compare a new measurement with it."""
 
 import json
 import shutil
@@ -14,20 +14,20 @@ PAGE: Final = ROOT / "generation" / "scale.md"
 START, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 SLOWER: Final = 0.85
-"""A ratio that fell below this part of the kept one, where the rounds' ranges do not meet."""
+"""A ratio is slower below this share of the kept one, if the rounds' ranges do not overlap."""
 
 _SHOWN: Final = (
     ("suggestions", "suggestions, BERT-base"), ("suggestions", "suggestions, minilm-l6-mlm"),
     ("classifier", "classifier, minilm-l6-nli"), ("language-model", "language model"),
     ("metric", "metric, 1,000,000 rows"),
 )  # fmt: skip
-"""Section and beginning of the rows that the page shows: of each the first."""
+"""Section and beginning of rows; the page shows the first row of each."""
 
 Measurements = Sequence[Mapping[str, Any]]
 
 
 def rows_of(measurements: Measurements) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the rows that have a ratio, with what tells each from the others."""
+    """Yield the rows that have a ratio, each with a unique name."""
     for measurement in measurements:
         for row in measurement["rows"]:
             if row["ratio"]:
@@ -46,7 +46,7 @@ def slower(kept: Measurements, new: Measurements) -> list[str]:
 
 
 def headline(measurements: Measurements) -> list[str]:
-    """Make the page's lines: what, against whom, how many times as fast, which share."""
+    """Make the page's lines: task, speed-up, peer, shares of the matrix product."""
     lines = []
     for section, beginning in _SHOWN:
         rows = (
@@ -80,7 +80,7 @@ def keep() -> None:
 
 
 def check() -> int:
-    """Compare what was measured since with the table that is kept: 1 where something is slower."""
+    """Compare new measurements with the kept table; return 1 if something is slower."""
     kept = KEPT / "results.json"
     if not kept.is_file():
         print(f"{kept}: expected the table of the release, found none; make bench bench-keep")

@@ -26,7 +26,7 @@ class Side:
     wall: tuple[float, ...]
     peak_mb: float | None
     units: float
-    """Done in each round."""
+    """Units of work in each round."""
     versions: dict[str, str]
 
     @classmethod
@@ -41,7 +41,7 @@ class Side:
         )
 
     def beyond(self, part: Side, name: str) -> Side:
-        """The rest of this side's work without a part of it, measured beside it."""
+        """The work of this side without a part of it that was measured beside it."""
         cpu = tuple(a - b for a, b in zip(self.cpu, part.cpu, strict=True))
         wall = tuple(a - b for a, b in zip(self.wall, part.wall, strict=True))
         return Side(name, cpu, wall, self.peak_mb, self.units, self.versions)
@@ -49,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The aim, and whether it was reached; shown, not asserted: timing is noisy."""
+    """A goal, and whether it was reached; shown, not asserted, as timing is noisy."""
 
     text: str
     met: bool
@@ -63,15 +63,15 @@ class Row:
     theirs: Side | None = None
     goals: tuple[Goal, ...] = ()
     agreement: str = ""
-    """In what the outputs agree; where they must, the test has asserted it."""
+    """How far the outputs agree; if they must be equal, the test asserts it."""
     flop: float = 0.0
-    """Operations of a unit in matrix products, where they are known."""
+    """Operations per unit in matrix products, if known."""
     packed: float = 0.0
-    """Operations that the same core does in a CPU second of packed products of that shape."""
+    """Operations per CPU second of the same core in packed products of that shape."""
 
     @property
     def shares(self) -> list[float]:
-        """Part of `packed` that we reach, and they; empty where that is not known."""
+        """Shares of `packed` that both sides reach; empty if it is not known."""
         if not self.packed:
             return []
         sides = [side for side in (self.ours, self.theirs) if side]
@@ -79,14 +79,14 @@ class Row:
 
     @property
     def ratios(self) -> list[float]:
-        """How many times our CPU seconds theirs are, round by round."""
+        """Their CPU seconds divided by ours, round by round."""
         if self.theirs is None:
             return []
         return [t / o for t, o in zip(self.theirs.cpu, self.ours.cpu, strict=True)]
 
     @property
     def noise(self) -> float:
-        """The larger side's half range of CPU seconds over the rounds, as part of the median."""
+        """The larger side's half range of CPU seconds over the rounds, divided by its median."""
         sides = [side.cpu for side in (self.ours, self.theirs) if side]
         return max((max(cpu) - min(cpu)) / 2 / abs(statistics.median(cpu)) for cpu in sides)
 
@@ -109,7 +109,7 @@ def compare(
     flop: float = 0.0,
     packed: float = 0.0,
 ) -> Row:
-    """A row whose goal is a ratio of at least so much."""
+    """Make a row; its goal is a ratio of `at_least`."""
     row = Row(what, unit, ours, theirs, agreement=agreement, flop=flop, packed=packed)
     if at_least is None:
         return row
@@ -124,7 +124,7 @@ class Measurement:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write the rows to a file of their own, and the table of all that there is anew."""
+        """Write the rows to a separate file, and renew the table of all measurements."""
         assert self.section in SECTIONS
         folder = FOLDER / "rows"
         folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def machine() -> dict[str, Any]:
 
 
 def has_bfloat16() -> bool:
-    """Tell whether the processor has instructions for bfloat16; without, it is far slower."""
+    """Whether the processor has instructions for bfloat16; without them, it is far slower."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(machine()["instructions"])
 
 
@@ -220,7 +220,7 @@ def _line(row: dict[str, Any], measurement: dict[str, Any]) -> str:
 
 
 def _notes(measurements: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Machines, versions and dates: once each, as most rows have the same."""
+    """Yield machines, versions and dates, each once, as most rows share them."""
     for m in _distinct(m["machine"] for m in measurements):
         yield (
             f"- Machine: {m['cpu']}, {m['cores']} cores, {' '.join(m['instructions'])}, "
@@ -258,7 +258,7 @@ def _distinct(items: Iterable[Any]) -> list[Any]:
 
 
 def commit() -> str:
-    """Short name of the commit, with a `+` if there are changes that it does not have."""
+    """Short name of the commit, with a `+` if there are uncommitted changes."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=9", "--exclude=*"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

@@ -1,4 +1,4 @@
-"""A contender in a process of its own: loads, then answers a request a line; no dependencies."""
+"""A contender in a separate process: loads, then answers a request per line; no dependencies."""
 
 import importlib.metadata
 import importlib.util
@@ -18,7 +18,7 @@ _PACKAGES: Final = (
 
 
 def main() -> None:
-    # Libraries print; what they print must not get between the answers.
+    # Libraries print; their output must not mix with the answers.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     file, name = sys.argv[1:]
@@ -44,12 +44,12 @@ def peak_mb() -> float:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes on macOS
-    # Not ru_maxrss, which on Linux also knows of the process that started this one.
+    # Not ru_maxrss, which on Linux also includes the parent process.
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
 
 def _cpu_seconds() -> float:
-    """CPU time of this process and of those that it waited for, all threads together."""
+    """CPU time of this process and of children that have ended, all threads together."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
