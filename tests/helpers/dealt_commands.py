@@ -1,4 +1,4 @@
-"""Commands that deal their work to tasks; as a program, for Ray, runs some of them twice."""
+"""Commands that split their work into tasks; as a program, for Ray, runs some of them twice."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _SMALL: Final = {
     "generation.problems.on_disk.BLOCK": 2,
     "generation.suggestions.questions.PROBLEMS_PER_SHARD": 4,
 }
-"""Sizes with which a few problems are many blocks and shards."""
+"""Sizes that turn a few problems into many blocks and shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Command:
     words: tuple[str, ...]
     made: str
     begun: str
-    """Glob of files that are there once a task has done something."""
+    """Glob of files that exist once a task has done something."""
 
 
 COMMANDS: Final = {
@@ -45,7 +45,7 @@ COMMANDS: Final = {
     ),
     "build": Command(
         ("build", "--run", "run", "--into", "again", "--out", "dataset", "--min-mlms", "1"),
-        "run/again/**/[!c]*",  # settings have the number of workers
+        "run/again/**/[!c]*",  # settings include the number of workers
         "run/again/build_tasks/parts/*.variants.*",
     ),
     "signals": Command(
@@ -99,7 +99,7 @@ def prepare(folder: Path) -> None:
 
 
 def _prepare_paraphrases(folder: Path) -> None:
-    """Write problems, and a random NLI model that is right on some and finds much entailed."""
+    """Write problems, and a random NLI model with some right answers and much entailment."""
     from helpers.paraphrasing import write_problems
     from helpers.problem_folder import many_problems
     from helpers.tiny_classifiers import one_by_one
@@ -129,7 +129,7 @@ def _invoke(words: list[str]) -> Result:
 
 
 def made(name: str) -> dict[str, bytes]:
-    """Files that a command has made here, but locks and temporary files, which nobody reads."""
+    """Files that a command has made here, without locks and temporary files."""
     return {
         str(path): path.read_bytes()
         for path in sorted(Path().glob(COMMANDS[name].made))
@@ -139,7 +139,7 @@ def made(name: str) -> dict[str, bytes]:
 
 @contextmanager
 def killing(name: str, kill: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Kill once a task has done something, and yield what; `kill` gives None if none is at work."""
+    """Call `kill` once a task has begun, until it returns a result; yield a list with that."""
     killed: list[Any] = []
     over = False
 
@@ -167,13 +167,13 @@ def killing(name: str, kill: Callable[[], Any]) -> Iterator[list[Any]]:
 
 
 def kill_worker() -> int | None:
-    """Kill one process that does units of the working folder's."""
+    """Kill one worker process of the working folder, and return its id."""
     for process in Path("/proc").glob("[0-9]*"):
         pid = int(process.name)
         with suppress(OSError):
             words = (process / "cmdline").read_text()
             is_ours = "merge_dataset.executors.worker" in words and str(Path.cwd()) in words
-            if is_ours and os.getpgid(pid) == pid:  # not one that datatrove started for itself
+            if is_ours and os.getpgid(pid) == pid:  # not a child that datatrove started
                 os.kill(pid, signal.SIGKILL)
                 return pid
     return None

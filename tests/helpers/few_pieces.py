@@ -1,4 +1,4 @@
-"""A tiny masked LM whose vocabulary is so small that all words of three pieces can be listed."""
+"""A tiny masked LM with a vocabulary so small that all words of three pieces can be listed."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 @lru_cache
 def few_pieces(sharpness: float = 1.0) -> Path:
-    """Its folder; embeddings, with which logits are products, are multiplied by `sharpness`."""
+    """Make the folder; `sharpness` multiplies the output embeddings, and so the logits."""
     folder = scratch(f"few-pieces-{sharpness}")
     tokenizer = BertTokenizer(
         vocab={piece: number for number, piece in enumerate([*SPECIAL, *WORDS, *PIECES, "."])}

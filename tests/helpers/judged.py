@@ -1,4 +1,4 @@
-"""A dataset in which one masked LM is bad, a sample of it, and what annotators say of that."""
+"""A dataset with one bad masked LM, a sample of it, and answers of annotators."""
 
 import random
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ MLMS: Final = (
     BAD, "FacebookAI/roberta-base", "albert/albert-base-v2", "google-bert/bert-base-cased",
 )  # fmt: skip
 SEEDS: Final = {"noun": 40, "verb": 20, "adjective": 10}
-"""Class → seeds, each with twelve variants."""
+"""Class → number of seeds, each with twelve variants."""
 
 _TEXTS: Final = {"premise": "A girl runs.", "hypothesis": "A girl moves."}
 
 
 def write_dataset(folder: Path, **config: Any) -> Path:
-    """Write a folder in which one or two masked LMs validate each variant in each text."""
+    """Write a dataset in which one or two masked LMs validate each variant in each text."""
     rng = random.Random(1)
     seeds, variants = [], []
     for word_class, n in SEEDS.items():
@@ -48,7 +48,7 @@ def write_dataset(folder: Path, **config: Any) -> Path:
 
 
 def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Session:
-    """A session over such a dataset, with the answers of ann to all, of bo to most of it."""
+    """Write a session on such a dataset, answered completely by ann and mostly by bo."""
     session = open_session(folder, dataset, per_class=per_class)
     rng = random.Random(2)
     answers: dict[str, list[Answer]] = {"ann": [], "bo": []}
@@ -71,7 +71,7 @@ JUDGED: Final = (DATA / "judged_variants", DATA / "judged_variants_fresh")
 
 
 def write_judged(folder: Path) -> Path:
-    """A dataset of nothing but the variants of these sessions, with their texts."""
+    """Write a dataset of only these sessions' variants, with their texts."""
     items = [item for path in JUDGED for item in read_session(path).items.values()]
     for source in dict.fromkeys(item.source for item in items):
         mine = [item for item in items if item.source == source]
@@ -99,5 +99,5 @@ def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
 
 
 def alpha(codes: Codes, k: int, level: Level) -> float:
-    """Krippendorff's α of the answers of (annotators, items)."""
+    """Krippendorff's α of answers with the shape (annotators, items)."""
     return float(alphas(coincidences(codes, k).sum(axis=0)[None], level)[0])

@@ -9,11 +9,11 @@ PDFLATEX: Final = shutil.which("pdflatex")
 
 
 def compiled(latex: str, folder: Path) -> str:
-    """The log of pdflatex for a document of these tables; it must not hold an error."""
+    """Compile a document of these tables with pdflatex without errors; return its log."""
     assert PDFLATEX
     lines = [r"\documentclass{article}", *PACKAGES, r"\begin{document}", latex, r"\end{document}"]
     (folder / "tables.tex").write_text("\n".join(lines), encoding="utf-8")
-    for _ in range(2):  # the second finds in a file how wide the columns are
+    for _ in range(2):  # the second run reads the columns' widths from a file
         done = subprocess.run(
             [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
             cwd=folder,

@@ -13,7 +13,7 @@ from merge_metric.models.fast_layers import vectors_at
 
 
 def ask(sentence: str, word: str, occurrence: int = 0) -> MaskedQuery:
-    """A question: the words that may stand in place of an occurrence of `word`."""
+    """Make a query: words that may replace one occurrence of `word`."""
     span = [m.span() for m in re.finditer(rf"\b{re.escape(word)}\b", sentence)][occurrence]
     return MaskedQuery(sentence, span, (span,))
 
@@ -27,7 +27,7 @@ def ask_all(texts: list[str]) -> list[MaskedQuery]:
 
 
 def jointly(sentence: str, word: str) -> list[MaskedQuery]:
-    """A question for each occurrence of `word`, all of them masked."""
+    """Make a query for each occurrence of `word`, with all of them masked."""
     spans = tuple(match.span() for match in re.finditer(rf"\b{re.escape(word)}\b", sentence))
     return [MaskedQuery(sentence, span, spans) for span in spans]
 

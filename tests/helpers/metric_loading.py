@@ -1,4 +1,4 @@
-"""The metric through the real loader of `evaluate`, in processes of their own."""
+"""The metric through the real loader of `evaluate`, in separate processes."""
 
 import os
 import re
@@ -17,17 +17,17 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 """
-"""As where these two are not installed: with them, importing `evaluate` takes seconds."""
+"""Code that hides these two packages: with them, importing `evaluate` takes seconds."""
 
 ROWS = {
     "predictions": [0, 0, 0, 1], "references": [0, 0, 0, 0], "seed_ids": [1, 1, 2, 2],
     "seed_predictions": [0, 0, 0, 0],
 }  # fmt: skip
-"""Two seeds; half of the second one's variants are right."""
+"""Two seeds; half of the second seed's variants are right."""
 
 
 def start(code: str, cwd: Path, home: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Begin to run code that finds `evaluate` imported, with `home` for caches and no Hub."""
+    """Start a process that runs code after `import evaluate`, with `home` for caches and no Hub."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
     return subprocess.Popen(
         [sys.executable, "-c", f"{ABSENT}import evaluate\n{code}", *arguments],
@@ -36,7 +36,7 @@ def start(code: str, cwd: Path, home: Path, *arguments: str) -> subprocess.Popen
             **kept,
             "HF_HOME": str(home),
             "HF_HUB_OFFLINE": "1",
-            "HF_EVALUATE_OFFLINE": "1",  # else evaluate looks the name up nevertheless
+            "HF_EVALUATE_OFFLINE": "1",  # otherwise evaluate looks up the name on the Hub
             "PYTHONPATH": str(ROOT),
         },
         stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ FIGURES = (
 )  # fmt: skip
 
 WHERE_CURVE_MEETS_S = FIGURES[4:9]
-"""Figures that several subsamples have from their averaged curve."""
+"""Figures that come from the averaged curve if there are several subsamples."""
 
 Figures = dict[str, Fraction | None]
 
@@ -32,7 +32,7 @@ class Row:
     seed_id: Any
     gold: str
     own: str | None
-    """Prediction for the seed itself; None where it names no label."""
+    """Prediction for the seed itself; None if it is no label."""
     prediction: str | None
     subsamples: tuple[int, ...] = (0,)
     groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -58,7 +58,7 @@ def random_problems(
     skill: float | None = None,
     unlabelled: float = 0,
 ) -> list[Row]:
-    """Rows in random order. Group `word` has one value per row, group `mlm` several or none."""
+    """Rows in random order. Group `word` has one value per row, group `mlm` any number."""
     rows = []
     for number in range(seeds):
         gold = rng.choice(labels)
@@ -72,7 +72,7 @@ def random_problems(
         own, count = answer(), rng.randint(*variants)
         drawn: list[set[int]] = [set() for _ in range(count)]
         for n in range(subsamples):
-            rng.choice(drawn).add(n)  # no subsample is without the seed
+            rng.choice(drawn).add(n)  # each seed is in every subsample
             for chosen in drawn:
                 if rng.random() < 0.4:
                     chosen.add(n)
@@ -92,7 +92,7 @@ def columns(
     subsamples: bool = False,
     groups: bool = False,
 ) -> dict[str, Any]:
-    """The keyword arguments of `score`; labels as their positions in `labels`, if given."""
+    """Make keyword arguments of `score`; with `labels`, labels are their positions there."""
 
     def coded(label: str | None) -> Any:
         return label if labels is None or label is None else list(labels).index(label)
@@ -122,7 +122,7 @@ def by_seed(rows: Iterable[Row]) -> dict[Any, list[Row]]:
 
 
 def seed_variant_accuracy(rows: Sequence[Row], threshold: int) -> Fraction:
-    """The share of seeds of which at least `threshold` percent of the variants are right."""
+    """Share of seeds with at least `threshold` percent of their variants right."""
     seeds = by_seed(rows)
     solved = 0
     for variants in seeds.values():
@@ -138,12 +138,12 @@ def seed_accuracy(rows: Sequence[Row]) -> Fraction:
 
 
 def curve(rows: Sequence[Row]) -> list[Fraction]:
-    """SV accuracy at 1, 2, … 100 percent."""
+    """SV accuracy at thresholds of 1, 2, … 100 percent."""
     return [seed_variant_accuracy(rows, threshold) for threshold in range(1, 101)]
 
 
 def matching(accuracy: Sequence[Fraction], wanted: Fraction) -> tuple[int, int, Fraction]:
-    """First and last threshold at which the curve is closest to `wanted`, and how close."""
+    """First and last threshold at which the curve is closest to `wanted`, and the gap."""
     gap = min(abs(value - wanted) for value in accuracy)
     best = [n for n, value in enumerate(accuracy, start=1) if abs(value - wanted) == gap]
     assert best == list(range(best[0], best[-1] + 1))
@@ -153,7 +153,7 @@ def matching(accuracy: Sequence[Fraction], wanted: Fraction) -> tuple[int, int, 
 def fooling_rates(
     rows: Sequence[Row], opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> tuple[Fraction | None, Fraction | None]:
-    """Relaxed and strict, over the seeds answered right; None where there is no such seed."""
+    """Relaxed and strict rate over the seeds answered right; None if there are none."""
     right = [v for v in by_seed(rows).values() if v[0].own == v[0].gold]
     if not right:
         return None, None
@@ -171,20 +171,20 @@ def fooling_rates(
 
 
 def pair_mean_fooling_rate(rows: Sequence[Row]) -> Fraction:
-    """NOT the fooling rate: the share of changed (seed, variant) pairs, which some compute."""
+    """NOT the fooling rate, but a common variant: the share of changed (seed, variant) pairs."""
     pairs = [row for row in rows if row.own == row.gold]
     return Fraction(sum(row.prediction != row.own for row in pairs), len(pairs))
 
 
 def mca(rows: Sequence[Row], consistency: Fraction) -> Fraction:
-    """Minimum-consistency accuracy: seeds of which such a share of the variants is right."""
+    """Minimum-consistency accuracy: seeds with at least such a share of variants right."""
     seeds = by_seed(rows).values()
     shares = [Fraction(sum(row.prediction == row.gold for row in v), len(v)) for v in seeds]
     return Fraction(sum(share >= consistency for share in shares), len(shares))
 
 
 def warped_distance(one: Sequence[Fraction], other: Sequence[Fraction]) -> Fraction:
-    """The least sum of differences over all alignments in time (dynamic time warping)."""
+    """Least sum of differences over all alignments in time (dynamic time warping)."""
     paths: dict[tuple[int, int], Fraction] = {}
     for i, a in enumerate(one):
         for j, b in enumerate(other):
@@ -194,7 +194,7 @@ def warped_distance(one: Sequence[Fraction], other: Sequence[Fraction]) -> Fract
 
 
 def core_index(rows: Sequence[Row]) -> Fraction:
-    """Cavalin et al. (2025): area under the CAR curve times its closeness to 1, by warping."""
+    """Area under the CAR curve times its warped closeness to 1 (Cavalin et al., 2025)."""
     grid = [Fraction(n, 10) for n in range(11)]
     values = [mca(rows, consistency) for consistency in grid]
     area = sum((a + b) / 2 / 10 for a, b in pairwise(values))
@@ -203,14 +203,14 @@ def core_index(rows: Sequence[Row]) -> Fraction:
 
 
 def commonest(variants: Sequence[Row]) -> tuple[Fraction, bool]:
-    """The share of the commonest answer, and whether the gold label is as common."""
+    """Share of the commonest answer, and whether the gold label is as common."""
     answers = Counter(row.prediction for row in variants if row.prediction is not None)
     most = max(answers.values(), default=0)
     return Fraction(most, len(variants)), answers[variants[0].gold] == most
 
 
 def kin(rows: Sequence[Row], threshold: int) -> Figures:
-    """Compute what others do of the same sets: consistency, agreement, stable but wrong."""
+    """Compute related figures of the same sets: consistency, agreement, stable but wrong."""
     seeds = list(by_seed(rows).values())
     of_seed = [commonest(variants) for variants in seeds]
     all_right = [all(a == row.gold for row in v for a in (row.own, row.prediction)) for v in seeds]
@@ -232,7 +232,7 @@ def kin(rows: Sequence[Row], threshold: int) -> Figures:
 
 
 def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
-    """MC with its range and gap, and the last threshold that holds, of any curve."""
+    """MC, its range and gap, and the last threshold at which the curve reaches `own`."""
     low, high, gap = matching(accuracy, own)
     holding = max((n for n, value in enumerate(accuracy, start=1) if value >= own), default=0)
     found = (Fraction(low), Fraction(low), Fraction(high), gap, Fraction(holding))
@@ -265,7 +265,7 @@ def mean(values: Iterable[Fraction | None]) -> Fraction | None:
 
 
 def spread(values: Iterable[Fraction | None]) -> float | None:
-    """Sample standard deviation of what is defined; 0 for one value."""
+    """Sample standard deviation of the defined values; 0 for one value."""
     defined = [value for value in values if value is not None]
     if not defined:
         return None
@@ -273,7 +273,7 @@ def spread(values: Iterable[Fraction | None]) -> float | None:
 
 
 def parts(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of every subsample that has any, in ascending order of their numbers."""
+    """Rows of each subsample that has any, in ascending order of the subsamples' numbers."""
     rows = list(rows)
     numbers = sorted({n for row in rows for n in row.subsamples})
     return [[row for row in rows if n in row.subsamples] for n in numbers]
@@ -282,7 +282,7 @@ def parts(rows: Iterable[Row]) -> list[list[Row]]:
 def averaged(
     rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> dict[str, Any]:
-    """Figures of each subsample averaged, `_std`, counts, the mean curve and its match."""
+    """Mean figures over subsamples, `_std`, counts, the mean curve and its matching threshold."""
     each = [figures(part, threshold, opposites) for part in parts(rows)]
     drawn = [row for row in rows if row.subsamples]
     spreading = [key for key in FIGURES if key not in WHERE_CURVE_MEETS_S]
@@ -303,7 +303,7 @@ def averaged(
 def scores(
     rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> dict[str, Any]:
-    """All that `score` says of labels alone: exact fractions; `_std` as floats."""
+    """All results of `score` from labels alone: exact fractions; `_std` as floats."""
     names = [name for name, _ in rows[0].groups]
     groups: dict[str, dict[Any, Any]] = {name: {} for name in names}
     for name in names:
@@ -326,7 +326,7 @@ def scores(
 
 
 def resampled(rows: Sequence[Row], times: Mapping[Any, int]) -> list[Row]:
-    """The dataset in which each seed stands as often as `times` says, as seeds of their own."""
+    """The dataset with each seed repeated as often as in `times`; copies are separate seeds."""
     return [
         replace(row, seed_id=(row.seed_id, copy))
         for row in rows
@@ -335,7 +335,7 @@ def resampled(rows: Sequence[Row], times: Mapping[Any, int]) -> list[Row]:
 
 
 def every_resample(seeds: Sequence[Any]) -> Iterator[tuple[dict[Any, int], Fraction]]:
-    """Each multiset of as many seeds as there are, with its probability in the bootstrap."""
+    """Yield each multiset of as many seeds as given, with its probability in the bootstrap."""
     count = len(seeds)
     for drawn in combinations_with_replacement(seeds, count):
         times = {seed: drawn.count(seed) for seed in seeds}
@@ -346,7 +346,7 @@ def every_resample(seeds: Sequence[Any]) -> Iterator[tuple[dict[Any, int], Fract
 
 
 def quantile(values: Sequence[tuple[float, float]], at: float) -> float:
-    """Smallest of the (value, probability) pairs' values that reaches `at`."""
+    """Smallest value of (value, probability) pairs at which the distribution reaches `at`."""
     total = sum(probability for _, probability in values)
     reached = 0.0
     for value, probability in sorted(values):
@@ -360,7 +360,7 @@ def quantile(values: Sequence[tuple[float, float]], at: float) -> float:
 
 
 def jensen_shannon(p: Sequence[float], q: Sequence[float]) -> float:
-    """Half the sum of both divergences from the middle, in bits."""
+    """Half the sum of both divergences from the mean distribution, in bits."""
     total = 0.0
     for one, other in zip(p, q, strict=True):
         middle = (one + other) / 2
@@ -380,7 +380,7 @@ def divergences(
     probabilities: Sequence[Sequence[float]],
     seed_probabilities: Sequence[Sequence[float]],
 ) -> dict[str, float | None]:
-    """Over the variants of the seeds answered right, apart for changed and unchanged ones."""
+    """Mean divergences of variants of the seeds answered right, separately for changed ones."""
     result: dict[str, float | None] = {}
     right = [i for i, row in enumerate(rows) if row.own == row.gold]
     for name, wanted in (("changed", True), ("unchanged", False)):

@@ -1,4 +1,4 @@
-"""Commands in namespaces of their own, which end with all their processes: loopback alone."""
+"""Commands in separate namespaces, which end with all their processes; only loopback."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ def _unshare() -> tuple[str, ...]:
 
 @functools.cache
 def missing() -> str | None:
-    """The reason why namespaces cannot be made here, if there is one."""
+    """Reason why namespaces cannot be made here; None if they can."""
     try:
         done = run_apart("ip link set lo up", timeout=10)
     except OSError as error:

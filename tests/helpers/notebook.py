@@ -15,7 +15,7 @@ SKIPPED: Final = "skip-execution"
 
 
 def run_notebook(folder: Path) -> Any:
-    """Run the notebook in a folder, offline, with an empty cache; a cell that fails raises."""
+    """Run the notebook in a folder, offline, with an empty cache; raise if a cell fails."""
     notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code" and SKIPPED not in cell.metadata.get("tags", ()):
@@ -32,13 +32,13 @@ def run_notebook(folder: Path) -> Any:
     client.execute(env={**os.environ, **ours, "PATH": os.pathsep.join(paths)})
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            if "text" in output:  # of a command
+            if "text" in output:  # output of a command
                 output.text = output.text.replace(str(folder), "this folder")
     return notebook
 
 
 def keep(notebook: Any) -> None:
-    """Write the notebook with its outputs, without what differs from run to run."""
+    """Write the notebook with its outputs, without the parts that differ from run to run."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
@@ -51,7 +51,7 @@ def keep(notebook: Any) -> None:
 
 
 def texts(notebook: Any) -> list[str]:
-    """Outputs of each code cell: streams, HTML where there is some, kinds of pictures."""
+    """Outputs of each code cell: streams, HTML if there is any, kinds of pictures."""
     found = []
     for cell in notebook.cells:
         if cell.cell_type != "code":

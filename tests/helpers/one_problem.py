@@ -1,4 +1,4 @@
-"""One problem by hand: what masked LMs and a tagger say of it, and what becomes of a word."""
+"""One problem made by hand: answers of masked LMs and a tagger, and the word's outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +27,13 @@ LEXICON_OF = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.in
 
 @dataclass
 class Answers:
-    """One MLM's suggestions; stands in for `Candidates`."""
+    """Suggestions of one masked LM; stands in for `Candidates`."""
 
     by_place: dict[tuple[str, int], Odds] = field(default_factory=dict)
-    """(sentence, number of the occurrence) → candidates; places left out are not in the
-    vocabulary."""
+    """(sentence, number of the occurrence) → candidates; occurrences that are missing here are
+    not in the vocabulary."""
     rejected: int = 0
-    """Suggestions at every occurrence that the cheap filters took away."""
+    """Number of suggestions at every occurrence that the cheap filters remove."""
     asked: list[MaskedQuery] = field(default_factory=list)
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
@@ -60,23 +60,23 @@ class Answers:
 
 
 def odds(words: str) -> dict[str, float]:
-    """Candidates with log-odds that fall from 3 by halves."""
+    """Candidates with log-odds that fall from 3 in steps of one half."""
     return {word: 3.0 - i / 2 for i, word in enumerate(words.split())}
 
 
 Tags = tuple[str, ...] | None
-"""Tags of a word at all occurrences in a sentence, None if it changes the tokenisation."""
+"""Tags of a word at all its occurrences in a sentence; None if it changes the tokenisation."""
 
 
 @dataclass
 class FakeTagger:
-    """Says of each candidate what it was told; stands in for `Tagger`."""
+    """Gives each candidate the tags of `tags_of`; stands in for `Tagger`."""
 
     tags_of: Callable[[int, str], Tags]
     """(side, candidate) → tags."""
     labels: tuple[str, ...] = ("NN", "NNS", "NNP", "VB", "VBP", "VBZ", "JJ", "RB", "MD")
     asked: list[tuple[int, str, str]] = field(default_factory=list)
-    """Sentence, positions and form of each substitution."""
+    """(side, sentence, form) of each substitution."""
 
     def tags_after(self, substitutions: Substitutions) -> Any:
         numbers: list[int] = []
@@ -110,7 +110,7 @@ class Outcome:
         return [r.replacement for r in self.replacements]
 
     def counts(self, mlm: str) -> dict[str, Any]:
-        """The MLM's row of the funnel without zeros."""
+        """The masked LM's row of the funnel, without zeros."""
         (row,) = (row for row in self.funnel.rows() if row["mlm"] == mlm)
         return {k: v for k, v in row.items() if v and k not in {"mlm", "word_class"}}
 
@@ -144,7 +144,7 @@ def run(
     tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
     **settings: Any,
 ) -> Outcome:
-    """`find_replacements` for one word; `tags` by candidate or (side, candidate)."""
+    """Run `find_replacements` for one word; `tags` by candidate or (side, candidate)."""
     shared = shared_words_of((premise, hypothesis))
     (one,) = (s for s in shared if s.word == word)
     said: Mapping[Any, Any] = tags or {}

@@ -1,4 +1,4 @@
-"""Commands as pages show them."""
+"""Commands on pages of the documentation."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def section(page: str, heading: str) -> str:
-    """The text below a heading of a page, until the next of level 2."""
+    """Text below a heading of a page, up to the next heading of level 2."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.search(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
@@ -18,7 +18,7 @@ def section(page: str, heading: str) -> str:
 
 
 def commands(text: str) -> list[list[str]]:
-    """Words after `merge-nli` of each line in the shell blocks of a text."""
+    """Words after `merge-nli` in each line of a text's shell blocks."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     words = [shlex.split(line) for line in lines]

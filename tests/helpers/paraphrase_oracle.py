@@ -1,4 +1,4 @@
-"""Runs of paraphrases: an oracle of the whole, and problems and models to hold against it."""
+"""Runs of paraphrases: a slow oracle, and problems and models for comparing with it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def outcome(run: RunFolder) -> dict[str, bytes]:
     return {name: (run.path / name).read_bytes() for name in names}
 
 
-# --- An oracle of the whole ---
+# --- A slow oracle ---
 
 
 def form_of(text: str) -> str:
@@ -83,7 +83,7 @@ class Expected:
     exclusions: dict[str, tuple[str, int | None]]
     candidates: list[dict[str, Any]]
     variants: dict[str, list[tuple[str, str]]]
-    """Seed → its premise and each variant's text."""
+    """Seed → its premise and the text of each variant."""
     funnel: list[dict[str, int]]
     pairs: set[tuple[str, str]]
 
@@ -91,7 +91,7 @@ class Expected:
 def expected_of(
     problems: Sequence[Problem], config: ParaphraseConfig, write: Writer, verdict: Verdict
 ) -> Expected:
-    """One problem, one hypothesis, one candidate, one pair at a time."""
+    """Compute the expected run: one problem, hypothesis, candidate and pair at a time."""
 
     def predicted(premise: str, hypothesis: str) -> str:
         pairs.add((premise, hypothesis))
@@ -216,7 +216,7 @@ def check(run: RunFolder, expected: Expected, problems: Sequence[Problem]) -> No
 
 @dataclass
 class World:
-    """Problems and models that answer at random, but always the same."""
+    """Problems, and models whose random answers are always the same."""
 
     problems: list[Problem]
     write: Writer

@@ -1,4 +1,4 @@
-"""A small run folder of paraphrases made by hand, as `merge-nli paraphrase` leaves one."""
+"""A small run folder of paraphrases, made by hand in the form of `merge-nli paraphrase`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ PROBLEMS: Mapping[str, Problem] = {
         ("Somebody is seen by the girl.", "The girl can see a person.")),
     "4": ("Two boys sing.", "Nobody makes a sound.", "contradiction", (), ("It is all quiet.",)),
 }  # fmt: skip
-"""Pair id → problem that M answers right."""
+"""Pair id → problem that the NLI model answers right."""
 
 NLI_MODEL = {
     "kind": "classifier",
@@ -46,7 +46,7 @@ def problem_row(seed_id: str, problem: Problem) -> Row:
 
 
 def paraphrased_row(seed: Row, text: str) -> Row:
-    """A row of the split `variants`: the whole hypothesis is another."""
+    """A row of the split `variants` in which the whole hypothesis is replaced."""
     return seed | {
         "variant_id": paraphrase_id(seed["seed_id"], text),
         "hypothesis": text,
@@ -61,7 +61,7 @@ def paraphrased_row(seed: Row, text: str) -> Row:
 def rows_of(
     source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS
 ) -> tuple[list[Row], list[Row]]:
-    """Seeds, by id, and variants, by seed and id."""
+    """Rows of seeds, sorted by id, and of variants, sorted by seed and id."""
     seeds = [problem_row(f"{source}:{name}", problem) for name, problem in sorted(problems.items())]
     variants = [
         paraphrased_row(seed, text)
@@ -74,7 +74,7 @@ def rows_of(
 def manifest(
     source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS, **changes: Any
 ) -> dict[str, Any]:
-    """A run's manifest, with things in it that a dataset must not repeat."""
+    """A run's manifest, with details that a dataset must not reveal."""
     kept = sum(len(texts) for *_, texts in problems.values())
     return {
         "kind": "paraphrases",
@@ -106,6 +106,6 @@ def manifest(
 def write_paraphrase_run(
     folder: Path, source: str = "snli", problems: Mapping[str, Problem] = PROBLEMS, **changes: Any
 ) -> Path:
-    """Write a run folder; `changes` are other values of the manifest, such as `nli_model`."""
+    """Write a run folder; `changes` replaces values of the manifest, such as `nli_model`."""
     seeds, variants = rows_of(source, problems)
     return write_run(folder, seeds, variants, manifest(source, problems, **changes))

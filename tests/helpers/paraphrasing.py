@@ -1,4 +1,4 @@
-"""Text generators and NLI models that answer from a script, and problems for them."""
+"""Text generators and NLI models with given answers, and problems for them."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ def searching(**settings: Any) -> ParaphraseConfig:
 
 
 class Interrupted(Exception):
-    """Stands for whatever ends a run."""
+    """Stands for any interruption of a run."""
 
 
 @dataclass
 class Budget:
-    """Calls until the next interruption; None for no end."""
+    """Number of calls before the next interruption; None for no interruption."""
 
     left: int | None = None
 
@@ -40,7 +40,7 @@ class Budget:
 
 @dataclass
 class FakeGenerator:
-    """Candidates from a function of the request."""
+    """A generator whose candidates are a function of the request."""
 
     write: Callable[[ParaphraseRequest], list[Candidate]]
     batch_size: int = 4
@@ -65,7 +65,7 @@ class FakeGenerator:
 
 @dataclass
 class FakeJudge:
-    """Probabilities from a function of the pair, in batches of three in odd order."""
+    """An NLI model whose answers are a function of the pair, in reversed batches of three."""
 
     verdict: Callable[[str, str], Sequence[float]]
     name: str = "fake-nli"
@@ -93,7 +93,7 @@ Problem = tuple[str, str, str, str]
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> Path:
-    """As SNLI has them; "-" is no label."""
+    """Write problems in SNLI's format; "-" is no label."""
     names = ("pairID", "sentence1", "sentence2", "gold_label")
     lines = (json.dumps(dict(zip(names, row, strict=True))) for row in problems)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -117,7 +117,7 @@ def candidate(text: str, *, finished: bool = True) -> Candidate:
 
 
 def random_problems(seed: int, count: int) -> list[Problem]:
-    """Few different sentences, so that hypotheses and whole problems repeat."""
+    """A few different sentences, so that hypotheses and whole problems repeat."""
     rng = rng_of("problems", seed)
     sentences = [f"{who} {what}." for who in ("A girl", "Two men", "Éva")
                  for what in ("jumps", "sings a song", "sees the dog")]  # fmt: skip
@@ -132,7 +132,7 @@ def random_problems(seed: int, count: int) -> list[Problem]:
 def random_writer(
     seed: int, others: Sequence[str]
 ) -> Callable[[ParaphraseRequest], list[Candidate]]:
-    """Candidates of every good and bad kind, the same for the same request."""
+    """Return a writer of good and bad candidates, the same for the same request."""
 
     def write(request: ParaphraseRequest) -> list[Candidate]:
         hypothesis = request.hypothesis
@@ -163,7 +163,7 @@ def _backwards(text: str) -> str:
 
 
 def random_verdict(seed: int) -> Callable[[str, str], Sequence[float]]:
-    """Mostly entailment, sometimes by a tie with it."""
+    """Return a function of pairs: mostly entailment, sometimes tied with another label."""
 
     def verdict(premise: str, hypothesis: str) -> Sequence[float]:
         answers = [(0.8, 0.1, 0.1), (0.4, 0.4, 0.2), (0.4, 0.2, 0.4), (0.2, 0.4, 0.4),

@@ -10,7 +10,7 @@ Problem = tuple[str, str, int]
 
 
 def problem_row(variant_id: str, problem: Problem, word_class: str | None = None) -> dict[str, Any]:
-    """A row of the dataset; of `variant_id` what is before the first slash is the seed's id."""
+    """A row of the dataset; the seed's id is `variant_id` up to the first slash."""
     premise, hypothesis, label = problem
     return {
         "variant_id": variant_id,
@@ -24,7 +24,7 @@ def problem_row(variant_id: str, problem: Problem, word_class: str | None = None
 
 
 def write_folder(folder: Path, problems: Mapping[str, Problem]) -> Path:
-    """Write a dataset folder of problems by id: `snli:1`, `snli:1/noun/0` and the like."""
+    """Write a dataset folder of problems by id, such as `snli:1` or `snli:1/noun/0`."""
     classes = {name: name.split("/")[1] if "/" in name else None for name in problems}
     return write_problems(folder, [problem_row(n, problems[n], classes[n]) for n in problems])
 

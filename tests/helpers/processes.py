@@ -7,10 +7,10 @@ from typing import Any, Final
 
 _TESTS: Final = Path(__file__).parents[1]
 PYTHON_PATH: Final = os.pathsep.join([str(_TESTS.parent), str(_TESTS)])
-"""Folders of the project and of the tests' helpers, for processes that import either."""
+"""Folders of the project and of the tests, for processes that import from both."""
 
 PATIENCE: Final = 60.0
-"""Seconds within which a process that was told to end has ended."""
+"""Most seconds that a process may take to end."""
 
 
 def processor_flags() -> set[str]:
@@ -23,7 +23,7 @@ def processor_flags() -> set[str]:
 
 
 def python_of(variable: str) -> str:
-    """The interpreter of an environment of its own, which a target of make names."""
+    """The interpreter of a separate environment, which a target of make sets."""
     import pytest
 
     return os.environ.get(variable) or pytest.skip(f"needs {variable}: a target of make sets it")
@@ -39,7 +39,7 @@ def output_of(*command: object, **options: Any) -> str:
 
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Start a process; kill it at the end unless it has ended, so that nobody waits for ever."""
+    """Start a process; at the end, kill it unless it has ended, so that nothing waits forever."""
     with subprocess.Popen(command, **options) as process:
         try:
             yield process

@@ -1,4 +1,4 @@
-"""A Ray cluster for one command, in namespaces that have nothing but loopback."""
+"""A Ray cluster for one command, in namespaces with only a loopback interface."""
 
 import shutil
 import tempfile
@@ -13,13 +13,13 @@ export TMPDIR="$1"
     --object-store-memory=100000000 >&2
 "${@:2}"
 """
-"""For `namespaces.run_apart`: $1 is a folder with a short path, $2 is Python, and all from $2 on
-is what to run beside the cluster."""
+"""Script for `namespaces.run_apart`: $1 is a folder with a short path, $2 is Python, and the
+words from $2 on are a command to run beside the cluster."""
 
 
 @contextmanager
 def short_folder() -> Iterator[str]:
-    """Make a folder for Ray's own files; the path of a socket may have a hundred characters."""
+    """Make a folder for Ray's own files; a socket's path has at most about a hundred characters."""
     folder = tempfile.mkdtemp(prefix="ray-")
     try:
         yield folder

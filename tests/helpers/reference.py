@@ -1,4 +1,4 @@
-"""Equation 1 again, slowly and obviously, from the definitions D1–D8 and D14."""
+"""Equation 1, implemented slowly and obviously, from the definitions D1–D8 and D14."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from generation.records import Seed
 
 Key = tuple[str, str, str, str]
-"""Seed id, word, word class, replacement as it stands in the variant."""
+"""Seed id, word, word class, replacement in the casing of the variant."""
 
 Span = tuple[int, int]
 
@@ -27,7 +27,7 @@ _TAGS = {
 
 @dataclass(frozen=True)
 class Expected:
-    """MLMs that validated a replacement, and its smallest log-odds (D14)."""
+    """Masked LMs that validated a replacement, and its smallest log-odds (D14)."""
 
     mlms: tuple[tuple[str, ...], ...]
     log_odds: float
@@ -57,7 +57,7 @@ def tag(text: str) -> tuple[Tagged, ...]:
 
 
 def word_class(penn: str) -> str:
-    """D1; a tag outside the four classes stands for itself."""
+    """D1: the class of a tag; a tag outside the four classes is its own class."""
     return next((name for name, tags in _TAGS.items() if penn in tags), penn)
 
 
@@ -65,11 +65,11 @@ def word_class(penn: str) -> str:
 class SlowMLM:
     path: Path
     closest: float = float("inf")
-    """Smallest difference that decided anything, to tell a near tie from a mistake."""
+    """Smallest difference that affected a decision, to tell near ties from errors."""
     tokenizer: Any = field(init=False)
     model: Any = field(init=False)
     family: str = field(init=False)
-    """`WordPiece`, `BPE` or `Unigram`."""
+    """Type of the tokenizer: `WordPiece`, `BPE` or `Unigram`."""
 
     def __post_init__(self) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(self.path)
@@ -89,7 +89,7 @@ class SlowMLM:
         return _from_bytes(piece).removeprefix(" "), piece.startswith("Ġ")
 
     def is_whole_word(self, piece: str, original: str) -> bool:
-        """D4: begins a word as the original does; else is a word by itself elsewhere, too."""
+        """D4: an initial piece for an initial original; else one that is also a word by itself."""
         begins = self.read(piece)[1]
         if self.read(original)[1]:
             return begins
@@ -97,12 +97,12 @@ class SlowMLM:
         return not begins and marked[self.family] in self._known
 
     def locate(self, text: str, span: Span) -> int | None:
-        """D3: index of the one token that is the word at `span`, if there is just one."""
+        """D3: index of the single token that is the word at `span`; None if there is none."""
         found = self.locate_pieces(text, span, 1)
         return None if found is None else found[0]
 
     def locate_pieces(self, text: str, span: Span, most: int) -> list[int] | None:
-        """D3: indices of the tokens that are the word at `span`, at most so many."""
+        """D3: indices of the tokens, at most `most`, that form the word at `span`."""
         encoding = self.tokenizer(text, return_offsets_mapping=True)
         touching = []
         for i, (start, end) in enumerate(encoding["offset_mapping"]):
@@ -165,7 +165,7 @@ class SlowMLM:
 
 @lru_cache
 def _byte_of() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes stand for themselves, others for Ā, ā and so on."""
+    """GPT-2's alphabet: printable bytes are themselves, others are Ā, ā and so on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
@@ -194,7 +194,7 @@ def cased_like(word: str, original: str) -> str:
 
 
 def put(text: str, word: str, replacement: str) -> str:
-    """`text` with every token that reads `word` replaced, right to left (D2)."""
+    """Replace every token of `text` that equals `word`, right to left (D2)."""
     for token in reversed(tag(text)):
         if token.text == word:
             text = text[: token.span[0]] + replacement + text[token.span[1] :]
@@ -202,7 +202,7 @@ def put(text: str, word: str, replacement: str) -> str:
 
 
 def keeps_class(text: str, word: str, replacement: str, tag_match: str) -> bool:
-    """D8: whether the replacement, put everywhere, is tagged as the word was, everywhere."""
+    """D8: whether the replacement has the word's tags or classes in all its places."""
     before, after = tag(text), tag(put(text, word, replacement))
     expected = [replacement if token.text == word else token.text for token in before]
     if [token.text for token in after] != expected:
@@ -216,7 +216,7 @@ def keeps_class(text: str, word: str, replacement: str, tag_match: str) -> bool:
 def shared(
     seed: Seed, word_classes: Sequence[str], sharing: Sequence[int] | None
 ) -> list[tuple[str, str]]:
-    """D1: the (form, class) pairs of all texts that have to share them."""
+    """D1: the (form, class) pairs that are in all texts that must share them."""
     sets = [
         {(token.text, word_class(token.tag)) for token in tag(text) if token.text.isalpha()}
         for n, text in enumerate(seed.texts)
@@ -238,7 +238,7 @@ def reference(
     masking: str = "single",
     sharing: Sequence[int] | None = None,
 ) -> dict[Key, Expected]:
-    """R_M(⟨p, h⟩, o) of every shared word o of every seed, with its provenance."""
+    """R_M(⟨p, h⟩, o) for each shared word o of each seed, with its provenance."""
     result: dict[Key, Expected] = {}
     for seed in seeds:
         problem = {token.text.lower() for text in seed.texts for token in tag(text)}
@@ -272,7 +272,7 @@ def reference(
                 sides = [union.get(replacement, {}) for union in validated]
                 if combine == "intersection" and not all(sides):
                     continue
-                if class_filter:  # D8; no MLM has a say in it, so it can come last
+                if class_filter:  # D8 does not depend on masked LMs, so it can come last
                     sides = [
                         side if side and keeps_class(text, word, replacement, tag_match) else {}
                         for side, text in zip(sides, texts, strict=True)

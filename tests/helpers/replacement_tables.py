@@ -33,7 +33,7 @@ def table_of(replacements: Iterable[Replacement]) -> pa.Table:
 
 
 def replacements_in(table: pa.Table) -> list[Replacement]:
-    """Columns → records, without the signals and optional columns."""
+    """Convert a table to records, without signals and optional columns."""
     return [
         Replacement(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
         for row in table.select([field.name for field in fields(Replacement)]).to_pylist()

@@ -15,7 +15,7 @@ NOUNS = ("dog", "cat", "horse", "child", "monk", "pilot", "cook", "queen")
 VERBS = ("runs", "sleeps", "waits", "sings", "reads")
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\">"
-"""Markup that must never become part of the page."""
+"""Markup that must never be active in a page."""
 
 _MLM = {
     "name": "some/mlm", "revision": "0123456789abcdef", "architecture": "BertForMaskedLM",
@@ -39,7 +39,7 @@ class Problems:
         *,
         votes: Sequence[int] = (),
     ) -> None:
-        """A seed in whose texts `[word]` is replaced, by `words`: (class, word) → words."""
+        """Add a seed; `words`, (class, word) → replacements of `[word]`, makes its variants."""
         original = {word: word for _, word in words}
         texts = [_fill(text, original)[0] for text in (premise, hypothesis)]
         seed = seed_row(f"{self.source}:{name}", texts, label, votes)
@@ -88,11 +88,11 @@ class Problems:
         )
 
     def predictions(self, ability: float, key: str) -> list[Row]:
-        """Rows of a predictions file: right more often the higher the ability, 0 to 1."""
+        """Rows of a predictions file; the higher the ability (0 to 1), the more are right."""
         return [self.prediction(row, ability, key) for row in (*self.seeds, *self.variants)]
 
     def prediction(self, row: Row, ability: float, key: str) -> Row:
-        """One of them: easy seeds are easy for all models, some words are hard for all."""
+        """Make one row: some seeds are easy for all models, others are hard."""
         draws = random.Random(f"{row['seed_id']}"), random.Random(f"{key}{row['variant_id']}")
         right = 0.6 * draws[0].random() + 0.4 * draws[1].random() < ability
         answer = row["label"] if right else (row["label"] + draws[1].choice((1, 2))) % 3
@@ -105,7 +105,7 @@ class Problems:
 
 
 def problems(n: int, source: str = "snli") -> Problems:
-    """Seeds with nouns, every second with verbs too; texts of all sorts of characters."""
+    """Seeds with nouns, every second also with verbs; texts with many kinds of characters."""
     made = Problems(source)
     for i in range(n):
         noun, verb = NOUNS[i % len(NOUNS)], VERBS[i % len(VERBS)]
@@ -125,7 +125,7 @@ def problems(n: int, source: str = "snli") -> Problems:
 
 
 def paraphrased(made: Problems) -> Problems:
-    """That dataset with one to four paraphrases of two of three seeds, one of them long."""
+    """Add one to four paraphrases to two of three seeds of a dataset, one of them long."""
     for i, seed in enumerate(made.seeds):
         if i % 3 < 2:
             said = seed["hypothesis"].rstrip(".")

@@ -5,6 +5,6 @@ from generation.run_folder import RunFolder
 
 
 def copy_of(run: RunFolder, to: Path) -> RunFolder:
-    """A copy of a run, to be changed."""
+    """Copy a run, so that a test can change it."""
     shutil.copytree(run.path, to)
     return RunFolder(to)

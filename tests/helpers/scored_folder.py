@@ -1,4 +1,4 @@
-"""A dataset folder small enough to score by hand, and a model's predictions for it."""
+"""A dataset folder small enough to be scored by hand, and predictions of a model."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from merge_dataset.schema import LABELS
 E, N, C = range(3)
 
 SEEDS = {"snli:a": (E, E), "snli:b": (N, N), "snli:c": (C, E), "demo:d": (N, N)}
-"""Seed → gold label, prediction."""
+"""Seed → gold label and prediction."""
 
 VARIANTS = {
     "snli:a/noun/1": ([0, 1], E, ["x/big", "y/small"]),
@@ -24,7 +24,7 @@ VARIANTS = {
     "snli:c/verb/2": ([0, 1], E, ["x/big"]),
     "demo:d/noun/1": ([0, 1], N, ["x/big"]),
 }
-"""Variant → subsamples that drew it, prediction, masked LMs that suggested it."""
+"""Variant → its subsamples, its prediction, and the masked LMs that suggested it."""
 
 Rows = list[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Datasets with paraphrases, and predictions with probabilities, small enough for a hand."""
+"""Datasets with paraphrases, and predictions with probabilities, to compute by hand."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def write_lines(folder: Path, source: str, lines: Sequence[str]) -> Path:
 
 
 def answer_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of a predictions file: what the lines answer, with random probabilities."""
+    """Rows of a predictions file: the answers in `lines`, with random probabilities."""
     rows = []
     for place, line in enumerate(lines):
         gold, own, answers = line.split()
@@ -56,7 +56,7 @@ def answer_rows(source: str, lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def distribution(answer: int, key: str) -> list[float]:
-    """Probabilities of which `answer` is the highest, the same for the same key."""
+    """Random probabilities with the maximum at `answer`, the same for the same key."""
     rng = random.Random(key)
     weights = [rng.random() + (1.5 if label == answer else 0) for label in range(3)]
     return [weight / sum(weights) for weight in weights]
@@ -65,7 +65,7 @@ def distribution(answer: int, key: str) -> list[float]:
 def run_with_probabilities(
     rows: Sequence[Row], columns: Mapping[str, Any], model: str = "a", config: str = "snli"
 ) -> tuple[Run, list[list[float]], list[list[float]]]:
-    """The run of an oracle's rows with random probabilities, and these: variants, their seeds."""
+    """A run of an oracle's rows with random probabilities, and those of variants and seeds."""
     labels = ("entailment", "neutral", "contradiction")
     after = [distribution(labels.index(r.prediction), f"{model}{n}") for n, r in enumerate(rows)]
     before = [distribution(labels.index(r.own), f"{model}{r.seed_id}") for r in rows]

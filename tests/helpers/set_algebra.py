@@ -1,4 +1,4 @@
-"""Section 3's set algebra and the filters D7 and D8 on plain dicts and tuples: slow, obvious."""
+"""Section 3's set algebra and the filters D7 and D8, slowly and obviously, on plain types."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from generation.problems.shared_words import coarse_class
 
 Odds = Mapping[str, float]
-"""A set of words, each with its log-odds."""
+"""A set of words, each with log-odds."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """MLMs that validated a word within one sentence, and its smallest log-odds (D14)."""
+    """Masked LMs that validated a word within one sentence, and its smallest log-odds (D14)."""
 
     mlms: tuple[str, ...]
     log_odds: float
@@ -26,7 +26,7 @@ def over_occurrences(sets: Sequence[Odds]) -> dict[str, float]:
 
 
 def over_mlms(sets: Mapping[str, Odds]) -> dict[str, Evidence]:
-    """R_M(S, o) = ∪ over the MLMs j of R_j(S, o)."""
+    """R_M(S, o) = ∪ over the masked LMs j of R_j(S, o)."""
     found = {}
     for word in {word for odds in sets.values() for word in odds}:
         having = sorted(mlm for mlm, odds in sets.items() if word in odds)
@@ -44,7 +44,7 @@ def over_sentences(sets: Sequence[Collection[str]], *, combine: str) -> list[str
 def class_verdict(
     tags: tuple[str, ...] | None, originals: tuple[str, ...], *, tag_match: str
 ) -> str | None:
-    """D8: why a replacement fails in a sentence, or None if it passes."""
+    """D8: the reason why a replacement fails in a sentence, or None if it passes."""
     if tags is None:
         return "tokenization"
     if tag_match == "coarse":

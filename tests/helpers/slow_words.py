@@ -22,7 +22,7 @@ class SlowWords:
     def __post_init__(self) -> None:
         self.slow = SlowMLM(self.path)
         self._log_probs: dict[tuple[Any, ...], list[float]] = {}
-        # What is asked again and again.
+        # cached, as they are called repeatedly
         self.locate = cache(self.slow.locate_pieces)
         self._ids = cache(lambda text: self.tokenizer(text)["input_ids"])
 
@@ -70,7 +70,7 @@ class SlowWords:
         return self._log_probs[place, ids]
 
     def words(self, begins: bool, length: int) -> Iterator[Pieces]:
-        """Every word of letters of so many pieces, that begins a word or joins on."""
+        """Yield all alphabetic words of `length` pieces that begin a word, or that do not."""
         special = set(self.tokenizer.all_special_ids)
         letters = {
             number: self.read(number)[1]
@@ -82,7 +82,7 @@ class SlowWords:
         return itertools.product(initial, *[others] * (length - 1))
 
     def is_cut_so(self, text: str, span: Span, pieces: Pieces) -> bool:
-        """Whether the tokenizer itself cuts the word that pieces make into these."""
+        """Whether the tokenizer splits the word of these pieces into the same pieces."""
         word = "".join(self.read(piece)[0] for piece in pieces)
         put = text[: span[0]] + word + text[span[1] :]
         where = self.locate(text, span, 99)
@@ -93,7 +93,7 @@ class SlowWords:
     def answer(
         self, text: str, span: Span, masked: Sequence[Span], *, k: int, max_pieces: int
     ) -> tuple[Pieces, float, dict[Pieces, float]] | None:
-        """The original with its log P, and the `k` best words; None if D3 fails."""
+        """The original, its log P, and the `k` best words with theirs; None if D3 fails."""
         if any(self.locate(text, each, max_pieces) is None for each in masked):
             return None
         where = self.locate(text, span, max_pieces)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CPUS = 4
-"""Processors the node claims to have, so that tasks run side by side on small machines too."""
+"""Processors that the node claims, so that tasks run in parallel on small machines, too."""
 MAX_ARRAY_SIZE = 3
-"""Tasks an array job may have, so that a few of them need two."""
+"""Most tasks of an array job, so that a few tasks need two jobs."""
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 
@@ -67,7 +67,7 @@ class SlurmCluster:
 
 
 def missing() -> str | None:
-    """The reason why the cluster cannot be started here, if there is one."""
+    """Reason why the cluster cannot be started here; None if it can."""
     if os.geteuid() != 0:
         return "slurmd has to be started by root"
     absent = [program for program in _PROGRAMS if not shutil.which(program)]
@@ -76,12 +76,12 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def slurm_cluster() -> Iterator[SlurmCluster]:
-    # Not pytest's folder: the path of a socket may have a hundred characters.
+    # Not pytest's folder: a socket's path has at most about a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     cluster = SlurmCluster(folder)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        folder.chmod(0o711)  # munged wants its socket to be within everyone's reach
+        folder.chmod(0o711)  # munged wants its socket to be accessible to all users
         (folder / "state").mkdir()
         (folder / "spool").mkdir()
         key = folder / "munge.key"

@@ -13,13 +13,13 @@ SUBSAMPLES: Final = 3
 def write_folder(
     folder: Path, *, source: str = "snli", problem_format: ProblemFormat = NLI
 ) -> Path:
-    """Write a dataset folder, its run beside it: seeds have nouns, every other one verbs."""
+    """Write a dataset folder, with its run beside it: seeds have nouns, every second also verbs."""
     fields, n_labels = problem_format.fields, len(problem_format.labels)
     texts, rng = sentences(300), random.Random(7)
     rows, variants = [], []
     for number in range(8):
         name, label = f"{source}:{number}", number % n_labels
-        # Like what users have: quotes, commas, braces, and letters beyond ASCII.
+        # As in users' texts: quotes, commas, braces, and letters beyond ASCII.
         premise = f'{texts[number]} "Café {{x}}", it says.'
         others = [texts[100 + number + 50 * n] for n in range(len(fields) - 1)]
         votes = (label, 1)

@@ -6,7 +6,7 @@ from merge_dataset.schema import WORD_CLASSES
 
 
 def sentence(tagged: str) -> Sentence:
-    """A sentence from "word/TAG word/TAG"; a full stop joins on to the word before."""
+    """A sentence from "word/TAG word/TAG"; a full stop follows a word without a space."""
     tokens: list[Token] = []
     text = ""
     for pair in tagged.split():
@@ -18,7 +18,7 @@ def sentence(tagged: str) -> Sentence:
 
 
 def tagged(text: str) -> tuple[Sentence, int]:
-    """From tokens as "word/TAG" with a space after each; the one in brackets is replaced."""
+    """A sentence from "word/TAG word/TAG", and the position of the word in brackets, or -1."""
     position = next((n for n, each in enumerate(text.split()) if each.startswith("[")), -1)
     return sentence(text.replace("[", "").replace("]", "")), position
 

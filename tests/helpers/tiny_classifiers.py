@@ -1,4 +1,4 @@
-"""Small random sequence classifiers, far from zero, of every kind; nothing here knows our code."""
+"""Small random sequence classifiers of every kind; they do not depend on our code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -33,7 +33,7 @@ def _of_mlm(kind: str) -> tuple[PreTrainedConfig, Any]:
 
 
 def _xlnet() -> tuple[PreTrainedConfig, Any]:
-    """The mark that the head reads comes last, and padding, if any, first."""
+    """XLNet: the head reads the [CLS] at the end; padding is on the left."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("albert"), padding_side="left")
     ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[SEP]", "[CLS]")]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -47,7 +47,7 @@ def _xlnet() -> tuple[PreTrainedConfig, Any]:
 
 
 def _bart() -> tuple[PreTrainedConfig, Any]:
-    """The head reads the last end of sequence, of which a pair has several."""
+    """BART: the head reads the last end-of-sequence token, of which a pair has several."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_model("roberta"))
     config = BartConfig(
         vocab_size=len(tokenizer), d_model=_SIZE, encoder_layers=2, decoder_layers=2,
@@ -61,7 +61,7 @@ def _bart() -> tuple[PreTrainedConfig, Any]:
 
 
 def _gpt2() -> tuple[PreTrainedConfig, Any]:
-    """Neither the model nor the tokenizer has a token for padding."""
+    """GPT-2: neither the model nor the tokenizer has a token for padding."""
     tokenizer = byte_level()
     config = GPT2Config(
         vocab_size=len(tokenizer), n_embd=_SIZE, n_layer=2, n_head=2, n_positions=MAX_TOKENS,
@@ -99,7 +99,7 @@ def folder_of(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
 
 @lru_cache
 def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) -> Path:
-    """The folder of one of `KINDS`, made on first use; loads with the Auto classes."""
+    """Folder of one of `KINDS`, made on first use, for the Auto classes."""
     config, tokenizer = _KINDS[kind]()
     config.num_labels = len(labels)
     config.id2label = dict(enumerate(labels))
@@ -111,7 +111,7 @@ def tiny_classifier(kind: str, labels: Sequence[str] = tuple(NAMED.values())) ->
 
 
 def one_by_one(folder: Path, pairs: Sequence[tuple[str, str]], limit: int) -> np.ndarray:
-    """Probabilities of the model's own classes, each pair in a forward pass of its own."""
+    """Probabilities of the model's own classes, with a separate forward pass for each pair."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     rows = []

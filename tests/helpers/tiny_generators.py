@@ -1,4 +1,4 @@
-"""Small random text generators of every kind, whose ends are about as likely as words."""
+"""Small random text generators of every kind, which end about as likely as they continue."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +24,8 @@ CHAT: Final = (
 )
 
 KINDS: Final = ("t5", "llama", "llama-chat", "gpt2")
-"""The causal ones' tokenizers have one special token. T5's has others, and fewer than the model
-has rows."""
+"""The tokenizers of causal models have one special token. T5's has more, and fewer tokens than
+the model has rows."""
 
 
 @lru_cache
@@ -60,7 +60,7 @@ def _config(kind: str, vocabulary: int, end: int) -> Any:
 
 @lru_cache
 def tiny_generator(kind: str, seed: int = 0) -> Any:
-    """The model of one of `KINDS`, in float64 on the CPU: rounding decides nothing."""
+    """A model of one of `KINDS`, in float64 on the CPU, so that rounding is negligible."""
     tokenizer = tiny_tokenizer(kind)
     config = _config(kind, len(tokenizer), tokenizer.eos_token_id)
     auto = AutoModelForSeq2SeqLM if kind == "t5" else AutoModelForCausalLM
@@ -84,7 +84,7 @@ def saved_generator(kind: str, folder: Path) -> Path:
 def next_log_probs(
     model: Any, prompt: list[int], tokens: tuple[int, ...], temperature: float
 ) -> list[float]:
-    """After one prompt and some new tokens: a forward pass over all of it, no cache, no mask."""
+    """Log-probabilities after a prompt and new tokens: one forward pass, no cache, no mask."""
     with torch.inference_mode():
         if model.config.is_encoder_decoder:
             start = model.config.decoder_start_token_id

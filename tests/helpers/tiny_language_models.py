@@ -1,4 +1,4 @@
-"""Small random causal LMs with tokenizers of every kind; nothing here knows our code."""
+"""Small random causal LMs with tokenizers of every kind; they do not depend on our code."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _BLOCK: Final = (
 
 
 def _corpus(space: str) -> list[str]:
-    """Prompts such as the models see; with `space` none, no letter stands after one."""
+    """Prompts as for the models; with an empty `space`, no letter follows a space."""
     made = sentences(900) if space else [sentence.lower() for sentence in sentences(900)]
     return [
         _BLOCK.format(premise, hypothesis, space, "ABC"[i % 3])
@@ -42,7 +42,7 @@ def _corpus(space: str) -> list[str]:
 
 
 def byte_level(*, space: str = " ", start: str | None = None) -> PreTrainedTokenizerFast:
-    """As GPT-2's; with a start token, as OPT's."""
+    """A tokenizer like GPT-2's; with a start token, like OPT's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -66,7 +66,7 @@ def _template(single: str, tokenizer: Tokenizer) -> processors.TemplateProcessin
 
 
 def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizerFast:
-    """As Llama 2's: SentencePiece's spaces, start and end tokens; perhaps no "▁A"."""
+    """A tokenizer like Llama 2's: SentencePiece's spaces, start and end tokens; maybe no "▁A"."""
     special = ["<unk>", "<s>", "</s>"]
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = _metaspace()
@@ -116,7 +116,7 @@ def words_and_spaces() -> PreTrainedTokenizerFast:
 
 
 def uncased_words() -> PreTrainedTokenizerFast:
-    """Knows no capital letters and not every small one: B and C are both unknown."""
+    """A tokenizer without capital letters and with few small ones: B and C are both unknown."""
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "answer": 2}, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -134,11 +134,11 @@ class TinyLM:
     tokenizer: Callable[[], PreTrainedTokenizerFast]
     config: Callable[..., PreTrainedConfig]
     letters: tuple[tuple[str, ...], ...]
-    """Tokens that count for A, B and C, as a person reads them off the vocabulary."""
+    """Tokens that count as A, B and C, read off the vocabulary by hand."""
     answer_after: str = ""
-    """Spaces of the template that are tokens by themselves."""
+    """Spaces of the template that are separate tokens."""
     cached: bool = True
-    """Whether its state is keys and values, and nothing else."""
+    """Whether the model's state consists of keys and values only."""
 
 
 _BYTES: Final = (("ĠA", "A"), ("ĠB", "B"), ("ĠC", "C"))
@@ -173,7 +173,7 @@ KINDS: Final[Mapping[str, TinyLM]] = {
     "llama": TinyLM(metaspace, _llama, _PIECES),
     "llama-separate": TinyLM(partial(metaspace, letters=False), _llama, _SEPARATE, " "),
     "llama-end": TinyLM(partial(metaspace, end=True), _llama, _PIECES),
-    # "ĠA" is no token: the space stands alone.
+    # "ĠA" is no token: the space is a separate token.
     "llama-bytes": TinyLM(partial(byte_level, space=""), _llama, _SEPARATE, " "),
     "llama-words": TinyLM(words_and_spaces, _llama, _SEPARATE, " "),
     "mistral": TinyLM(metaspace, _mistral, _PIECES),
@@ -202,7 +202,7 @@ def tiny_lm(kind: str) -> Any:
 
 
 def next_token_probabilities(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """One prompt, one forward pass over all of it, no cache; shape (vocabulary,), float64."""
+    """Shape (vocabulary,), float64, from one forward pass over a whole prompt, no cache."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits
     return logits[0, -1].double().softmax(-1)

@@ -1,4 +1,4 @@
-"""Small random masked LMs of every kind, with tokenizers trained here; nothing knows our code."""
+"""Small random masked LMs of every kind, with tokenizers trained here, without our code."""
 
 import atexit
 import json
@@ -53,7 +53,7 @@ VERBS: Final = _LINES[3] + _LINES[4] + _LINES[5]
 ADJECTIVES: Final = _LINES[6]
 ADVERBS: Final = _LINES[7]
 COMPOUNDS: Final = _LINES[8]
-"""Too rare to become tokens, but what they have in common does: "##man", "##not"."""
+"""Words too rare to become tokens, but their common parts, "##man" and "##not", are tokens."""
 
 _TEMPLATES: Final = (
     "{D} {a} {n} {v} {d} {n} .", "{P} {v} {d} {a} {n} {r} .",
@@ -98,7 +98,7 @@ def sentences(count: int = 1500) -> list[str]:
 
 
 def _detokenise(words: Sequence[str]) -> str:
-    """Join with spaces where English has them: none inside quotation marks or at hyphens."""
+    """Join words with spaces as in English: none inside quotation marks or at hyphens."""
     text, quoted = "", False
     for word in words:
         opening = word == '"' and not quoted
@@ -116,8 +116,8 @@ def _wordpiece(lowercase: bool) -> PreTrainedTokenizerFast:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    # The trainer numbers "##a" and its like differently in every process, and breaks ties
-    # by these numbers, unless they are there from the start.
+    # The trainer numbers pieces such as "##a" differently in every process, and breaks ties
+    # by these numbers, unless the pieces are given from the start.
     letters = [f"##{letter}" for letter in sorted(set("".join(sentences()).casefold()))]
     tokenizer.train_from_iterator(
         sentences(),
@@ -169,7 +169,7 @@ def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
 def _unigram(
     special_tokens: Sequence[str], unknown: str, normalizer: normalizers.Normalizer
 ) -> list[tuple[str, float]]:
-    """Pieces and scores; words get relatives, as pieces are what several share."""
+    """Pieces and scores; words have made-up relatives, as pieces are shared parts of words."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -183,7 +183,7 @@ def _unigram(
             vocab_size=8000, show_progress=False, special_tokens=[unknown], unk_token=unknown
         ),
     )
-    # Numbers and the last decimals differ from process to process.
+    # Numbers and last decimals differ from process to process.
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     pieces = sorted(scores.keys() - {unknown})
     return [(piece, 0.0) for piece in special_tokens] + [
@@ -210,7 +210,7 @@ _SIZES: Final[Mapping[str, Any]] = {
     "max_position_embeddings": MAX_TOKENS, "initializer_range": 0.3,
 }  # fmt: skip
 _bert: Final = partial(BertConfig, **_SIZES)
-# Positions are counted from the padding's id, 1, plus 1.
+# Positions start at the padding's id, 1, plus 1.
 _roberta: Final = partial(RobertaConfig, **_SIZES | {"max_position_embeddings": MAX_TOKENS + 2})
 _distilbert: Final = partial(
     DistilBertConfig, dim=32, n_layers=2, n_heads=2, hidden_dim=64,
@@ -250,7 +250,7 @@ _KINDS: Final[
 }
 
 KINDS: Final = tuple(_KINDS)
-"""Names of the tiny models; DeBERTa's head is not known to the project."""
+"""Names of the tiny models; the project does not know DeBERTa's head."""
 
 
 @lru_cache
@@ -261,13 +261,13 @@ def _root() -> Path:
 
 
 def scratch(name: str) -> Path:
-    """A folder that lasts as long as this process; not made yet."""
+    """Path of a folder that lasts as long as this process; not created yet."""
     return _root() / name
 
 
 @lru_cache
 def tiny_model(kind: str) -> Path:
-    """The folder of one of `KINDS`, made on first use; loads with the Auto classes."""
+    """Folder of one of `KINDS`, made on first use, for the Auto classes."""
     folder = _root() / kind
     make_tokenizer, make_config = _KINDS[kind]
     tokenizer = make_tokenizer()

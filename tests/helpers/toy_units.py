@@ -1,4 +1,4 @@
-"""Units of work, by what their names start with; all are fine where a file `healed` is."""
+"""Units of work, whose names say how they fail; all succeed if a file `healed` exists."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ FUNCTION = "helpers.toy_units:run"
 
 
 def run(folder: Path, unit: str) -> None:
-    """Write the output of `unit`, unless it is there."""
+    """Write the output of `unit`; raise an error if it exists already."""
     out = folder / "out" / unit
     if out.exists():
         raise AssertionError(f"{unit} was there and was asked for again")
@@ -67,7 +67,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 
 
 def undisturbed(folder: Path, names: list[str]) -> dict[str, bytes]:
-    """The outputs as one process makes them that nothing happens to."""
+    """The outputs of one undisturbed process."""
     write_text(folder / "healed", "")
     for name in names:
         run(folder, name)

@@ -8,14 +8,14 @@ from merge_dataset.executors.plan import Distribution, ExecutorError
 
 
 class UnitsHere:
-    """Runs units as `dispatch.run_units` does, and keeps what it was asked for."""
+    """Runs units in this process as `dispatch.run_units` does, and keeps its last arguments."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr("merge_dataset.executors.calls.run_units", self.run_units)
         self.units: list[str] = []
         self.distribution: Distribution | None = None
         self.failing: tuple[str, ...] = ()
-        """Units that fail from now on."""
+        """Units that fail in later calls."""
 
     def run_units(
         self, function: str, folder: Path, units: Sequence[str], distribution: Distribution

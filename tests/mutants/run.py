@@ -40,7 +40,7 @@ TIERS: Final = {
     "slow": ["--hypothesis-profile", "full", "-m", f"(slow or hypothesis) and not ({ELSEWHERE})"],
 }
 LONGEST: Final = 900
-"""Seconds for a run of tests; a mutant that makes them hang is caught too."""
+"""Most seconds of a test run; a mutant that makes tests hang is caught, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Mutant:
     package: str
     breaks: str
     text: str
-    """Stands once in the modules of the package, wherever these lie."""
+    """Text that occurs once in the package's modules, in any of them."""
     becomes: str
     tests: tuple[str, ...]
-    """Names of files or folders of tests, or of modules with examples, to begin with."""
+    """Names of files or folders of tests, or of modules with examples, to run first."""
 
     def place(self, root: Path) -> Path:
         modules = (root / self.package).rglob("*.py")
@@ -61,13 +61,13 @@ class Mutant:
         return next(path for path, count in found.items() if count)
 
     def nearest(self, root: Path) -> list[str]:
-        """Tests with the names `tests`, wherever they lie; names that are gone do no harm."""
+        """Paths of `tests` in any folder; names that no longer exist are ignored."""
         tops = [root / top for top in ("tests", *PACKAGES)]
         found = [path for name in self.tests for top in tops for path in sorted(top.rglob(name))]
         return [str(path.relative_to(root)) for path in found]
 
     def room(self, root: Path) -> list[str]:
-        """The module, and the tests of its room: the folder of that name, or files above."""
+        """The module, and the tests of its room: the folder of that name, or the files above it."""
         module = self.place(root).relative_to(root)
         tests = root / "tests" / module.parent
         while not tests.is_dir():
@@ -83,7 +83,7 @@ def read_mutants() -> list[Mutant]:
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of what git knows, which processes that tests start import too."""
+    """Copy all files that git does not ignore; processes started by tests import them, too."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -96,7 +96,7 @@ def copied_tree() -> Iterator[Path]:
 
 
 def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
-    """Run tests in a fork of this process until one fails: its name, or None if all pass."""
+    """Run tests in a fork until one fails; return its name, or None if all pass."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -139,14 +139,14 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
         )  # fmt: skip
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
-    # Names of cases may have spaces; what failed stands behind " - ".
+    # Names of cases may have spaces; " - " precedes the message.
     if found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said.getvalue(), re.MULTILINE):
         return found[1]
     return said.getvalue()[-300:].strip() or f"(exit status {code})"
 
 
 def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
-    """Make a mutant in a copy: the tier and the test that catches it, if any does."""
+    """Make a mutant in a copy; return the tier and the test that catches it, or None."""
     with copied_tree() as tree:
         path, room, nearest = mutant.place(tree), mutant.room(tree), mutant.nearest(tree)
         sound = path.read_text("utf-8")
@@ -165,7 +165,7 @@ def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
 
 
 def _tried(mutant: Mutant) -> tuple[Mutant, str, str]:
-    """The mutant, `fast`, `slow`, `missed` or `error`, and the test or the error."""
+    """The mutant, its tier, `MISSED` or `ERROR`, and the test or the error."""
     try:
         return mutant, *(try_mutant(mutant) or ("MISSED", ""))
     except (RuntimeError, ValueError) as error:
@@ -179,7 +179,7 @@ def main(words: Sequence[str]) -> int:
         with suppress(ImportError):
             importlib.import_module(library)
     counts: Counter[str] = Counter()
-    # Not a Pool: its workers may have no children, which some tests start.
+    # Not a Pool: its workers may not have children, which some tests start.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
         for tried in as_completed([pool.submit(_tried, mutant) for mutant in mutants]):

@@ -46,7 +46,7 @@ def write_made_up_run(
 
 
 def write_made_up_predictions(path: Path, seeds: range) -> int:
-    """Write predictions, nine in ten right, in the dataset's order, as `predict` does: how many."""
+    """Write predictions, nine in ten right, in the dataset's order, as `predict` does."""
     names = ["variant_id", "seed_id", "label", "prediction", "text_digest", "probabilities"]
     kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.string(), pa.list_(pa.float64())]
     schema = pa.schema(list(zip(names, kinds, strict=True)))

@@ -33,7 +33,7 @@ def llama_cpp(
         memory = cpp.llama_get_memory(context)
 
         def read(rows: Sequence[list[int]], first: int, start: int) -> list[Any]:
-            """Let sequences from number `first` on go on at place `start`: their last logits."""
+            """Read sequences, numbered from `first`, at position `start`; return last logits."""
             batch = cpp.llama_batch_init(sum(map(len, rows)), 0, 1)
             batch.n_tokens, ends = 0, []
             for number, row in enumerate(rows, first):

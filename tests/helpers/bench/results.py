@@ -143,7 +143,7 @@ class Measurement:
 
 
 def merge() -> str:
-    """`results.json` and `results.md` from the files of all measurements; the latter's text."""
+    """Write `results.json` and `results.md` from all measurements; return the latter's text."""
     files = sorted((FOLDER / "rows").glob("*.json"))
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     found.sort(key=lambda measurement: SECTIONS.index(measurement["section"]))

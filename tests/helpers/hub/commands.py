@@ -1,4 +1,4 @@
-"""Runs `merge-nli` on models of a loopback Hub, each command in a fork of its own."""
+"""Run `merge-nli` on models of a loopback Hub, each command in a separate fork."""
 
 import shutil
 import subprocess
@@ -41,7 +41,7 @@ app(asked["arguments"], prog_name="merge-nli")
 
 
 class Console:
-    """Where commands are typed; `home` holds all caches; `marker` is there when a payload ran."""
+    """Runs commands; `home` holds all caches; `marker` exists once a payload has run."""
 
     def __init__(self, hub: LoopbackHub, scratch: Path) -> None:
         self.hub = hub
@@ -72,7 +72,7 @@ class Console:
         )  # fmt: skip
 
     def probabilities(self, file: str = "predicted.parquet") -> np.ndarray:
-        """Probabilities of entailment, neutral and contradiction that `predict` wrote."""
+        """Probabilities of entailment, neutral and contradiction from the file of `predict`."""
         import pyarrow.parquet as pq
 
         rows = pq.read_table(self.folder / file).to_pylist()
@@ -100,7 +100,7 @@ def console() -> Iterator[Console]:
 
 
 def serve(hub: LoopbackHub, name: str, layout: Layout) -> Repo:
-    """Put a layout on the Hub, with its old ids and its pull request."""
+    """Upload a layout to the Hub, with its old ids and its pull request."""
     repo = hub.serve(name, layout.files, allowed=("somebody",) if layout.gated else None)
     for old in layout.moved_from:
         hub.moved[old] = name

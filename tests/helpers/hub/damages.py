@@ -1,4 +1,4 @@
-"""Damaged, incomplete, hostile or absurd models, with what the message must name."""
+"""Damaged, incomplete, hostile or absurd models, and a pattern for each message."""
 
 import json
 import pickle
@@ -37,7 +37,7 @@ def _whole() -> dict[str, bytes]:
 
 
 def _but(*left_out: str, **changed: bytes) -> Callable[[], Files]:
-    """Everything but some files; names of changed ones have `__` for a dot."""
+    """All files but some; in the names of changed ones, `__` stands for a dot."""
     return lambda: {
         **{path: content for path, content in _whole().items() if path not in left_out},
         **{name.replace("__", "."): content for name, content in changed.items()},
@@ -68,7 +68,7 @@ def _cut(share: float) -> Callable[[], Files]:
 
 
 def _flipped() -> Files:
-    """A header that is no JSON."""
+    """Weights with a header that is not JSON."""
     content = bytearray(_whole()["model.safetensors"])
     content[8:40] = b"\xff" * 32
     return _whole() | {"model.safetensors": bytes(content)}

@@ -13,18 +13,18 @@ import yaml
 from helpers.hub.repositories import Entry, PullRequest, Repo, User, entries_of, listing
 
 SIGNATURE = "X-Signature=s3cr3t"
-"""Query of the addresses that large files are uploaded to: as good as a password."""
+"""Query of the upload addresses of large files: as secret as a password."""
 
 _KINDS = {"datasets": "dataset", "spaces": "space", "models": "model"}
 _FRAMEWORKS = {"inspect-ai", "harbor", "mteb"}
-"""Some of those that the Hub knows; others it refuses."""
+"""Some of the frameworks that the Hub knows; others are refused."""
 
 Cut = Literal["before", "during", "after"]
 
 
 @dataclass
 class Fault:
-    """A fault in the nth requests of a route, counted from when it was set."""
+    """A fault in the nth requests of a route, counted after it is set."""
 
     route: str
     method: str | None
@@ -36,7 +36,7 @@ class Fault:
     hold: bool = False
     seen: int = 0
     reached: threading.Event = field(default_factory=threading.Event)
-    """Set when a request that is held has come half way."""
+    """Set when a held request is half done."""
     release: threading.Event = field(default_factory=threading.Event)
 
 
@@ -47,7 +47,7 @@ class Seen:
     route: str
     user: str | None
     status: int | None
-    """None where the connection was cut."""
+    """None if the connection was cut."""
 
 
 @dataclass
@@ -93,16 +93,16 @@ class LoopbackHub:
         self.requests: list[Seen] = []
         self.large: dict[str, bytes] = {}
         self.page = 1000
-        self.before: dict[str, Callable[[], object]] = {}  # route → somebody else's doing, once
-        self.tampered: dict[str, bytes] = {}  # path → served in place of the content
-        self.moved: dict[str, str] = {}  # a model's old id → its new one
+        self.before: dict[str, Callable[[], object]] = {}  # route → an action by another user, once
+        self.tampered: dict[str, bytes] = {}  # path → content served in place of the true one
+        self.moved: dict[str, str] = {}  # old id of a model → its new id
         self.watch: Callable[[str, Asked], object] = lambda route, asked: None
         self.errors: list[Exception] = []
         self._faults: list[Fault] = []
         self._lock = threading.RLock()
 
     def reset(self) -> None:
-        """Forget everything but the users."""
+        """Forget everything except the users."""
         assert self.errors == []
         for kept in (self.repos, self.requests, self.large, self._faults):
             kept.clear()
@@ -153,7 +153,7 @@ class LoopbackHub:
         return made
 
     def strayed(self) -> list[str]:
-        """Requests that reading a model has no need of: to conversion services, and others."""
+        """List requests not needed to read a model, such as those to conversion services."""
         needed = {"info", "tree", "paths", "resolve", "storage", "refs"}
         odd = [r for r in self.requests if r.route not in needed]
         return [f"{request.method} {request.path}" for request in odd]
@@ -282,7 +282,7 @@ class LoopbackHub:
         files = repo.commits[self._resolved(repo, revision)].files
         answers = []
         for file in asked.payload["files"]:
-            # As the Hub's own .gitattributes says, or by its size.
+            # By the Hub's own .gitattributes, or by size.
             is_large = file["path"].endswith(".parquet") or file["size"] > 10_000_000
             held = files.get(file["path"])
             oid = held and (held.sha256 if held.large else held.git_oid)
@@ -402,7 +402,7 @@ class LoopbackHub:
         etag = entry.sha256 if entry.large else entry.git_oid
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
         if entry.large and "kinds" not in asked.groups:
-            # As on the Hub: the facts are here, the bytes on another host, which gets no token.
+            # As on the Hub: facts come from here, bytes from another host, which gets no token.
             self.large[entry.sha256] = entry.content
             headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(entry.content))}
             place = self.url.replace("127.0.0.1", "localhost")
@@ -423,7 +423,7 @@ class LoopbackHub:
         headers["Content-Range"] = f"bytes {start}-{end}/{total}"
         return Reply(content[start : end + 1], 206, headers)
 
-    # --- Who may what ---
+    # --- Permissions ---
 
     def _name(self, asked: Asked) -> str:
         owner, name = asked.groups.get("owner"), asked.groups["name"]
@@ -440,7 +440,7 @@ class LoopbackHub:
         )
         if repo is None or not visible:
             if asked.user is None:
-                # huggingface_hub knows it without the code too, but only of https addresses.
+                # huggingface_hub can tell without the code, but only from https addresses.
                 raise Refused(401, "Invalid username or password.", "RepoNotFound")
             raise Refused(404, "Repository not found", "RepoNotFound")
         return repo, name
@@ -489,11 +489,11 @@ ROUTES: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple(
         ("GET", "resolve", rf"{_GIT}/resolve/{_REVISION}/(?P<path>.+)"),
     )
 )
-"""Method, name and path of each; HEAD is as GET."""
+"""Method, name and path of each route; HEAD counts as GET."""
 
 
 def _check_benchmark(files: Mapping[str, Entry]) -> None:
-    """As the Hub's specification of `eval.yaml` says that it does (docs: hub/eval-results)."""
+    """Check a benchmark by the Hub's specification of `eval.yaml` (docs: hub/eval-results)."""
     if "eval.yaml" not in files:
         return
     value = yaml.safe_load(files["eval.yaml"].content)

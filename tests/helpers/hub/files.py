@@ -15,7 +15,7 @@ Tensors = Mapping[str, torch.Tensor]
 LFS_POINTER: Final = (
     b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 440473133\n"
 )
-"""Content of a large file where a repository was cloned without git-lfs."""
+"""Content of a large file in a repository that was cloned without git-lfs."""
 
 
 def written(files: Files, folder: Path) -> Path:
@@ -34,7 +34,7 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def renamed(tensors: Tensors, *changes: tuple[str, str]) -> dict[str, torch.Tensor]:
-    """Tensors under other names: pairs of a pattern and what it is replaced by."""
+    """Rename tensors by pairs of a pattern and its replacement."""
     made = {}
     for name, tensor in tensors.items():
         for pattern, replacement in changes:
@@ -50,12 +50,12 @@ OLD_NORMS: Final = (
 
 
 def noise(*shape: int) -> torch.Tensor:
-    """Weights of a head that nobody wants, the same every time."""
+    """Weights of an unused head, the same every time."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def safetensors_of(tensors: Tensors, *, shards: int = 1) -> dict[str, bytes]:
-    """`model.safetensors`, or shards with an index."""
+    """Make `model.safetensors`, or shards with an index."""
 
     def write(part: Tensors) -> bytes:
         own = {name: tensor.clone().contiguous() for name, tensor in part.items()}
@@ -67,7 +67,7 @@ def safetensors_of(tensors: Tensors, *, shards: int = 1) -> dict[str, bytes]:
 def pickles_of(
     tensors: Tensors, *, shards: int = 1, old: bool = False, **more: Any
 ) -> dict[str, bytes]:
-    """`pytorch_model.bin`, or shards with an index; with `old`, in the format before torch 1.6."""
+    """Make `pytorch_model.bin`, or shards with an index; `old` is the format before torch 1.6."""
 
     def write(part: Tensors) -> bytes:
         return pickled({**part, **more}, old=old)
@@ -82,7 +82,7 @@ def pickled(value: Any, *, old: bool = False) -> bytes:
 
 
 def from_a_gpu(tensors: Tensors) -> dict[str, bytes]:
-    """A pickle of the old format as a machine with a GPU wrote it: its tensors were there."""
+    """Make a pickle of the old format as on a machine with a GPU, where the tensors were."""
     (content,) = pickles_of(tensors, old=True).values()
     content = content.replace(b"ctorch\nFloatStorage", b"ctorch.cuda\nFloatStorage")
     content = content.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
@@ -106,10 +106,10 @@ def _in_shards(
 
 
 class Payload:
-    """A pickle that creates a file when it is read, in a folder named by the environment."""
+    """A pickle that, when read, creates a file whose path is in the environment."""
 
     MARKER: Final = "MERGE_NLI_TEST_PAYLOAD"
-    """Variable of the environment with the path of the file."""
+    """Environment variable with the path of the file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, (f'touch "${{{self.MARKER}:-/nowhere}}"',)
@@ -119,7 +119,7 @@ PAYLOAD: Final = pickled({"weight": Payload()})
 REMOTE_CODE: Final = (
     f'import os, pathlib\npathlib.Path(os.environ["{Payload.MARKER}"]).touch()\n'
 ).encode()
-"""A module of a repository that leaves the same mark when it is run."""
+"""A repository's module that creates the same file when it is run."""
 
 
 # --- Configuration ---
@@ -130,7 +130,7 @@ def as_json(value: Any) -> bytes:
 
 
 def config_of(folder: Path, **changes: Any) -> dict[str, bytes]:
-    """`config.json` as older versions wrote it; a change to None takes the key away."""
+    """Make `config.json` as older versions wrote it; a change to None removes the key."""
     config = json.loads((folder / "config.json").read_text())
     for key in ("dtype", "tie_word_embeddings", "is_decoder", "add_cross_attention"):
         config.pop(key, None)
@@ -139,7 +139,7 @@ def config_of(folder: Path, **changes: Any) -> dict[str, bytes]:
 
 
 def anonymous() -> dict[str, Any]:
-    """Labels of a configuration in which nobody named the classes."""
+    """Labels of a configuration without names of classes."""
     return {
         "id2label": {str(number): f"LABEL_{number}" for number in range(3)},
         "label2id": {f"LABEL_{number}": number for number in range(3)},
@@ -155,7 +155,7 @@ def whole_tokenizer(folder: Path) -> dict[str, bytes]:
 
 
 def word_pieces(folder: Path, *, lowercase: bool) -> dict[str, bytes]:
-    """`vocab.txt` and what went with it in 2020."""
+    """Make `vocab.txt` and its companions of 2020."""
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     lines = sorted(vocabulary, key=vocabulary.__getitem__)
     special = {
@@ -169,7 +169,7 @@ def word_pieces(folder: Path, *, lowercase: bool) -> dict[str, bytes]:
 
 
 def byte_pairs(folder: Path, **config: Any) -> dict[str, bytes]:
-    """`vocab.json` and `merges.txt`, as GPT-2, RoBERTa and BART have them."""
+    """Make `vocab.json` and `merges.txt`, as for GPT-2, RoBERTa and BART."""
     model = json.loads((folder / "tokenizer.json").read_text())["model"]
     pairs = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
     files = {

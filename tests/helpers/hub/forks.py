@@ -1,4 +1,4 @@
-"""A process that has imported what commands need, and runs each in a fork of its own."""
+"""A process that has imported what commands need, and runs each in a separate fork."""
 
 import json
 import os
@@ -60,7 +60,7 @@ for line in sys.stdin:
 @dataclass(frozen=True, slots=True)
 class Result:
     code: int
-    """124 where it was ended, 70 where it broke with a traceback."""
+    """124 after a time-out, 70 after a traceback."""
     out: str
     err: str
 
@@ -71,7 +71,7 @@ class Result:
 
 @dataclass
 class Forks:
-    """Commands in `folder`: `run` is the line that runs one, by what is `asked`."""
+    """Runs commands in `folder`; `run` is a line of code that runs the command in `asked`."""
 
     imports: str
     run: str
@@ -107,6 +107,6 @@ class Forks:
 
 
 def environment_of(hub: LoopbackHub, **ours: object) -> dict[str, str]:
-    """Nothing of the user's, no offline mode, and where the Hub is."""
+    """Environment without the user's Hub settings and offline mode, with the Hub's address."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
     return kept | {k: str(v) for k, v in ours.items()} | {"COLUMNS": "200"} | hub.environment(None)

@@ -1,4 +1,4 @@
-"""Imitations of models on the Hub: tiny random weights, each in the layout of a real repository."""
+"""Imitations of models on the Hub: tiny random weights, in the layouts of real repositories."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from helpers.hub.plain import (
 from helpers.tiny_models import scratch, tiny_model
 
 CONVERSION: Final = "Adding `safetensors` variant of this model"
-"""Title of the pull requests that the conversion service opens."""
+"""Title of the conversion service's pull requests."""
 
 Task = Literal["mlm", "classifier", "lm"]
 
@@ -34,10 +34,10 @@ Task = Literal["mlm", "classifier", "lm"]
 class Layout:
     task: Task
     make: Callable[[], Files]
-    plain: Callable[[], Path] | None = None  # of the same weights; None where it is refused
-    order: str | None = None  # meaning of its classes, where its configuration does not say it
+    plain: Callable[[], Path] | None = None  # model with the same weights; None if refused
+    order: str | None = None  # meaning of its classes, if its configuration lacks it
     gated: bool = False
-    conversion: Callable[[], Files] | None = None  # of the service's open pull request
+    conversion: Callable[[], Files] | None = None  # files of the service's open pull request
     moved_from: Sequence[str] = ()  # ids that redirect to it
     refused: str = ""  # part of the message
 
@@ -58,7 +58,7 @@ def _made(make: Callable[[], Files]) -> Files:
 
 
 def old_bert(folder: Path) -> dict[str, torch.Tensor]:
-    """Masked LMs of 2018: gamma and beta, a decoder, the next sentence's head, a pooler."""
+    """Masked LMs of 2018: gamma and beta, a decoder, a next-sentence head, a pooler."""
     tensors = tensors_of(folder)
     size = tensors["bert.embeddings.word_embeddings.weight"].shape[1]
     return renamed(
@@ -75,7 +75,7 @@ def old_bert(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def old_roberta(folder: Path, *, decoder: bool) -> dict[str, torch.Tensor]:
-    """With a buffer of positions and a pooler, and perhaps the tied decoder written out."""
+    """RoBERTa with a buffer of positions and a pooler, and optionally the tied decoder."""
     tensors = tensors_of(folder)
     words = tensors["roberta.embeddings.word_embeddings.weight"]
     positions = torch.arange(tensors["roberta.embeddings.position_embeddings.weight"].shape[0])
@@ -90,7 +90,7 @@ def old_roberta(folder: Path, *, decoder: bool) -> dict[str, torch.Tensor]:
 
 
 def old_albert(folder: Path) -> dict[str, torch.Tensor]:
-    """With the decoder written out, a head for the order of sentences, a pooler."""
+    """ALBERT with the tied decoder, a head for the order of sentences, and a pooler."""
     tensors = tensors_of(folder)
     words = tensors["albert.embeddings.word_embeddings.weight"]
     size = tensors["predictions.dense.weight"].shape[1]
@@ -115,7 +115,7 @@ def old_electra(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def old_deberta(folder: Path) -> dict[str, torch.Tensor]:
-    """A masked LM of Microsoft's: another name of the head, and a second head."""
+    """Microsoft's masked LMs: another name of the head, and a second head."""
     tensors = renamed(
         tensors_of(folder),
         (r"^cls\.predictions\.transform\.", "lm_predictions.lm_head."),
@@ -126,7 +126,7 @@ def old_deberta(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def old_bart(folder: Path) -> dict[str, torch.Tensor]:
-    """The shared embeddings under all their names, versions, and the bias of another head."""
+    """BART with its shared embeddings under all names, versions, and the bias of another head."""
     tensors = tensors_of(folder)
     words = tensors["model.shared.weight"]
     return tensors | {
@@ -152,7 +152,7 @@ _RANK, _ALPHA = 4, 8
 
 @lru_cache(None)
 def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
-    """A plain classifier merged by hand, and the adapter's tensors."""
+    """Make a plain classifier with a merged adapter, and the adapter's tensors."""
     base = LAYOUTS["google-bert/bert-large-cased"]
     tensors = renamed(
         safetensors.torch.load(base.files["model.safetensors"]),
@@ -184,7 +184,7 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
 
 
 def adapter_config(**changes: Any) -> dict[str, bytes]:
-    """`adapter_config.json` of a LoRA for BERT's queries and values."""
+    """Make `adapter_config.json` of a LoRA for BERT's queries and values."""
     config = {
         "base_model_name_or_path": "bert-large-cased",
         "bias": "none",
@@ -206,7 +206,7 @@ def adapter_config(**changes: Any) -> dict[str, bytes]:
 
 
 def lora(*, pickled: bool = False, config: bool = False, **changes: Any) -> Files:
-    """An adapter, with its tokenizer; perhaps with a configuration that does not belong there."""
+    """Make an adapter with its tokenizer; optionally with a misplaced configuration."""
     plain, tensors = _adapted()
     files = (
         adapter_config(**changes)
@@ -281,14 +281,14 @@ def classifier(
     tensors: Callable[[Path], of.Tensors] = tensors_of,
     **config: Any,
 ) -> Files:
-    """A classifier whose classes nobody named, unless `config` names them."""
+    """Make a classifier without names of classes, unless `config` has them."""
     folder = plain()
     settings = of.anonymous() | config
     return {**of.config_of(folder, **settings), **weights(tensors(folder)), **tokenizer(folder)}
 
 
 def _named(kind: str) -> Files:
-    """Labels in capitals, as MNLI's models have them, in MNLI's order."""
+    """Make a classifier with labels in capitals, in MNLI's order, as MNLI's models have them."""
     names = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
     labels = {str(number): name for number, name in enumerate(names)}
     return classifier(
@@ -324,7 +324,7 @@ def _mlm(plain: Callable[[], Path], make: Callable[[], Files], *moved_from: str)
 
 
 def _proposed(kind: str, tokenizer: Callable[[Path], Files], **more: Any) -> Layout:
-    """A classifier in a pickle; the conversion service proposes its safetensors beside it."""
+    """A classifier in a pickle, for which the conversion service proposes safetensors."""
     plain = plain_classifier(kind)
 
     def conversion() -> Files:
@@ -390,7 +390,7 @@ PAPER_MODELS: Final[Mapping[str, Layout]] = {
     "google/gemma-2-9b": _gated_lm("gemma2"),
     "meta-llama/Llama-3.1-8B": _gated_lm("llama"),
 }
-"""Models of the preset "paper"; `roberta-base-mnli`, which it names too, does not exist."""
+"""Models of the preset "paper"; its `roberta-base-mnli` does not exist."""
 
 ABSENT: Final = "roberta-base-mnli"
 

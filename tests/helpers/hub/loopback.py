@@ -1,4 +1,4 @@
-"""A Hub on loopback, over real HTTP: publishing and loading, and a proxy that refuses all else."""
+"""A Hub on loopback, over real HTTP, to publish and load; as a proxy it refuses all requests."""
 
 import json
 import socket
@@ -15,11 +15,11 @@ from helpers.hub.repositories import User
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer in one piece: the second of two would wait for an acknowledgement
+    wbufsize = -1  # an answer in one piece, as a second piece would wait for an acknowledgement
     hub: LoopbackHub
 
     def do_CONNECT(self) -> None:
-        """Somebody wants another host, and takes this for a proxy."""
+        """Refuse a request for another host, made to this server as a proxy."""
         self._send("outside", Reply({"error": "no way out of here"}, 502))
 
     def log_message(self, *_: Any) -> None:
@@ -28,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         parts = urlsplit(self.path)
         method = "GET" if self.command == "HEAD" else self.command
-        # Matched before unquoting: a revision's slash is %2F.
+        # Match before unquoting: a revision's slash is %2F.
         matches = (
             (route, pattern.fullmatch(parts.path))
             for wanted, route, pattern in ROUTES
@@ -123,7 +123,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: Any) -> None:
-        """A client that was killed is no error of the server."""
+        """Ignore a client that was killed."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Plain models that layouts of the Hub are made from, as the installed transformers writes them."""
+"""Plain models from which the Hub's layouts are made, as the installed transformers saves them."""
 
 import io
 import re
@@ -30,7 +30,7 @@ LABELS: Final = {"e": "entailment", "n": "neutral", "c": "contradiction"}
 
 
 def plain_classifier(kind: str, order: str = "e,n,c") -> Callable[[], Path]:
-    """A classifier that finds problems of every class, unlike most random ones."""
+    """Return a function that makes a classifier whose answers include every class."""
     names = tuple(LABELS[letter] for letter in order.split(","))
     return partial(_balanced, kind, names)
 
@@ -42,7 +42,7 @@ def _balanced(kind: str, labels: tuple[str, ...]) -> Path:
 
 
 def balanced(plain: Path, folder: Path) -> Path:
-    """Shift a classifier's last bias until its classes are about equally frequent."""
+    """Shift a classifier's last bias so that its classes are about equally frequent."""
     pairs = [problem[:2] for problem in many_problems(40, 0).values()]
     tensors = tensors_of(plain)
     name = next((name for name in tensors if _LAST_BIAS.search(name)), None)
@@ -74,7 +74,7 @@ _TRAINERS: Final[Mapping[str, Mapping[str, Any]]] = {
         "eos_piece": "[SEP]", "unk_id": 3, "unk_piece": "[UNK]",
     },
 }  # fmt: skip
-"""Options of the trainer that give the special pieces their numbers."""
+"""Options of the trainer with the numbers of the special pieces."""
 
 
 _PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
@@ -91,7 +91,7 @@ _PIECES: Final[Mapping[str, tuple[str, Callable[[], PreTrainedConfig]]]] = {
 
 @lru_cache
 def pieces_files(kind: str) -> dict[str, bytes]:
-    """Tokenizer files of a repository that has nothing but SentencePiece, with whole words."""
+    """Tokenizer files of a repository with only SentencePiece, and a vocabulary of whole words."""
     from sentencepiece import SentencePieceTrainer
 
     file = io.BytesIO()
@@ -123,7 +123,7 @@ def _pieces_tokenizer(kind: str) -> Any:
 
 @lru_cache(None)
 def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
-    """A plain model with the tokenizer that SentencePiece's model says; without labels, an MLM."""
+    """A plain model with the tokenizer of a SentencePiece model; without labels, a masked LM."""
     tokenizer, config = _pieces_tokenizer(kind), _PIECES[kind][1]()
     config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
     if labels:
@@ -146,7 +146,7 @@ def plain_lm(kind: str) -> Path:
 
 @lru_cache(None)
 def rounded(plain: Callable[[], Path], dtype: torch.dtype = torch.float16) -> Path:
-    """The plain model with weights that a shorter type holds exactly."""
+    """The plain model with weights that a shorter type represents exactly."""
     folder = scratch(f"{plain().name}-{str(dtype).removeprefix('torch.')}")
     tensors = {name: each.to(dtype).float() for name, each in tensors_of(plain()).items()}
     return written(files_of(plain()) | of.safetensors_of(tensors), folder)

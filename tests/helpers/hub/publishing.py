@@ -1,4 +1,4 @@
-"""Runs `merge-nli publish` against a loopback Hub, and looks for secrets in what it prints."""
+"""Run `merge-nli publish` against a loopback Hub, and look for secrets in its output."""
 
 import os
 import tempfile
@@ -53,7 +53,7 @@ class Desk:
     def run(
         self, *arguments: str | Path, token: str | None = TOKEN, verify: bool = False
     ) -> Result:
-        """Run `publish …`; without `verify` nothing is loaded back."""
+        """Run `publish …`; without `verify`, nothing is loaded again."""
         login = {} if token is None else {"HF_TOKEN": token}
         return checked(self._forks.ask(arguments, login, verify=verify))
 
@@ -73,7 +73,7 @@ class Desk:
         return self._forks.start(code, arguments, HF_HOME=str(home), **environment)
 
     def written(self) -> list[str]:
-        """Routes of the requests that may have changed something."""
+        """Routes of the requests that can change something."""
         return [r.route for r in self.hub.requests if r.method not in ("GET", "HEAD")]
 
 

@@ -41,7 +41,7 @@ class Entry:
         return {"type": "file", "path": path} | self.sized(own="oid", of_large="oid")
 
     def sized(self, own: str = "blobId", of_large: str = "sha256") -> dict[str, Any]:
-        """As the files among a repository's facts are described."""
+        """Description of the file in a listing of a repository's facts."""
         size = len(self.content)
         lfs = {"lfs": {of_large: self.sha256, "size": size, "pointerSize": 130}}
         return {"size": size, own: self.git_oid} | (lfs if self.large else {})
@@ -76,7 +76,7 @@ class Repo:
     private: bool = False
     sdk: str | None = None
     allowed: tuple[str, ...] | None = None
-    """Users who may read files of a gated repository; None where it is not gated."""
+    """Users who may read a gated repository's files; None if it is not gated."""
     commits: dict[str, Commit] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Repo:
         return {path: entry.content for path, entry in self.commits[sha].files.items()}
 
     def history(self, branch: str = "main") -> list[str]:
-        """Messages of the commits, newest first."""
+        """Messages of a branch's commits, newest first."""
         messages, sha = [], self.branches.get(branch)
         while sha is not None:
             messages.append(self.commits[sha].message)
@@ -116,7 +116,7 @@ _LARGE = (".parquet", ".bin", ".safetensors", ".gguf", ".h5", ".msgpack", ".mode
 
 
 def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
-    """Files of a repository, large ones told by their suffixes."""
+    """Entries of a repository's files; the suffix decides which ones are large."""
     return {path: Entry(content, path.endswith(_LARGE)) for path, content in files.items()}
 
 

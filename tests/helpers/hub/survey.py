@@ -18,11 +18,11 @@ _SENTENCES: Final = (
 
 
 Seen = tuple[Result, bool]
-"""A command's end, and whether its results are those of the plain model."""
+"""The result of a command, and whether its output equals the plain model's."""
 
 
 def survey(at: Console, names: Iterable[str]) -> Iterator[tuple[str, Seen, Seen, list[str]]]:
-    """Load each layout with empty caches, then offline; last come requests that no model needs."""
+    """Load each layout with empty caches, then offline; yield both, and needless requests."""
     for name, layout in LAYOUTS.items():
         serve(at.hub, name, layout)
     short = {preset.model: preset.name for preset in read_presets("paper")}
@@ -36,7 +36,7 @@ def survey(at: Console, names: Iterable[str]) -> Iterator[tuple[str, Seen, Seen,
 
 
 def _suggest(at: Console, name: str, layout: Layout, _: str | None) -> Iterator[Seen]:
-    """Suggestions for a few sentences; their files are the same bytes for the same model."""
+    """Compare suggestions for a few sentences: the same model writes the same bytes."""
     rows = [
         {"id": str(i), "premise": premise, "hypothesis": hypothesis, "label": "neutral"}
         for i, (premise, hypothesis) in enumerate(_SENTENCES)
@@ -59,7 +59,7 @@ def _suggest(at: Console, name: str, layout: Layout, _: str | None) -> Iterator[
 
 
 def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Iterator[Seen]:
-    """Predictions for problems whose gold labels are what the plain model says."""
+    """Compare predictions for problems whose gold labels are the plain model's answers."""
     more = ("--shots", "none") if layout.task == "lm" else ()
     dataset = f"labelled-{len(list(at.folder.iterdir()))}"
     write_folder(at.folder / f"{dataset}-at-first", _PROBLEMS)
