@@ -1,4 +1,4 @@
-"""Shared fixtures and the two tiers: everything runs offline, in an empty home of its own."""
+"""Shared fixtures and the two tiers: everything runs offline, in a separate, empty home."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 
 OF_THEIR_OWN = ("benchmarks", "harnesses", "legacy", "trackers")
-"""Folders with targets of their own, read only where they are named: their imports take seconds."""
+"""Folders with targets of their own, collected only if named: their imports take seconds."""
 
-gc.disable()  # until everything is collected: imports make millions of objects that stay
+gc.disable()  # until collection ends: imports make millions of objects that stay
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take the time
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads would mostly wait for each other
 if "avx512f" not in processor_flags():  # before any product, as `checkpoints.load` is too late here
     os.environ.setdefault("MKL_CBWR", "AVX2")
 
-# Examples of a property: few in the first tier, many in the second. A busy machine is no failure.
+# Examples per property: few in the first tier, many in the second. Slowness is no failure.
 for name, examples in (("fast", 20), ("full", 200)):
     hypothesis.settings.register_profile(
         name,
@@ -53,7 +53,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs real data, and put cases named by `slow(but=…)` into the first tier."""
+    """Skip tests that lack real data, and put the cases of `slow(but=…)` into the first tier."""
     for item in items:
         if "real" in item.keywords and not SHARED.is_dir():
             item.add_marker(pytest.mark.skip(reason=f"needs {SHARED}"))
@@ -64,15 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what imports and collection made out of all later garbage collections."""
+    """Exclude the objects of imports and collection from later garbage collections."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show how many tries of fault injection held, and keep the table."""
-    if "PYTEST_XDIST_WORKER" in os.environ:  # has a part of the reports
+    """Print how many tries of fault injection held, and write the table to a file."""
+    if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has only a part of the reports
         return
     stats = terminalreporter.stats
     if table := table_of([*stats.get("passed", ()), *stats.get("failed", ())]):
@@ -120,7 +120,7 @@ def office() -> Iterator[Desk]:
 
 @pytest.fixture
 def desk(office: Desk) -> Iterator[Desk]:
-    """Yield that process with an empty Hub, which must understand every request."""
+    """Yield the desk with an empty Hub, which must understand every request."""
     office.hub.reset()
     yield office
     assert office.hub.errors == []

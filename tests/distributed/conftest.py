@@ -14,7 +14,7 @@ def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def running_slurm() -> Iterator[SlurmCluster]:
-    # Not skipped: who asks for these tests wants them run.
+    # Not skipped: anyone who selects these tests wants them to run.
     if missing := slurm_cluster.missing():
         pytest.fail(missing)
     with slurm_cluster.slurm_cluster() as cluster:
@@ -23,7 +23,7 @@ def running_slurm() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def on_slurm(running_slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
-    """The cluster, for this process too; looked at more often than one shared with others."""
+    """The cluster, for this process too, which polls more often than a shared cluster allows."""
     monkeypatch.setenv("SLURM_CONF", str(running_slurm.conf))
     monkeypatch.setattr("merge_dataset.executors.clusters._POLL_SECONDS", 0.5)
     return running_slurm

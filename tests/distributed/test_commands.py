@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 ON_SLURM: Final = {"suggest": False, "paraphrase": False, "predict": True}
 ON_RAY: Final = {"build": False, "signals": True, "baseline": False}
-"""Commands, and whether tasks are killed there. Executors know a plan and its function, not the
-command, and commands do not look at the executor: so each is tried on one of the clusters."""
+"""Command → whether tasks are killed. Executors do not depend on the command, and commands
+do not depend on the executor: so each command is tried on one of the clusters."""
 
 
 @pytest.fixture(autouse=True)

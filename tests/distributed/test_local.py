@@ -16,11 +16,11 @@ from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution, Plan, Resources
 
-pytestmark = pytest.mark.slow  # workers are processes, which import much
+pytestmark = pytest.mark.slow  # workers are processes with many imports
 
 
 def run(folder: Path, names: list[str], **options: Any) -> None:
-    """The units of `names` that are not done, by two tasks on one worker each."""
+    """Run the unfinished units of `names` in two tasks, on one worker each."""
     todo = unfinished(folder, names)
     options = {"executor": "local", "tasks": 2, "workers": 2, **options}
     run_units(FUNCTION, folder, todo, Distribution(**options))
@@ -48,7 +48,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (2, 2), (7, 2)])
 def test_every_number_of_tasks_makes_the_same(tmp_path: Path, tasks: int, workers: int) -> None:
-    """A unit that runs twice would fail, one that does not run would be missing."""
+    """A unit that runs twice would fail, and a unit that does not run would be missing."""
     names = units(5)
     run(tmp_path, names, tasks=tasks, workers=workers)
     assert sorted(outputs(tmp_path)) == names
@@ -126,7 +126,7 @@ def test_words_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
-    """However it ends: otherwise two would write the same files when it is resumed."""
+    """Otherwise, two workers would write the same files when the run is resumed."""
     code = f"""
 import signal
 from pathlib import Path
@@ -179,7 +179,7 @@ cp -r "$1/out" "$4-out"'''
     assert done.returncode == 0, done.stderr
     first, reason, *rest = done.stdout.splitlines()
     assert first == "1 of 2 tasks failed:"
-    # Of the unit, or of the task where not even that could be written down.
+    # From the unit, or from the task if not even that could be written.
     assert reason.startswith("  task 1: ")
     assert "OSError: [Errno 28] No space left on device" in reason
     assert rest == [

@@ -34,18 +34,18 @@ for run in json.loads(sys.argv[1]):
         print("missing", *unfinished(folder, names))
         (folder / "healed").touch()
 """
-"""Each run is done twice, the second time after the faults are gone."""
+"""Code that does each run twice, the second time after the faults are healed."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _namespaces() -> None:
-    # Not skipped: who asks for these tests wants them run.
+    # Not skipped: anyone who selects these tests wants them to run.
     if missing := namespaces.missing():
         pytest.fail(missing)
 
 
 def test_faults_and_the_rest(tmp_path: Path) -> None:
-    """Raising and killed tasks are named, the rest is done; resumed, the bytes are equal."""
+    """Tasks that raise or are killed are named, others finish; a resumed run gives equal bytes."""
     names, orphan = units(5, "raise-0", "kill-0"), units(3, "orphan-0")
     runs = [
         {"folder": f"{tmp_path}/run", "names": names, "tasks": 4, "memory_gb": 1},
@@ -71,8 +71,8 @@ def test_faults_and_the_rest(tmp_path: Path) -> None:
 
 
 def test_no_cluster(tmp_path: Path) -> None:
-    """None is started: on one machine there is a better executor."""
-    # Ray looks for clusters in the folder for temporary files.
+    """No cluster is started, as the local executor is better on one machine."""
+    # Ray looks for clusters in the temporary folder.
     script = 'export TMPDIR="$1"; "${@:2}"'
     runs = [{"folder": f"{tmp_path}/run", "names": ["fine-0"], "tasks": 2}]
     program = [sys.executable, "-c", RUN_TWICE, json.dumps(runs)]
@@ -83,7 +83,7 @@ def test_no_cluster(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
-    """Where datatrove would wait for ever, there is a word first."""
+    """There is an error or a warning in cases where datatrove would wait forever."""
     import ray
 
     class Cluster:

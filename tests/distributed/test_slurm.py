@@ -26,7 +26,7 @@ def run(folder: Path, names: list[str], tasks: int, resources: Resources | None 
 
 
 def test_more_tasks_than_an_array_takes(on_slurm: SlurmCluster, tmp_path: Path) -> None:
-    """In two arrays; a killed task and the second of the second array are named, others go on."""
+    """Two arrays run; a killed task and a failed task in the second array are named."""
     tasks = MAX_ARRAY_SIZE + 2
     names = [*units(tasks - 2, "kill-0"), "raise-0", "fine-a", "fine-b"]
     with pytest.raises(RuntimeError) as caught:
@@ -56,7 +56,7 @@ def test_a_cancelled_job(on_slurm: SlurmCluster, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_cancels_its_job(on_slurm: SlurmCluster, tmp_path: Path) -> None:
-    """And until it is gone, no other for the same folder is submitted."""
+    """Until the job is gone, no other job for the same folder is submitted."""
     code = f"""
 import signal
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_inside_an_array_job(
 
 @pytest.fixture
 def failing_squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes squeue fail from now on, in the calls of these numbers, as `1` or `2|3`."""
+    """Makes squeue fail in the calls with these numbers from now on, such as `1` or `2|3`."""
 
     def fail(calls: str) -> None:
         program = tmp_path / "bin" / "squeue"

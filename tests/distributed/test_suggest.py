@@ -1,4 +1,4 @@
-"""`suggest` dealt to tasks: the same bytes as in one process, also after whatever may happen."""
+"""`suggest` split into tasks: the same bytes as in one process, also after failures."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def _small() -> Iterator[None]:
-    """Few problems are many blocks and shards."""
+    """Make many blocks and shards of a few problems."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "PROBLEMS_PER_SHARD", 4)
         patch.setattr(on_disk, "BLOCK", 2)
@@ -28,7 +28,7 @@ def _small() -> Iterator[None]:
 
 
 def config(run: Path, **settings: Any) -> Config:
-    """Settings with which not all is asked, and what is, in two rounds."""
+    """Settings with which only some questions are asked, in two rounds."""
     values = {"limit": 40, "workers": 2, "ask_all": False, "min_replacements": 40, **settings}
     return Config.from_recipe("demo", run=str(run), **values)
 

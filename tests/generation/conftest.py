@@ -11,7 +11,7 @@ from generation.problems.tagging import Tagger
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_tagger() -> Iterator[None]:
-    """Load spaCy's model once: it takes half a second, and fifty builds want one."""
+    """Load spaCy's model once: it takes half a second, and about fifty builds need one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tagger, "load", cache(Tagger.load))
         yield
@@ -19,7 +19,7 @@ def _one_tagger() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Threads that wait for one another take ten times as long on a busy machine."""
+    """Limit threads, as waiting threads take ten times as long on a busy machine."""
     with threadpool_limits(1):
         yield
 
@@ -31,5 +31,5 @@ def tagger() -> Tagger:
 
 @pytest.fixture
 def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands without --out find no dataset that `make demo` made in the checkout."""
+    """Change the folder, so that no dataset of `make demo` in the checkout is found."""
     monkeypatch.chdir(tmp_path_factory.getbasetemp())

@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods against a loop over tokens, and the store that keeps them."""
+"""Pseudo-log-likelihoods against a loop over tokens, and their store."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ TEXTS = [
     "Dog.",
     "x",
 ]
-"""With words of several pieces, clitics, hyphens, numbers, brackets and other marks."""
+"""Texts with words of several pieces, clitics, hyphens, numbers, brackets and other marks."""
 
 
 @cache
@@ -47,17 +47,17 @@ def slow_parts(kind: str) -> tuple[Any, Any]:
 
 
 def slow_pll(kind: str, text: str) -> float:
-    """One token at a time, one forward pass each, as the paper defines PLL-word-l2r."""
+    """PLL-word-l2r by its definition: one token at a time, with a forward pass for each."""
     tokenizer, model = slow_parts(kind)
     encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
     ids, words = encoding["input_ids"], encoding.word_ids()
     offsets = encoding["offset_mapping"]
 
     def in_one_word(i: int, j: int) -> bool:
-        """Tokens i < j: of one word of the tokenizer, of letters and digits or of none."""
+        """Whether tokens i < j are in one word, only of letters and digits or without any."""
         inside = [text[start:end].strip() for start, end in offsets[i : j + 1]]
         kinds = {piece.isalnum() for piece in inside if piece}
-        # White space alone goes with letters.
+        # White space goes with letters.
         kinds |= {True for piece in inside if not piece}
         return words[i] is not None and words[i] == words[j] and len(kinds) == 1
 
@@ -103,7 +103,7 @@ def test_long_texts_are_scored_in_windows(kind: str) -> None:
 
 
 def words(kind: str, text: str) -> list[str]:
-    """The words into which `word_ends` puts the tokens of a text."""
+    """The words that `word_ends` makes of a text's tokens."""
     (encoding,) = tiny_mlm(kind).encode([text])
     ends = word_ends(text, encoding)
     found, start = [], 0
@@ -118,7 +118,7 @@ def words(kind: str, text: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_end_where_letters_do(kind: str) -> None:
-    """Punctuation is no part of a word, even where the tokenizer says so."""
+    """Punctuation is no part of a word, even if the tokenizer makes it one."""
     assert words(kind, "A snowman (chairman), here.") == [
         "A", "snowman", "(", "chairman", "),", "here", "."
     ] or words(kind, "A snowman (chairman), here.") == [
@@ -167,7 +167,7 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
         return run(self, batch)
 
     monkeypatch.setattr(MaskedLM, "_run", counted)
-    # In small steps, so that windows are remembered from one to the next.
+    # Small steps, so that each window reuses an earlier one.
     monkeypatch.setattr(likelihoods, "_IDS_AT_ONCE", 40 * MAX_TOKENS)
     assert pseudo_log_likelihoods(mlm, texts).pll.tolist() == alone
     distinct = {(ids, position) for ids, position, _ in masked}
@@ -188,7 +188,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made_up(texts: Sequence[str]) -> Likelihoods:
-    """Likelihoods that depend on nothing but each text."""
+    """Likelihoods that depend only on each text."""
     return Likelihoods(
         np.array([-float(sum(map(ord, text))) / 7 for text in texts]),
         np.array([text.endswith("3.") for text in texts]),
@@ -196,7 +196,7 @@ def made_up(texts: Sequence[str]) -> Likelihoods:
 
 
 def fill(store: LikelihoodStore, texts: Sequence[str], *, parts: int | None = None) -> int:
-    """Write what is missing, or only so many parts of it; how many texts were scored."""
+    """Write missing parts, at most `parts` of them; return the number of scored texts."""
     missing = store.missing(texts)[:parts]
     for part in missing:
         store.add([part], made_up(part))
@@ -257,12 +257,12 @@ def lm_of(kind: str) -> CausalLM:
 
 
 def slow_log_likelihood(kind: str, text: str, width: int) -> float:
-    """Sum log P(token) given at most so many tokens before it, counted as windows have it."""
+    """Sum log P(token), each given the tokens before it in its window of `width` tokens."""
     lm, tokenizer = lm_of(kind), tiny_tokenizer(kind)
     ids = tokenizer(text, add_special_tokens=False).input_ids
     total = 0.0
     for place, token in enumerate(ids):
-        # The first window that has the token.
+        # The first window with the token.
         start = max(0, math.ceil((place + 1 - width) / (width // 2))) * (width // 2)
         before = [lm._start, *ids[start:place]]
         total += math.log(next_token_probabilities(tiny_lm(kind), before)[token])

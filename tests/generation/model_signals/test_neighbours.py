@@ -1,4 +1,4 @@
-"""`merge-nli signals --neighbours` against plain reading, and builds that want its scores."""
+"""`merge-nli signals --neighbours` against plain reading, and builds that need its scores."""
 
 import re
 import shutil
@@ -78,7 +78,7 @@ def test_the_word_that_falls_most(family: str) -> None:
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run whose masked LM scored what could have the quality wanted, in parts of 20 texts."""
+    """A run whose masked LM scored all rows that could reach the quality, in parts of 20 texts."""
     folder = tmp_path_factory.mktemp("clean") / "run"
     settings = SETTINGS | {"scored_by": "mlms", "min_quality": 0.3}
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +108,7 @@ def test_a_run_that_wants_scores(run: RunFolder) -> None:
     part.unlink()
     generate(Config.read(run.config).overlaid(None, {"run": str(run.path)}))
     assert [path.read_bytes() for path in files] == before
-    # All scored, and then the limit: the same variants.
+    # All rows scored, and then the limit: the same variants.
     everything = build(run.path, into="all", scored_by="", min_quality=0.0)
     write_changes(run.path, "neighbours", of="all")
     again = build(everything.path.parent, into="all", overwrite=True)

@@ -66,7 +66,7 @@ def run(scored: RunFolder, tmp_path: Path) -> RunFolder:
 
 
 def changed(text: str, row: Mapping[str, str]) -> str:
-    """The text with the replacement at every token of the word."""
+    """The text with the replacement in place of each token of the word."""
     for token in reversed(tag(text)):
         if token.text == row["word"]:
             start, end = token.span
@@ -149,7 +149,7 @@ def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     )
     with pytest.raises(ValueError, match=rf"found none for .* of some problems; {re.escape(cure)}"):
         build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
-    # The build that was there still is.
+    # The earlier build is still there.
     write_changes(run.path, "mlm", model, of="union")
     again = build(run.path, ablation="union", min_pll_change=-100.0, overwrite=True)
     assert all(row[name] is not None for row in rows_in(again.replacements) for name in CHANGES)
@@ -174,7 +174,7 @@ def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, m
 
 
 def two_problems(folder: Path) -> dict[str, Any]:
-    """Settings of problems with articles and with a family of forms."""
+    """Settings for problems with articles and with a family of forms."""
     data = folder / "two.csv"
     data.write_text(
         "id,premise,hypothesis,label\n"

@@ -44,7 +44,7 @@ def test_going_on_after_an_interruption(tmp_path: Path, calls: int) -> None:
 
 
 def test_no_pair_is_asked_twice() -> None:
-    """Against the obvious: a list of all pairs ever asked, over rounds with repeats."""
+    """Compare with the obvious way: a list of all pairs ever asked, over rounds with repeats."""
     rng, names = rng_of("verdicts"), ["A.", "B.", "C."]
     log: list[Pair] = []
 
@@ -55,7 +55,7 @@ def test_no_pair_is_asked_twice() -> None:
 
     known = {("P.", "A."): np.array([1.0, 2.0, 3.0])}
     for number in range(20):
-        # A sentence that is no hypothesis of the run has one round only.
+        # A sentence that is no hypothesis of the run has only one round.
         texts = [*names, *(f"Text {number}.{i}" for i in range(3))]
         pairs = [(rng.choice(names), rng.choice(texts)) for _ in range(8)]
         pairs += [(h, p) for p, h in pairs] + [("P.", "A.")]
@@ -70,7 +70,7 @@ def test_no_pair_is_asked_twice() -> None:
 
 @dataclass
 class Broken:
-    """Gives what a function makes of good answers."""
+    """Gives changed answers, made by a function from good ones."""
 
     change: Callable[[list[int]], tuple[list[int], Any]]
 

@@ -47,7 +47,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]
 
 
 def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> None:
-    """So that runs of several sources do not meet."""
+    """The name keeps runs of several sources apart."""
     invoke("--model", "m", "--source", "anli-r2", code=2)
     assert asked_for["config"].run == "runs/anli-r2_paraphrases"
 
@@ -61,7 +61,7 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two candidates for each hypothesis, one a copy; everything else is right."""
+    """Script two candidates for each hypothesis, one a copy; everything else is right."""
     gold = {(premise, hypothesis): label for _, premise, hypothesis, label in PROBLEMS}
 
     def verdict(premise: str, hypothesis: str) -> list[float]:
@@ -139,7 +139,7 @@ def test_paraphrases_of_another_model_are_not_replaced(
 
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Small random models; the class most often found is called entailment, to keep some."""
+    """A run of small random models; the most frequent class is entailment, so that some remain."""
     folder = tmp_path_factory.mktemp("real")
     classifier = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2"))
     texts = [text for text in sentences(40) if len(text) < 60][:16]
@@ -152,7 +152,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     problems = [
         (str(n), *pair, label) for n, (pair, label) in enumerate(zip(pairs, gold, strict=True))
     ]
-    # One is answered wrong, by its gold label.
+    # The answer to one problem is wrong by its gold label.
     problems[0] = (*problems[0][:3], next(name for name in names.values() if name != gold[0]))
     data = write_problems(folder / "data.jsonl", problems)
     generator = saved_generator("llama-chat", folder / "tiny-llama")
@@ -220,7 +220,7 @@ def write(request: Any) -> list[Any]:
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
-    # The generator is not here.
+    # The generator does not exist.
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     shutil.copyfile(bundled_path("demo/problems.jsonl"), "snli_1.0_test.jsonl")
     page = bundled_path("paraphrases/README.md").read_text(encoding="utf-8")

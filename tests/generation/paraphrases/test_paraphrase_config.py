@@ -83,13 +83,13 @@ RECORDED = {
     "model_kind": "lm", "model_revision": "abc", "label_order": "c,e,n", "device": "cuda",
     "dtype": "bfloat16", "run": "runs/other",
 }  # fmt: skip
-"""Settings of the machine, or that the manifest records as they came out."""
+"""Settings of the machine, and settings whose effect the manifest records."""
 
 OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}
-"""Settings of problems that can be of other formats, which have no hypothesis to paraphrase."""
+"""Settings of problems in any format; only NLI has a hypothesis to paraphrase."""
 
 ONLY_IF_USED = {"skip_bad_rows"}
-"""Settings that are not written unless they are used."""
+"""Settings that are written only if used."""
 
 
 def test_output_settings_are_all_but_the_machines() -> None:

@@ -36,7 +36,7 @@ H = "A girl jumps high."
     ],
 )
 def test_cleaning(text: str, expected: str) -> None:
-    """First line, without what announces it and without quotation marks around all of it."""
+    """The first line stays, without an introduction and without quotation marks around it."""
     assert clean(text, H) == expected
 
 

@@ -32,7 +32,7 @@ def config(**changes: Any) -> ParaphraseConfig:
 
 
 class Scripted:
-    """Candidates by round, and verdicts: a text is a paraphrase unless it says otherwise."""
+    """Candidates by round, and verdicts; by default, a text is a paraphrase."""
 
     def __init__(self, *rounds: dict[str, list[Candidate]]) -> None:
         self.script = rounds
@@ -108,7 +108,7 @@ def test_temperatures_are_keyed() -> None:
 
 
 def slowly_normalised(text: str) -> str:
-    """One character at a time."""
+    """Normalise one character at a time."""
     text = unicodedata.normalize("NFKC", text)
     text = unicodedata.normalize("NFKC", text.casefold())
     words, word = [], ""
@@ -167,7 +167,7 @@ def test_which_texts_are_the_same(one: str, other: str, same: bool) -> None:
     ],
 )  # fmt: skip
 def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None:
-    """Four words of one part of the instruction, or all of its longest part."""
+    """An echo has four words of one part of the instruction, or all of its longest part."""
     whole = prompt if "{hypothesis}" in prompt else prompt + "{hypothesis}"
     assert echoes(text, hypothesis, whole) is expected
 

@@ -1,4 +1,4 @@
-"""From problems to a run folder: an oracle of the whole, interruptions, other settings."""
+"""From problems to a run folder: a slow oracle, interruptions, other settings."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.Monkey
     config = ParaphraseConfig.read(run.config)
     expected = expected_of(world.problems, config, world.write, world.verdict)
     check(run, expected, world.problems)
-    if seed % 4 == 3:  # one block: others know nothing of each other, so that tasks may have them
+    if seed % 4 == 3:  # one block: blocks are independent, so that tasks can process them
         assert set(judge.asked.values()) == {1}
     assert set(judge.asked) == expected.pairs
     for row in manifest(run)["funnel"]:
@@ -51,7 +51,7 @@ def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
-    """Otherwise it would say less than it seems to."""
+    """Otherwise, the comparison with the oracle would test less than it seems to."""
     seen: set[str] = set()
     for seed in range(12):
         world = World.of(seed)

@@ -1,4 +1,4 @@
-"""Generators against the slow way: one request, whole prompt, every forward pass anew."""
+"""Generators against the slow way: one request, the whole prompt in every forward pass."""
 
 import copy
 import json
@@ -73,10 +73,10 @@ def slow_search(
     decoding: Search,
     earlier: Sequence[Sequence[int]] = (),
 ) -> list[Beam]:
-    """The best of each group, then the second best, and so on.
+    """Return the best candidate of each group, then the second best ones, and so on.
 
-    `log_probs` are those of every token after some new ones, at the request's temperature. `never`
-    holds tokens that are not chosen, ends included; `earlier` counts as chosen before the first.
+        `log_probs` returns those of all tokens after some new ones, at the request's temperature;
+        `never` are tokens never chosen, ends included; `earlier` counts as chosen before the first.
     """
     size = decoding.num_beams // decoding.num_beam_groups
     groups: list[list[tuple[Tokens, float, float]]] = [
@@ -154,9 +154,9 @@ def slow(kind: str, request: ParaphraseRequest, decoding: Search, model: Any) ->
 
 
 DOUBLE, SINGLE = 1e-5, 1e-4
-"""How far scores may be apart, relatively, in either precision. In float32 it is a CPU's kernels
-that decide about the fifth digit (AVX-512's are up to 1.03e-5 off, AVX2's 2.7e-6); in float64
-temperatures, norms and positions are still float32."""
+"""Largest relative difference of scores in either precision. In float32, a CPU's kernels differ
+in the fifth digit (AVX-512's by up to 1.03e-5, AVX2's by 2.7e-6); in float64, temperatures,
+norms and positions are still float32."""
 
 
 def assert_same(
@@ -271,7 +271,7 @@ def with_bias(kind: str, **biases: float) -> Any:
 
 @pytest.mark.parametrize(("kind", "end"), [("t5", "</s>"), ("llama-chat", "<|end|>")])
 def test_ends(kind: str, end: str) -> None:
-    """A text that ends at once is empty, one that never does is cut."""
+    """A text that ends at once is empty, and a text that never ends is truncated."""
     requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES[:2]]
     greedy = searching(num_beams=1, num_beam_groups=1, max_new_tokens=5)
     at_once = generator(kind, greedy, model=with_bias(kind, **{end: 1e4}))
@@ -313,7 +313,7 @@ def test_without_a_chat_template_a_line_is_an_answer() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts(kind: str) -> None:
-    """In the chat template where there is one; nothing else adds special tokens there."""
+    """The chat template is used if there is one, and then adds the only special tokens."""
     generate = generator(kind)
     for hypothesis in HYPOTHESES:
         assert generate._encode([hypothesis]) == [prompt_ids(kind, hypothesis)]
@@ -336,7 +336,7 @@ def test_odd_templates_and_prompts() -> None:
         generator("llama").candidates(
             [ParaphraseRequest("A dog.", 0.5), ParaphraseRequest("dog " * CONTEXT, 0.5)]
         )
-    assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no end
+    assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no limit
 
 
 @pytest.mark.parametrize("kind", ["t5", "llama-chat"])
@@ -451,7 +451,7 @@ def test_gguf_files(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
-    """Flan-T5's kind: the tokenizer of T5 that the file describes, and the same weights."""
+    """Flan-T5's kind: the file's T5 tokenizer and its weights equal the originals."""
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     pieces = [token for token in tiny_tokenizer("t5").get_vocab() if token[0] not in "<"]
@@ -470,7 +470,7 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
 
 
 def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
-    """A masked LM and classifiers are no generators, though their weights would load."""
+    """Masked LMs and classifiers are refused, though their weights would load."""
     with pytest.raises(ValueError, match=r"architecture .* got BertForMaskedLM: is it a model"):
         load(tiny_model("bert-cased"))
     for kind, classifier in (
@@ -526,7 +526,7 @@ def test_what_decoders_are_made_to_begin_with() -> None:
 @pytest.mark.real
 @pytest.mark.slow
 def test_a_real_model() -> None:
-    """SmolLM2: some of what it says is another sentence, and it stops by itself."""
+    """SmolLM2 writes some different sentences, and ends by itself."""
     hypotheses = ["A girl jumps high.", "The woman is cooking dinner for her family."]
     decoding = searching(num_beams=10, num_beam_groups=5, max_new_tokens=24)
     model = load(smollm2(), decoding)
@@ -552,7 +552,7 @@ def log_probs(request: int, tokens: Tokens) -> tuple[float, ...]:
 
 
 class Table:
-    """A `Stepper` of such distributions, which counts the rows it is asked for."""
+    """A `Stepper` with such distributions, which counts the requested rows."""
 
     vocabulary = VOCABULARY
 

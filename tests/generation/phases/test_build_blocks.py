@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with suggestions of the bundled MLM for the problems above, and a build."""
+    """A run folder with the bundled masked LM's suggestions for the problems above, and a build."""
     folder = tmp_path_factory.mktemp("more")
     data = folder / "problems.csv"
     data.write_text(PROBLEMS, encoding="utf-8")
@@ -65,7 +65,7 @@ def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, na
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_words_keep_their_class(built: dict[str, RunFolder], name: str) -> None:
-    """D8 by tagging whole texts: of all that changes, with all of it in place."""
+    """D8 holds when whole texts are tagged with all changes in place."""
     variants = rows(built[name].variants)
     assert variants
     seeds = {row["seed_id"]: row for row in rows(built[name].seeds)}

@@ -1,4 +1,4 @@
-"""Builds dealt to tasks, which run here in this process, one after the other."""
+"""Builds split into tasks, which run in this process, one after the other."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +31,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def suggested(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run after `suggest`, of several blocks; what is built in it is called by its test."""
+    """A run of several blocks after `suggest`; each test names its own build in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(on_disk, "BLOCK", 8)
         run = str(tmp_path_factory.mktemp("suggested") / "run")
@@ -46,7 +46,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
 
 @pytest.fixture
 def build(suggested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `build` into a folder of the run, with a dataset of its own."""
+    """Runs `build` into a folder of the run, with a separate dataset."""
     monkeypatch.chdir(suggested.parent)
 
     def run(into: str, *options: Any) -> Result:
@@ -57,7 +57,7 @@ def build(suggested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything below a folder but locks; a file that is left behind shows."""
+    """All files of a folder except locks, so that leftover files are found."""
     return files_of(folder, r"\.lock.*")
 
 
@@ -147,7 +147,7 @@ Find = Callable[..., dict[str, bytes]]
 
 @pytest.fixture
 def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
-    """Finds the questions of a run of several blocks and shards, by name; returns their files."""
+    """Finds a run's questions, in several blocks and shards, by name; returns their files."""
     monkeypatch.setattr(on_disk, "BLOCK", 4)
     monkeypatch.setattr(questions, "PROBLEMS_PER_SHARD", 4)
     monkeypatch.setattr(Tagger, "load", partial(lambda it, *_, **__: it, Tagger.load()))

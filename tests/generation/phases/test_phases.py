@@ -39,7 +39,7 @@ def demo_config(run: Path, **settings: object) -> Config:
 
 
 def bytes_made(run: RunFolder) -> dict[str, str]:
-    """Digest of every file a build makes, and of every part of the store."""
+    """Digests of all files that a build makes, and of all parts of the store."""
     paths = [getattr(run, name) for name in MADE] + sorted(run.store.rglob("*.parquet"))
     return {str(path.relative_to(run.path)): digest_of_file(path) for path in paths}
 
@@ -158,7 +158,7 @@ def test_a_longer_run_scores_only_what_is_new(
 def test_a_build_changes_nothing_that_suggest_did(
     run: RunFolder, tmp_path: Path, name: str, value: object, shown: str
 ) -> None:
-    """It could only ignore such a setting, and say in the manifest that it was so."""
+    """The setting would be ignored, but recorded in the manifest."""
     other = copy_of(run, tmp_path / "other")
     before = bytes_made(other)
     with pytest.raises(ValueError, match=shown):
@@ -169,7 +169,7 @@ def test_a_build_changes_nothing_that_suggest_did(
 
 @pytest.fixture(scope="module")
 def run_of_pieces(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Half of the problems with words of up to two pieces."""
+    """A run on half of the problems, with words of up to two pieces."""
     config = demo_config(tmp_path_factory.mktemp("pieces") / "run", max_pieces=2)
     return generate(config.overlaid(None, {"limit": 6}))
 
@@ -184,7 +184,7 @@ def test_words_of_several_pieces_are_among_the_replacements(
     longer = [r for r in replacements if r["replacement"].lower() not in tokens]
     assert longer
     assert all(r["replacement"].isalpha() and r["log_odds"] > 0 for r in longer)
-    # Those of one piece keep their log-odds, but for rounding; some lose their place among 200.
+    # Words of one piece keep their log-odds, up to rounding; some fall out of the top 200.
     tables = (pq.read_table(run.replacements).to_pylist(), replacements)
     before, now = (
         {(r["seed_id"], r["word"], r["replacement"]): r["log_odds"] for r in rows}
@@ -227,7 +227,7 @@ def test_ablations_contain_each_other_as_they_must(run: RunFolder, tmp_path: Pat
 
 @pytest.mark.slow
 def test_ablations_have_the_papers_seeds_and_letters(run: RunFolder, tmp_path: Path) -> None:
-    """D13: `scrambled` shuffles letters; A.2: the same seeds, though more would be eligible."""
+    """D13: `scrambled` shuffles letters; A.2: the seeds are equal, though more are eligible."""
     paper = pq.read_table(run.replacements).to_pylist()
     scrambled = ablated(run, "scrambled", tmp_path / "scrambled")
     letters = {(r["seed_id"], r["word"], "".join(sorted(str(r["replacement"])))) for r in paper}
@@ -276,7 +276,7 @@ def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Pat
 
 @pytest.mark.slow
 def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: Path) -> None:
-    """A flipped bit would make other words of the same suggestions."""
+    """A flipped bit would turn the same suggestions into other words."""
     other = copy_of(run, tmp_path / "vocabulary")
     (path,) = other.store.rglob("vocabulary.*.parquet")
     content = bytearray(path.read_bytes())
@@ -289,7 +289,7 @@ def test_damaged_vocabulary_is_noticed_and_made_again(run: RunFolder, tmp_path: 
 
 
 def test_what_is_refused_before_a_model_runs(tmp_path: Path) -> None:
-    """The error names classes and problems; provenance could not tell equal names apart."""
+    """The error names classes and problems; provenance could not distinguish equal names."""
     row = '{"sentence1": "Hello there.", "sentence2": "Nobody knew.", "gold_label": "neutral"}'
     (tmp_path / "one.jsonl").write_text(row, encoding="utf-8")
     with pytest.raises(ValueError, match=r"expected a noun or verb or adjective shared .* in 1 pr"):

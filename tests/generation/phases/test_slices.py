@@ -32,7 +32,7 @@ def config(run: Path, **settings: Any) -> Config:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first bundled problems in three files, out of order, one unlabelled, one id twice."""
+    """The first bundled problems in three unsorted files, one unlabelled, one id used twice."""
     folder = tmp_path_factory.mktemp("files")
     text = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()[:LIMIT]]

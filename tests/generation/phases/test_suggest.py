@@ -1,4 +1,4 @@
-"""Asking only what can matter, against runs that ask everything."""
+"""Asking only questions that matter, against runs that ask everything."""
 
 import json
 from collections import Counter
@@ -26,11 +26,11 @@ from merge_dataset.files import digest_of_file, read_record
 
 LIMIT = 60
 BOTH = ("seeds", "variants")
-"""Files of which not a byte depends on what else was asked."""
+"""Files that do not depend on which other questions were asked."""
 
 
 def config_of(run: Path, **settings: Any) -> Config:
-    """Problems of the demo, asked about as far as it matters."""
+    """Settings for the demo's problems, with only the questions that matter."""
     values = {
         "limit": LIMIT, "min_replacements": 40, "ask_all": False,
         "store": str(run.parent / "store"),
@@ -52,13 +52,13 @@ def asked_in(run: RunFolder) -> Asked:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The oracle: every question asked."""
+    """The oracle: a run with every question asked."""
     return generate(config_of(tmp_path_factory.mktemp("runs") / "all", ask_all=True))
 
 
 @pytest.fixture(scope="module")
 def less(everything: RunFolder) -> RunFolder:
-    """A run with these settings, without what cannot matter; in a store of its own."""
+    """A run with these settings, with only the questions that matter, in its own store."""
     run = everything.path.with_name("less")
     return generate(config_of(run, store=None))
 
@@ -90,7 +90,7 @@ def test_what_was_left_out_is_on_record(everything: RunFolder, less: RunFolder) 
     assert {row[4] for row in after if row[3] == "out_of_reach"} == {None}
     kept = set(rows_of(less.variants, "seed_id", "word_class"))
     assert not classes & kept
-    # Of what is left, the same is said.
+    # The remaining questions have the same answers.
     assert {row for row in after if row[:2] not in classes} == {
         row for row in before if row[:2] not in classes
     }
@@ -142,7 +142,7 @@ def test_wider_settings_are_refused_with_the_remedy(
 
 
 def test_counts_of_all_suggestions_are_refused(less: RunFolder) -> None:
-    """As table 5 is about all of them."""
+    """Table 5 needs all suggestions."""
     with pytest.raises(ValueError, match=r"expected answers to all .* --ask-all"):
         count_run(less.path)
 

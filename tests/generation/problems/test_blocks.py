@@ -43,7 +43,7 @@ def test_sorted_whatever_fits_into_memory(
 
 
 def test_long_problems_make_smaller_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a block, and what is sorted at a time, fit into memory."""
+    """Blocks, and the data sorted at a time, must fit into memory."""
     monkeypatch.setattr(module, "_LETTERS", 80)
     monkeypatch.setattr(module, "_LETTERS_SORTED", 300)
     numbers = random.Random(1).sample(range(10_000), 50)

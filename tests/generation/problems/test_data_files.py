@@ -34,11 +34,11 @@ SEMICOLONS = (
 )
 TABS = SEMICOLONS.replace(";", "\t").replace("dog\tcat", "dog;cat")
 CLASSES = ["neutral", "contradiction", "entailment"]
-"""In another order than ours."""
+"""Names of classes in another order than ours."""
 
 
 def table() -> datasets.Dataset:
-    """The rows as `datasets` has them: labels are numbers, whose names go with the table."""
+    """The rows as a table of `datasets`: labels are numbers, with names in the features."""
     text = datasets.Value("string")
     features = datasets.Features(
         premise=text, hypothesis=text, label=datasets.ClassLabel(names=CLASSES)
@@ -120,7 +120,7 @@ def test_votes_go_by_the_names_of_their_classes(tmp_path: Path) -> None:
 
 
 def test_a_class_without_a_name_is_no_label(tmp_path: Path) -> None:
-    """Its number must not be taken for one of ours."""
+    """The class's number must not be taken for one of our labels."""
     stored = table().data.table
     column = pa.array([2, 3], pa.int64())
     number = stored.schema.get_field_index("label")
@@ -131,7 +131,7 @@ def test_a_class_without_a_name_is_no_label(tmp_path: Path) -> None:
 
 
 def test_the_longest_text_is_the_taggers() -> None:
-    """Beyond it spaCy would raise an error of its own, in the middle of the work."""
+    """For a longer text, spaCy would raise its own error in the middle of the work."""
     assert spacy.blank("en").max_length == sources._LONGEST_TEXT
 
 
@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         "1,000,002",
     ),
 }  # fmt: skip
-"""Name of a file → what is in it, and what is said of it; `faults/mistakes.toml` has others."""
+"""File name → content and message; `faults/mistakes.toml` has further cases."""
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ configs:
 
 
 def parquet(*hypotheses: str) -> bytes:
-    """Problems that entail; the classes are numbered in another order than ours."""
+    """Entailment problems; classes are numbered in another order than ours."""
     text = datasets.Value("string")
     label = datasets.ClassLabel(names=["contradiction", "entailment", "neutral"])
     features = datasets.Features(premise=text, hypothesis=text, label=label)
@@ -38,14 +38,14 @@ def parquet(*hypotheses: str) -> bytes:
 
 
 def add(repo: Repo, branch: str = "main", /, **files: bytes) -> str:
-    """Commit files; `__` in a name is a slash, `_` before its suffix a dot."""
+    """Commit files; in a name, `__` is a slash and `_D_` is a dot."""
     named = {name.replace("__", "/").replace("_D_", "."): data for name, data in files.items()}
     return repo.add(branch, entries_of(named), "data")
 
 
 @pytest.fixture(scope="module")
 def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
-    """SNLI's copy, a script with one configuration, one with two; and their commits."""
+    """A copy of SNLI, a script with one configuration and one with two, and their commits."""
     with console() as typed:
         snli = typed.hub.make("dataset", "stanfordnlp/snli")
         first = add(

@@ -1,4 +1,4 @@
-"""Shared words and their occurrences (D1, D2), by hand and counted on the real data."""
+"""Shared words and their occurrences (D1, D2), by hand and counted on real data."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ def forms(found: list[SharedWord]) -> list[tuple[str, str]]:
 
 
 def test_tags_of_the_four_classes() -> None:
-    """Penn tags meet in the classes of D1; others are no class."""
+    """Penn tags belong to the classes of D1; other tags belong to none."""
     classes = {"noun": "NN NNS", "verb": "VB VBD VBG VBN VBP VBZ", "adjective": "JJ JJR JJS",
                "adverb": "RB RBR RBS"}  # fmt: skip
     for word_class, tags in classes.items():
@@ -36,7 +36,7 @@ def test_tags_of_the_four_classes() -> None:
 
 
 def test_a_worked_example() -> None:
-    """A problem of Figure 2's kind; of three texts, all have the word, or the two that have to."""
+    """A problem like Figure 2; of three texts, all have the word, or the two that must."""
     found = shared(
         "A/DT little/JJ boy/NN jumps/VBZ in/IN the/DT air/NN ./.",
         "The/DT boy/NN jumps/VBZ high/RB ./.",
@@ -91,8 +91,8 @@ TABLE_3 = {
     "mnli_dev_matched.jsonl": {"noun": (29, 31, 40), "verb": (27, 32, 41),
                                "adjective": (26, 25, 48)},
 }  # fmt: skip
-"""Percent of neutral, contradiction and entailment among them, as the paper has it; there are
-other adverbs."""
+"""Percentages of neutral, contradiction and entailment in the paper; adverbs are left out, as
+this tagger finds other ones."""
 
 
 @pytest.mark.real
@@ -107,7 +107,7 @@ other adverbs."""
 def test_seeds_with_a_shared_word_per_class(
     tagger: Any, shared_data: Path, file: str, counts: tuple[int, ...]
 ) -> None:
-    """As many seeds share a noun, verb, adjective, adverb as D1 counts with this tagger."""
+    """The number of seeds that share each word class equals D1's count with this tagger."""
     lines = (shared_data / file).read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["gold_label"] != "-"]
     texts = sorted({row[column] for row in rows for column in ("sentence1", "sentence2")})

@@ -35,7 +35,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def pair_ids(files: Iterable[Path]) -> bytes:
-    """Write pairID and digest of each labelled problem, by pairID, which packs well."""
+    """Write pairID and digest of each labelled problem, sorted by pairID for compression."""
     lines_of = (file.read_text(encoding="utf-8").strip().split("\n") for file in files)
     rows = map(json.loads, chain.from_iterable(lines_of))
     lines = sorted(
@@ -47,7 +47,7 @@ def pair_ids(files: Iterable[Path]) -> bytes:
 
 
 def hub_copy(rows: list[dict[str, Any]], path: Path) -> Path:
-    """Write rows as the Hub has them: texts and number of the label, −1 where there is none."""
+    """Write rows as on the Hub: texts and the label's number, −1 for no label."""
     numbers = {label: number for number, label in enumerate(LABELS)}
     names = {"premise": "sentence1", "hypothesis": "sentence2"}
     return write_plain(path, [
@@ -122,7 +122,7 @@ def test_variants_join(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Seeds and variants made of a shuffled copy without ids differ in votes alone."""
+    """Seeds and variants from a shuffled copy without ids differ only in votes."""
     monkeypatch.chdir(tmp_path)
     rows = rows_of(shared_data / "snli_test.jsonl")
     some = [row for row in rows[:120] if row["gold_label"] in LABELS][:60]

@@ -1,4 +1,4 @@
-"""Problems from files and from the Hub: columns, labels, ids and what goes wrong (D15)."""
+"""Problems from files and from the Hub: columns, labels, ids and errors (D15)."""
 
 import csv
 import json
@@ -33,7 +33,7 @@ SNLI = {
     "sentence2_binary_parse": "( ( A person ) )",
     "sentence2_parse": "(ROOT (S))",
 }
-"""A row of snli_1.0_test.jsonl, parses shortened."""
+"""A row of snli_1.0_test.jsonl, with shortened parses."""
 
 MNLI = {
     "annotator_labels": ["contradiction", "contradiction", "neutral"],
@@ -59,7 +59,7 @@ ANLI = {
     "reason": "London is in Europe. A model may not know it.",
     "tag": "test",
 }
-"""A row of anli_v1.0/R1/test.jsonl, texts shortened."""
+"""A row of anli_v1.0/R1/test.jsonl, with shortened texts."""
 
 PLAIN = {"pairID": "1", "sentence1": "A boy runs.", "sentence2": "The boy runs.",
          "gold_label": "entailment"}  # fmt: skip
@@ -72,14 +72,14 @@ def jsonl(path: Path, rows: Iterable[Row | str]) -> str:
 
 
 def written(path: Path, rows: Sequence[Row]) -> str:
-    """Write rows as the suffix says: text tables quote only as .csv; return the path as text."""
+    """Write rows in the format of the suffix; only .csv is quoted; return the path as text."""
     if path.suffix == ".jsonl":
         return jsonl(path, rows)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist([*rows]), path)
         return str(path)
     cells = [[*rows[0]], *([*row.values()] for row in rows)]
-    encoding = "utf-8-sig" if path.suffix == ".csv" else "utf-8"  # as Excel has it
+    encoding = "utf-8-sig" if path.suffix == ".csv" else "utf-8"  # as in Excel's files
     with path.open("w", encoding=encoding, newline="") as file:
         if path.suffix == ".csv":
             csv.writer(file).writerows(cells)
@@ -205,7 +205,7 @@ FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] =
         [("snli:x~2", "p", "h", "entailment"), ("snli:x",)],
     ),
 }  # fmt: skip
-"""Case → file, rows, settings, and the problems: id, texts, label, votes; an id alone has none."""
+"""Case → file, rows, settings, problems (id, texts, label, votes); only an id: no problems."""
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -259,7 +259,7 @@ def ids_of(names: Iterable[str]) -> list[str]:
 def test_repeated_ids_get_a_number(
     tmp_path: Path, given_ids: list[str], expected: list[str]
 ) -> None:
-    """The second x is x~2, and where that is taken already, the next free number."""
+    """The second x is x~2, or has the next free number if that is taken."""
     path = jsonl(tmp_path / "d.jsonl", ({**PLAIN, "pairID": i} for i in given_ids))
     assert [s.seed_id for s in load(path).seeds] == [f"snli:{i}" for i in expected]
 
@@ -432,7 +432,7 @@ def hub_table(labels: Sequence[Any], feature: Any = CLASSES, **more: Any) -> dat
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A Hub that answers with `table` and remembers under `asked` what it was asked."""
+    """A Hub that answers with `table` and records queries under `asked`."""
     box: dict[str, Any] = {}
 
     def load_dataset(
@@ -528,7 +528,7 @@ def test_counts_of_the_real_files(
 
 @pytest.mark.real
 def test_real_samples_and_votes(shared_data: Path) -> None:
-    """500 problems; a third of SNLI's rows has votes, at least three of them for the gold label."""
+    """There are 500 problems; a third of SNLI's have votes, three or more for the gold label."""
     path = shared_data / "mnli_dev_mismatched_sample.jsonl"
     problems = load(str(path), source="mnli-mm")
     first = json.loads(path.read_text(encoding="utf-8").splitlines()[0])

@@ -1,4 +1,4 @@
-"""Tags of words put in place of others: windows against whole sentences (D8)."""
+"""Tags of substituted words: windows against whole sentences (D8)."""
 
 import dataclasses
 import json
@@ -24,14 +24,14 @@ from generation.records import Sentence
 
 @pytest.fixture(scope="module")
 def nlp() -> Language:
-    """A pipeline of its own for the oracle, as spaCy loads it."""
+    """A separate pipeline for the oracle, as spaCy loads it."""
     name = next(name for name in MODELS if spacy.util.is_package(name))
     return spacy.load(name, exclude=["parser", "ner", "lemmatizer", "attribute_ruler"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Substitution:
-    """A word put in place of the tokens at `positions`."""
+    """A word in place of the tokens at `positions`."""
 
     sentence: Sentence
     positions: tuple[int, ...]
@@ -39,7 +39,7 @@ class Substitution:
 
 
 def columns_of(substitutions: Sequence[Substitution]) -> Substitutions:
-    """Substitutions as columns, with each place and form listed once."""
+    """Substitutions as columns, with each distinct place and form listed once."""
     places: dict[tuple[int, tuple[int, ...]], int] = {}
     forms: dict[str, int] = {}
     listed = list[Place]()
@@ -77,7 +77,7 @@ def positions_of(sentence: Sentence, word: str) -> tuple[int, ...]:
 
 
 def substituted(substitution: Substitution) -> tuple[str, list[str]]:
-    """The new sentence, put together token by token, and the tokens it should have."""
+    """The new sentence, joined token by token, and its expected tokens."""
     tokens, text = substitution.sentence.tokens, substitution.sentence.text
     words = [
         substitution.replacement if i in substitution.positions else token.text
@@ -105,13 +105,13 @@ wanna he'll we're I've boy's dogs' "well" “so” (big) 'run' runs ran running 
 and/or x-ray boy/girl boy,girl re-do U.S. e.g. a.m. 10km 4pm $5 Mr. Dr. a. no. co. well, ok! ?!
 … — boy—girl :) C++ don’t ’s let's o'clock ma'am is was will can small very not to of in on with
 and or but if because""".split()
-"""Words of which sentences are made: contractions, quotes, abbreviations, units, hyphens."""
+"""Words for sentences: contractions, quotes, abbreviations, units, hyphens."""
 
 REPLACEMENTS = """girl girls boy swims running small quickly a I the cannot gonna wanna gotta lemme
 gimme im cant dont wont s m d re no co inc Mr pm km g ok Girl GIRL US jan sept idc nt na o e x v
 lets thats theres hes shes howd whos ya yall id ill well were hell shell shed wed naïve über can
 will might Paris that""".split()
-"""Words that stay one token everywhere, sometimes or never."""
+"""Words that are one token always, sometimes or never."""
 
 SEPARATORS = [" "] * 10 + ["", "  ", "\t", "\n", "\u00a0"]
 
@@ -125,7 +125,7 @@ def random_texts(rng: random.Random, count: int) -> Iterator[str]:
 def random_substitutions(
     rng: random.Random, sentences: Sequence[Sentence], words: Sequence[str], per_sentence: int
 ) -> list[Substitution]:
-    """Some alphabetic word of each sentence, at every occurrence, against a random one."""
+    """Substitute a random word for an alphabetic word of each sentence, at every occurrence."""
     made = []
     for sentence in sentences:
         forms = sorted({token.text for token in sentence.tokens if token.text.isalpha()})
@@ -152,7 +152,7 @@ def test_windows_tag_as_whole_sentences_do(
     assert found == expected
     keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
     assert keeps == [tags is not None for tags in expected]
-    # Both outcomes and repeated words occur, or the equality would say little.
+    # Both outcomes and repeated words occur; otherwise the equality would show little.
     assert 0.16 < sum(tags is None for tags in expected) / len(expected) < 0.8
     assert sum(len(tags) > 1 for tags in expected if tags) > len(expected) / 30
 
@@ -185,7 +185,7 @@ def test_a_narrower_window_would_be_wrong(
 
 
 def pipeline(tagger_model: dict[str, Any], tok2vec: dict[str, Any] | None = None) -> Any:
-    """As much of a spaCy pipeline as `half_width` looks at."""
+    """The parts of a spaCy pipeline that `half_width` reads."""
     configs = {"tagger": {"model": tagger_model}, "tok2vec": {"model": tok2vec}}
     names = ["tok2vec", "tagger"] if tok2vec else ["tagger"]
     return SimpleNamespace(pipe_names=names, get_pipe_config=configs.__getitem__)
@@ -217,7 +217,7 @@ def test_half_width_of_other_taggers(nlp: Any, width: int | None) -> None:
 
 
 def random_pipeline(depth: int) -> Language:
-    """An untrained tagger with random weights, an encoder of its own and no listener."""
+    """An untrained tagger with random weights, its own encoder and no listener."""
     encode = {**LAYERS, "depth": depth, "width": 16, "maxout_pieces": 2}
     embed = {
         **HASHES,
@@ -247,7 +247,7 @@ def test_other_taggers_of_that_architecture(depth: int) -> None:
     rng = random.Random(depth)
     tagger, oracle = Tagger(random_pipeline(depth)), random_pipeline(depth)
     assert (tagger._cone is None) == (depth == 1)
-    # Of few words, so that other occurrences stand at every distance.
+    # Few words, so that other occurrences are at every distance.
     few = (" ".join(rng.choices(["boy", "runs", "small", "the"], k=12)) for _ in range(40))
     sentences = list(tagger.tag([*random_texts(rng, 40), *few]))
     cases = random_substitutions(rng, sentences, REPLACEMENTS, 5)
@@ -289,7 +289,7 @@ def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
 
 
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
-    """Without the norm of "n't" a sentence would be another to the tagger."""
+    """Without the norm of "n't", the tagger would see another sentence."""
     texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
     expected = [[(token.text, token.tag_) for token in doc] for doc in nlp.pipe(texts)]
     assert [[(t.text, t.tag) for t in s.tokens] for s in tagger.tag(texts)] == expected
@@ -300,7 +300,7 @@ def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) 
     assert tags_after(tagger, [here]) == tags_of_whole_sentences(nlp, [here])
     tokens = tuple(dataclasses.replace(token, norm=None) for token in sentence.tokens)
     without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
-    # A tagger that has not met the sentence, as it remembers sentences by their text.
+    # A new tagger, as taggers cache sentences by their text.
     assert tags_after(Tagger.load.__wrapped__(), [without]) != tags_after(tagger, [here])
 
 

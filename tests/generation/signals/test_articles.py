@@ -21,7 +21,7 @@ from generation.variants.words import match_case
     ],
 )
 def test_articles_go_by_sound(article: str, words: str) -> None:
-    """By what English speakers say; not all that begin with a vowel sound so."""
+    """Articles follow pronunciation; not every word with an initial vowel begins with its sound."""
     assert {word: fitting_article(word) for word in words.split()} == dict.fromkeys(
         words.split(), article
     )
@@ -65,5 +65,5 @@ def test_an_article_is_tagged_as_one() -> None:
     ],
 )  # fmt: skip
 def test_repairs_keep_the_casing(article: str, word: str, expected: str) -> None:
-    """A single capital is that of a beginning (D6)."""
+    """A single capital counts as the capital of a beginning (D6)."""
     assert match_case(fitting_article(word), article) == expected

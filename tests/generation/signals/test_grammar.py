@@ -1,4 +1,4 @@
-"""Answers of grammar about replacements, by hand and against the rules read slowly."""
+"""Grammar signals of replacements, by hand and against a slow reading of the rules."""
 
 import itertools
 import math
@@ -64,7 +64,7 @@ def test_the_original_says_which_form_is_asked_for() -> None:
     ],
 )
 def test_agreement(text: str, singular: bool | None, plural: bool | None) -> None:
-    """With a determiner or numeral, over adjectives, and with a verb right after."""
+    """Agreement is with a determiner or numeral, across adjectives, and with a verb right after."""
     sentence, position = tagged(text)
     assert number_agrees(sentence, position, "child") is singular
     assert number_agrees(sentence, position, "children") is plural
@@ -88,7 +88,7 @@ BAD = {
 
 
 def test_determiners() -> None:
-    """Words that may follow one: all pairs, as a reader would have them; nothing elsewhere."""
+    """All pairs of determiner and noun number that may be combined, and nothing else."""
     words = ["many", "several", "few", "three", "more", "same", "other", "first", "last", "next",
              "biggest", "own", "red", "modest", "honest"]  # fmt: skip
     for before, word in itertools.product(DETERMINERS, words):
@@ -144,7 +144,7 @@ def test_compounds_and_particles(text: str, expected: bool) -> None:
     ],
 )
 def test_what_follows(text: str, expected: str) -> None:
-    """By the tags after the verb, adverbs aside; a participle after "have" is no passive."""
+    """The tags after the verb decide, without adverbs; a participle after "have" is no passive."""
     assert pattern(*tagged(text)) == expected
 
 
@@ -167,11 +167,11 @@ def test_value_by_hand() -> None:
 
 
 def test_counting() -> None:
-    """Each verb's occurrences, by lemma; seldom ones are left out."""
+    """Occurrences are counted by lemma; rare verbs are left out."""
 
     class Given(Tagger):
         def __init__(self) -> None:
-            """Tag nothing anew."""
+            """Load no model."""
 
         def tag(self, texts: object) -> list[Sentence]:  # type: ignore[override]
             kicks, _ = tagged("He/PRP [kicks/VBZ] the/DT ball/NN and/CC 'll/MD go/VB")

@@ -1,4 +1,4 @@
-"""The judged variants that signals are measured on are what their page says."""
+"""The judged variants, on which signals are measured, are as their page describes them."""
 
 import re
 from collections import Counter
@@ -88,7 +88,7 @@ OPTIONS = ROOT / "tests/data/judged_options"
 
 
 def interval(values: list[float], problems: list[str]) -> str:
-    """95 % of a mean, in percent, by bootstrap over problems."""
+    """A 95 % interval of a mean, in percent, by bootstrap over problems."""
     unit = np.unique(problems, return_inverse=True)[1]
     sums: tuple[Any, ...] = np.bincount(unit, values), np.bincount(unit)
     drawn = np.random.default_rng(0).integers(len(sums[0]), size=(20_000, len(sums[0])))
@@ -123,7 +123,7 @@ def test_pages_have_the_counts() -> None:
         assert said in row
         if sign := {"inflect": 2.0, "left": -2.0}.get(
             option
-        ):  # pairs: 2 × the mean of ± is their difference
+        ):  # pairs: 2 × the mean of ±1 is the difference
             gained += [(sign * one, problem) for one, problem in zip(good, problems, strict=True)]
     values, of_problems = map(list, zip(*gained, strict=True))
     said = f"{sum(values) / len(values):.0%}"
