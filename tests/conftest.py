@@ -29,7 +29,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_EVALUATE_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads would mostly wait for each other
-if "avx512f" not in processor_flags():  # before any product, as `checkpoints.load` is too late here
+if "avx512f" not in processor_flags():  # before any product: `checkpoints.load` comes too late
     os.environ.setdefault("MKL_CBWR", "AVX2")
 
 # Examples per property: few in the first tier, many in the second. Slowness is no failure.

@@ -8,7 +8,7 @@ from helpers.slurm_cluster import SlurmCluster
 
 @pytest.fixture(autouse=True)
 def workers_can_import_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The setting `pythonpath` of pytest does not reach other processes."""
+    """Pass on the helpers' path, as pytest's `pythonpath` does not reach other processes."""
     monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
 
 

@@ -58,7 +58,7 @@ def test_every_number_of_tasks_makes_the_same(tmp_path: Path, tasks: int, worker
 
 
 def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
-    """One of each per task, never more tasks than units, and a folder for every call."""
+    """There is a marker and a log per task, no task without units, and a new folder per call."""
     run(tmp_path, units(3), tasks=9)
     logs = tmp_path / "tasks" / "0001"
     done = sorted(path.name for path in (logs / "completions").iterdir())
@@ -166,7 +166,7 @@ print("missing", *unfinished(folder, names))
 
 @pytest.mark.skipif(namespaces.missing() is not None, reason=f"{namespaces.missing()}")
 def test_a_full_disk(tmp_path: Path) -> None:
-    """So full that nothing can be logged: the message knows why, and with room it goes on."""
+    """The disk is too full for logs: the message gives the reason, and with space it resumes."""
     script = '''mount -t tmpfs -o size=1m none "$1"
 "$2" -c "$3" "${@:4}"
 rm "$1/filler"

@@ -46,7 +46,7 @@ def contents(path: Path) -> bytes:
 
 
 def made(run: Path) -> dict[str, bytes]:
-    """Every file of a run, but settings, logs and a temporary file of a killed task."""
+    """All files of a run, except settings, logs and temporary files of killed tasks."""
     return {
         str(path.relative_to(run)): contents(path)
         for path in sorted(run.rglob("*"))

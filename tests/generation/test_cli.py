@@ -122,7 +122,7 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_options_of_another_executor_are_refused() -> None:
-    """Nothing of them would be heeded; nor is there a KEY=VALUE without a value."""
+    """Options of another executor would have no effect; KEY=VALUE needs a value, too."""
     for executor, options, message in (
         ("slurm", ["--ray-address", "auto"], "--ray-address: expected with the executor ray"),
         ("local", ["--time", "1:00:00"], "--time: expected with the executor slurm"),

@@ -22,7 +22,7 @@ NOUN_VERB_ADJECTIVE = ("noun", "verb", "adjective")
 
 
 def test_the_bundled_recipes() -> None:
-    """`Config()` is paper-v2 but for its MLMs; strict is that with three settings more."""
+    """`Config()` is paper-v2 except for its masked LMs; strict has three more settings."""
     assert sorted(RECIPES) == sorted(p.stem for p in bundled_path("recipes").glob("*.toml"))
     recipe = Config.from_recipe("paper-v2")
     assert dataclasses.replace(recipe, recipe="custom", mlms=()) == Config()
@@ -59,7 +59,7 @@ def test_recipes_hold_what_was_decided(
 
 
 def test_the_bundled_ablations() -> None:
-    """The six of the paper's appendix."""
+    """The ablations are the six of the paper's appendix."""
     assert ablation_names() == ["none", "paper", "pos", "prob", "scrambled", "union"]
 
 
@@ -125,7 +125,7 @@ def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("label_map", [{"x": 0}, {"x": 1}, {1: "neutral"}])
 def test_a_label_map_holds_strings(label_map: dict[Any, Any]) -> None:
-    """Numbers in a label map would be misread, so they are refused by name."""
+    """Numbers in a label map would be misread, so an error names them."""
     with pytest.raises((TypeError, ValueError), match="label_map"):
         Config(label_map=label_map)
 
@@ -140,7 +140,7 @@ def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
             read(str(path))
 
 
-# No surrogates: files cannot hold them.
+# No surrogates, which files cannot hold.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _COUNT = st.integers(1, 10**6)
 _SETTINGS = st.fixed_dictionaries(
@@ -189,7 +189,7 @@ ORDER = (
     "min_replacements", "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed",
     "slice_problems", "device", "dtype", "batch_tokens", "workers", "tagger", "store", "run",
 )  # fmt: skip
-"""Order of the settings in files: it is part of the bytes of a run's manifest."""
+"""Order of settings in files, on which the bytes of a manifest depend."""
 
 
 LATER: dict[str, Any] = {
@@ -220,7 +220,7 @@ LATER: dict[str, Any] = {
     "field_columns": {"premise": "text"},
     "skip_bad_rows": True,
 }
-"""Options that are not written unless they are used: name → a value that is not the default."""
+"""Name of an option written only if used → a value that is not the default."""
 
 
 def test_the_order_of_settings_in_files() -> None:
@@ -244,12 +244,12 @@ def test_options_that_are_not_used_are_not_written(name: str) -> None:
 
 
 def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are recorded, so that other machines make the same; not where they are not known."""
+    """Columns are recorded, so that all machines make the same; unknown ones are left out."""
     both = Config()
     assert both.optional_columns == both.with_columns == ("mean_rank", "quality")
     for several in (both.overlaid("scrambled", {}), both.overlaid(None, {"words_at_once": 2})):
         assert several.optional_columns == several.with_columns == ()
-        assert "with_columns" not in several.output_settings()  # nor did 1.0.0 write it
+        assert "with_columns" not in several.output_settings()  # nor did release 1.0.0 write it
         with pytest.raises(ValueError, match="of single words, got quality; leave out"):
             require_columns(several, ["quality"])
     assert Config(scramble=True, min_quality=0.5).optional_columns == ("mean_rank", "quality")
@@ -264,7 +264,7 @@ MACHINE = {
     "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
     "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
 }  # fmt: skip
-"""Settings of the machine, each with a value that is not the default."""
+"""Settings of the machine, with values that are not the defaults."""
 
 
 def test_every_setting_is_of_the_machine_or_decides() -> None:

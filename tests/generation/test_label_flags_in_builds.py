@@ -1,4 +1,4 @@
-"""`build --label-flags` and `--common-mlms`, and `signals --nonce`: against plain readings."""
+"""`build --label-flags` and `--common-mlms`, and `signals --nonce`, against plain reading."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def test_nonce_words_are_asked(run: RunFolder, tmp_path: Path) -> None:
         assert (row["seed_right"], len(row["stems"])) == (own == problem["label"], 3)
         assert 0 <= row["nonce_right"] <= 3
     nouns = [row for row in rows if row["word"].islower() and row["word_class"] == "noun"]
-    for row in nouns[:3]:  # the same form wherever a noun stands
+    for row in nouns[:3]:  # the same form in place of every noun
         problem = problems[row["seed_id"]]
         texts = [problem["premise"], problem["hypothesis"]]
         if row["word"].endswith("s") or any(t.count(row["word"]) > 1 for t in texts):

@@ -38,7 +38,7 @@ WORDS = ("girl", "man", "dog", "kid")
 
 @st.composite
 def sets_by_text(draw: st.DrawFn) -> tuple[int, list[dict[int, set[str]]]]:
-    """A number of texts, and for each shared word the sets of the texts in which it stands."""
+    """Draw a number of texts, and for each shared word the sets of its texts."""
     texts = draw(st.integers(2, 4))
     words = draw(
         st.lists(
@@ -90,10 +90,10 @@ VOCABULARY = ["cat", "girl", "key", "run", "horse", "key"[::-1]]
 
 @dataclass
 class Answers:
-    """One MLM's suggestions; stands in for `Candidates`."""
+    """Suggestions of one masked LM; stands in for `Candidates`."""
 
     by_text: dict[str, dict[str, float]]
-    """Text → candidates at every occurrence in it, with their log-odds."""
+    """Text → candidates at every occurrence in it, with log-odds."""
     asked: list[MaskedQuery] = field(default_factory=list)
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
@@ -111,7 +111,7 @@ class Answers:
 
 @dataclass
 class FakeTagger:
-    """Takes "run" for a verb in the answer and everything else for a noun."""
+    """Tags "run" as a verb in the answer and everything else as a noun."""
 
     labels: tuple[str, ...] = ("NN", "VB")
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -132,7 +132,7 @@ class FakeTagger:
 def replaced(
     texts: Sequence[Sentence], answers: Answers, sharing: tuple[int, ...] | None = (0, 1)
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows of replacements, and the row of nouns in the funnel."""
+    """Return rows of replacements, and the funnel's row for nouns."""
     seed = Seed(seed_id="r:1", source="r", texts=tuple(text.text for text in texts), label="right")
     words = shared_words_of(texts, sharing=sharing)
     problems = TaggedProblems([seed], {text.text: text for text in texts}, {seed.seed_id: words})
@@ -314,7 +314,7 @@ def test_labels_go_by_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", [0, 1, "0", "none", "s"])
 def test_numbers_and_letters_mean_nothing(tmp_path: Path, label: Any) -> None:
-    """Unlike those of NLI: with two labels a guess would be wrong half of the time."""
+    """In NLI they have meanings; with two labels, a guess would be wrong half of the time."""
     with pytest.raises(
         ValueError, match=rf"expected a label out of .*, got '{label}'; `label_map` says"
     ):

@@ -17,7 +17,7 @@ from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
 
 @st.composite
 def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
-    """A text and sorted spans in it that do not overlap, some adjacent, some empty."""
+    """Draw a text with sorted spans that do not overlap, some adjacent, some empty."""
     text = draw(st.text(max_size=30))
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
     spans = [(a, b) for a, b in pairwise(cuts) if draw(st.booleans())]
@@ -51,7 +51,7 @@ def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
 
 
 def test_several_words() -> None:
-    """To each span its own word; pairs in both columns, spans in order, no spaces in the id."""
+    """Each span gets its own word; columns have pairs, spans are sorted, ids have no spaces."""
     spans = [(0, 1), (2, 5), (10, 11), (12, 15)]
     assert substitute("a boy and a dog.", spans, ["an", "owl", "an", "ape"]) == (
         "an owl and an ape.",
@@ -122,7 +122,7 @@ def variant_rows(
 
 
 def test_seed_rows() -> None:
-    """The seeds sorted by id, their id as variant_id, and nothing in the other columns."""
+    """Seeds are sorted by id, with the id as variant_id, and other columns are empty."""
     table = seed_rows(SEEDS.values())
     assert table.schema == arrow_schema()
     ten, two = table.to_pylist()
@@ -141,7 +141,7 @@ def test_seed_rows() -> None:
 
 
 def test_variant_rows() -> None:
-    """One row per variant: the texts with the word replaced, where it stands, and who says so."""
+    """One row per variant: texts with the word replaced, its spans, and its masked LMs."""
     table = variant_rows(VARIANTS, SEEDS, SPANS)
     assert table.schema == arrow_schema()
     rows = table.to_pylist()
@@ -175,7 +175,7 @@ def test_variant_rows() -> None:
 
 @st.composite
 def random_variants(draw: st.DrawFn) -> tuple[list[Variant], dict[str, Seed], Any]:
-    """Seeds whose words stand anywhere in the texts, and replacements of some of them."""
+    """Draw seeds with words anywhere in the texts, and replacements of some of them."""
     seeds, spans, variants = {}, {}, []
     letters = st.text("abé", min_size=1, max_size=4)
     for n in range(draw(st.integers(1, 4))):

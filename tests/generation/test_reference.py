@@ -24,7 +24,7 @@ from merge_dataset.schema import WORD_CLASSES
 K = 60
 """Suggestions per occurrence; the tiny vocabularies hold 300 to 700 tokens."""
 THREE = ("bert-uncased", "roberta", "albert")
-"""Kinds that ask together, so that one may validate in p and another in h."""
+"""Kinds used together, so that one may validate in p and another in h."""
 
 PROBLEMS = {
     "two occurrences": ("A girl and another girl play near the small dog.",
@@ -52,7 +52,7 @@ def seeds() -> list[Seed]:
 
 
 def config_of(run: Path, seeds: Sequence[Seed], models: Sequence[Path], **settings: Any) -> Config:
-    """Settings under which every seed with a replacement is eligible."""
+    """Settings by which every seed with a replacement is eligible."""
     problems = [(s.seed_id.partition(":")[2], *s.texts, s.label) for s in seeds]
     values = {
         "source": seeds[0].source,
@@ -71,13 +71,13 @@ def config_of(run: Path, seeds: Sequence[Seed], models: Sequence[Path], **settin
 def run_pipeline(
     run: Path, seeds: Sequence[Seed], models: Mapping[str, Path], **settings: Any
 ) -> dict[Key, Expected]:
-    """Run the pipeline on the seeds; without any replacement `build` would raise."""
+    """Run the pipeline on the seeds; `build` would raise without any replacement."""
     suggest(config_of(run, seeds, list(models.values()), **settings))
     return found_in(build(run).replacements)
 
 
 def rebuild(run: Path, folder: Path, **settings: Any) -> dict[Key, Expected]:
-    """Build again over a copy of the same suggestions."""
+    """Build again on a copy of the same suggestions."""
     shutil.copytree(run, folder / "run")
     return found_in(build(folder / "run", **settings).replacements)
 
@@ -124,7 +124,7 @@ def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]
 
 
 def test_every_problem_is_about_what_it_says(seeds: list[Seed]) -> None:
-    """Difficulties they are named after; casing (D6) and tokenisation (D8) as specified."""
+    """Problems have the difficulties in their names; casing is as in D6, tokenisation as in D8."""
     tags = {
         (name, side, word): [token.tag for token in tag(text) if token.text == word]
         for name, pair in PROBLEMS.items()
@@ -216,7 +216,7 @@ def test_options_of_the_filters(
 
 @pytest.mark.slow
 def test_joint_masking(seeds: list[Seed], tmp_path: Path) -> None:
-    """Masking all occurrences at once asks another question and finds other words."""
+    """Masking all occurrences at once is another question with other words as answers."""
     some = [seed for seed in seeds if seed.seed_id.endswith(("occurrences", "verb", "upper case"))]
     expected = expected_of_three(some, masking="joint")
     assert len(expected) > 20
@@ -245,7 +245,7 @@ def test_real_models_on_real_problems(
 
 
 class OfPieces:
-    """Answers as `SlowMLM` gives them, from the enumeration of words of several pieces."""
+    """Answers as from `SlowMLM`, by enumeration of words of several pieces."""
 
     def __init__(self, path: Path, max_pieces: int) -> None:
         self.words, self.max_pieces = slow_words(path), max_pieces

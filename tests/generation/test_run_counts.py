@@ -43,7 +43,7 @@ A girl really smiles.\tA girl really frowns.\tentailment
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Five problems in blocks of two and several shards, asked about by two tiny masked LMs."""
+    """A run on five problems in blocks of two and several shards, with two tiny masked LMs."""
     folder = tmp_path_factory.mktemp("counts")
     (folder / "problems.tsv").write_text(PROBLEMS)
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def passed(model: Path, text: str, span: Span, word: str) -> dict[str, int] | None:
-    """Each filter by itself, one suggestion at a time; None for a word out of the vocabulary."""
+    """Apply each filter alone, to one suggestion at a time; None for an unknown word."""
     mlm = slow_mlm(model)
     if mlm.suggestions(text, span, [span], K, False) is None:
         return None
@@ -98,7 +98,7 @@ class Tagger(FakeTagger):
 
 
 def test_table_5_by_hand() -> None:
-    """Six suggestions for "boy", two of which are no nouns, and one no word.
+    """Six suggestions for "boy", of which two are no nouns, and one is no word.
 
     Whole words: man, run, boy, dog, nice. Nouns: man, boy, dog. Above the original: man, run, ##s.
     """

@@ -1,4 +1,4 @@
-"""Two builds compared, against sets written out row by row."""
+"""Two builds are compared, against sets taken row by row."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ KEY = ("seed_id", "word_class", "word", "replacement")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run of bundled problems with builds of its own, of equal tags, and of the union."""
+    """A run on bundled problems, with further builds: one by equal tags, one of the union."""
     path = tmp_path_factory.mktemp("run") / "base"
     folder = generate(Config.from_recipe("demo", run=str(path), limit=12))
     build(path, into="fine", tag_match="fine", min_replacements=15)

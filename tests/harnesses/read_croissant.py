@@ -1,4 +1,4 @@
-"""Print as JSON what mlcroissant reads: `read_croissant.py FILE RECORD_SET…`."""
+"""Print as JSON the records that mlcroissant reads: `read_croissant.py FILE RECORD_SET…`."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, and texts, which mlcroissant gives as bytes."""
+    """Convert NumPy's numbers to Python's, and mlcroissant's bytes to text."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, list):

@@ -43,7 +43,7 @@ def answers_of(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
-    # A random model's letters may be anywhere in its vocabulary.
+    # A random model's letters may have any rank in its vocabulary.
     log = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
     assert log["status"] == "success"
     rows = place.ours(CONFIG, "--chat-template")
@@ -130,7 +130,7 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
 
 
 def test_answers_without_letters(place: Place) -> None:
-    """The run stops, or labels are equally probable; a sample of seeds is that of `predict`."""
+    """The run stops, or labels are equally probable; a sample of seeds equals that of `predict`."""
     log = inspect(place, "-T", "top_logprobs=1")
     assert log["status"] == "error"
     message = "expected A, B, C among the most probable tokens, got none for 'snli:"

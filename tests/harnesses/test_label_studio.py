@@ -42,7 +42,7 @@ def items(count: int) -> dict[str, Item]:
 
 
 def annotation(number: int, comments: list[str]) -> dict[str, Any]:
-    """As Label Studio keeps one, by two users."""
+    """An annotation as Label Studio keeps it, by two users."""
     choices = {"fluency": str(1 + number), "reasoning": str(5 - number)}
     results: list[dict[str, Any]] = [
         {"id": name, "from_name": name, "to_name": "problem", "type": "choices",

@@ -47,7 +47,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         rows = place.ours(config)
         expected = place.figures(config, (50, 90))
         assert figures[f"merge_nli_{config}"] == pytest.approx(expected, nan_ok=True)
-        # As the exported README says: any figure's answers are a predictions file.
+        # As in the exported README: any figure's answers are a predictions file.
         answers = place.path / "answers.jsonl"
         lines = [json.loads(line)["seed_accuracy"] for line in file.read_text().splitlines()]
         answers.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -60,7 +60,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
 
 
 def test_a_sample_of_seeds(tmp_path: Path) -> None:
-    """It is that of `predict`; a tokenizer of pieces, and a start token given."""
+    """The sample equals that of `predict`; with a tokenizer of pieces, and a given start token."""
     place = make_place(tmp_path, "llama")
     start = ("--prompt-start", "<s>")
     out = str(tmp_path / "tasks")

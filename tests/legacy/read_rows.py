@@ -1,4 +1,4 @@
-"""Print what `datasets` loads: `read_rows.py FOLDER [script]`; scripts run before 4."""
+"""Print the rows that `datasets` loads: `read_rows.py FOLDER [script]`; scripts run before 4."""
 
 import json
 import os

@@ -15,7 +15,7 @@ def config(**changes: Any) -> ParaphraseConfig:
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
-    """As in Arakelyan et al. (2024), section 4.1; every field of the search tells answers apart."""
+    """Defaults are those of Arakelyan et al. (2024), section 4.1; `decoding` is the search."""
     made = config()
     assert (made.k, made.temperature_min, made.temperature_max) == (10, 0.3, 0.6)
     assert (made.max_new_tokens, made.generator) == (40, "google/flan-t5-xl")

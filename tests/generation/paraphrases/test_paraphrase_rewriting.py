@@ -55,7 +55,7 @@ def test_what_the_hypothesis_has_itself_stays(text: str, hypothesis: str, expect
 
 
 def test_prompts() -> None:
-    """The paper's, with whatever braces in the hypothesis; one without a place is refused."""
+    """The paper's prompt takes any braces in the hypothesis; one without a place is refused."""
     assert fill_prompt(INSTRUCTION, "{a} {hypothesis} %s") == (
         "Rephrase the following sentence while preserving its original meaning: {a} {hypothesis} %s"
     )

@@ -75,8 +75,8 @@ def slow_search(
 ) -> list[Beam]:
     """Return the best candidate of each group, then the second best ones, and so on.
 
-        `log_probs` returns those of all tokens after some new ones, at the request's temperature;
-        `never` are tokens never chosen, ends included; `earlier` counts as chosen before the first.
+    `log_probs` returns those of all tokens after some new ones, at the request's temperature;
+    `never` are tokens never chosen, ends included; `earlier` counts as chosen before the first.
     """
     size = decoding.num_beams // decoding.num_beam_groups
     groups: list[list[tuple[Tokens, float, float]]] = [

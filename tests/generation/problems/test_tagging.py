@@ -212,7 +212,7 @@ LISTENER = {"tok2vec": {"@architectures": "spacy.Tok2VecListener.v1"}}
     ],
 )
 def test_half_width_of_other_taggers(nlp: Any, width: int | None) -> None:
-    """Its depth for the one architecture known to be bounded, whole sentences else."""
+    """The half width is the depth of the one bounded architecture; else it is unknown."""
     assert half_width(nlp) == width
 
 

@@ -1,4 +1,4 @@
-"""Gendered nouns and pronouns, words beyond the premise, nonce words: against plain readings."""
+"""Gendered nouns and pronouns, words beyond the premise, nonce words: against plain reading."""
 
 import re
 import tomllib
@@ -45,18 +45,18 @@ def test_list_of_nouns() -> None:
         ("A Mother smiles as She waits.", "Mother", "Son", True),
         ("A mother smiles as she waits.", "mother", "aunt", False),
         ("A mother smiles as she waits.", "mother", "teacher", False),
-        ("A mother smiles as she waits.", "mother", "sons", False),  # "they" would go with it
+        ("A mother smiles as she waits.", "mother", "sons", False),  # "they" would refer to it
         ("A mother smiles.", "mother", "son", False),
         ("A person shaves himself.", "person", "woman", True),
         ("A person shaves himself.", "person", "man", False),
         ("A man and his wife eat.", "man", "lady", True),
         ("A man and his wife eat.", "wife", "brother", False),
-        ("A man helps her with his car.", "man", "boy", False),  # as it was
+        ("A man helps her with his car.", "man", "boy", False),  # "her" clashes before and after
         ("A man helps her with his car.", "man", "woman", True),
     ],
 )
 def test_clashes(text: str, original: str, replacement: str, expected: bool) -> None:
-    """The new noun is of another gender than a pronoun, and the old one was not."""
+    """The new noun and a pronoun differ in gender, which the old noun and the pronoun do not."""
     pronouns = pronoun_genders(Tagger.load().tag([text]))
     assert clashes(original, replacement, pronouns) == expected
 
@@ -80,7 +80,7 @@ def test_words_beyond_the_premise(premise: str, hypothesis: str, expected: list[
 
 
 def test_nonce_words() -> None:
-    """Two syllables in the form asked for, behind the same article, and known to nobody."""
+    """Nonce words have two syllables in the tag's form, the same article, and frequency 0."""
     tags = {"dogs": "NNS", "apple": "NN", "hour": "NN", "running": "VBG", "old": "JJ",
             "eats": "VBZ", "older": "JJR", "oldest": "JJS", "slept": "VBD", "sing": "VB",
             "often": "RB"}  # fmt: skip

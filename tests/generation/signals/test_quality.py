@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def random_rows(number: int) -> list[Row]:
-    """Rows with all that a column may hold."""
+    """Random rows with all possible kinds of values."""
     rng = random.Random(number)
     return [
         {
@@ -53,7 +53,7 @@ def random_rows(number: int) -> list[Row]:
 
 
 def estimated(rows: list[Row], changes: tuple[str, ...] = CHANGES) -> list[float | None]:
-    """The column of some rows."""
+    """Compute the column `quality` of some rows."""
     types = {"word_class": pa.string()} | dict.fromkeys(FAULTS, pa.bool_())
     columns = {n: pa.array([row[n] for row in rows], types.get(n, pa.float32())) for n in NAMES}
     found: list[float | None] = quality(lambda name: columns[name], changes).to_pylist()
@@ -61,7 +61,7 @@ def estimated(rows: list[Row], changes: tuple[str, ...] = CHANGES) -> list[float
 
 
 def plainly(row: Row, *, is_causal: bool) -> float:
-    """1 / (1 + e^-z), one feature after the other, as the file has them."""
+    """Compute 1 / (1 + e^-z), feature by feature, from the values of the file."""
     there = [row[name] for name in CHANGES if row[name] is not None] if is_causal else []
     has_neighbours = row["neighbour_change"] is not None
     chosen = shipped()["likelihood" if there else "neighbours" if has_neighbours else "grammar"]

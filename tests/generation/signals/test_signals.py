@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Bundled problems with two masked LMs, of which one is the other with noise."""
+    """A run on bundled problems with two masked LMs, one a noisy copy of the other."""
     folder = tmp_path_factory.mktemp("signals") / "run"
     mlms = ("bert-tiny-mlm", str(noisy_model(folder.parent / "noisy")))
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def noisy_model(folder: Path) -> Path:
-    """The bundled masked LM with weights that differ a little."""
+    """Copy the bundled masked LM with slightly different weights."""
     bundled = bundled_path(f"demo/{BUNDLED_MLM}")
     model = AutoModelForMaskedLM.from_pretrained(bundled)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -82,7 +82,7 @@ def problems(run: RunFolder) -> dict[str, Row]:
 
 
 def changes(before: str, after: str, sizes: tuple[int, ...]) -> list[list[int]]:
-    """Penn tags of all occurrences, and how many each replacement has."""
+    """Compare Penn tags of all occurrences; `sizes` are numbers of tags per replacement."""
     labels = sorted(set(after.split()))
     numbers = np.array([labels.index(name) for name in after.split()])
     starts = np.cumsum([0, *sizes])[:-1]
@@ -94,7 +94,7 @@ def test_forms_by_hand() -> None:
     assert changes("NN NNS NN", "NN NNS NNS", (1, 1, 1)) == [[NO, -1], [NO, -1], [YES, -1]]
     assert changes("NN NN", "NN NNS", (2,)) == [[YES, UNKNOWN]]
     assert changes("JJ RB", "JJ RB", (1, 1)) == [[UNKNOWN, UNKNOWN]] * 2
-    # An infinitive and a present without -s are spelt alike; all else differs.
+    # Only an infinitive and a present without -s are spelt alike.
     assert changes("VB VBP", "VBP VB", (1, 1)) == [[UNKNOWN, NO]] * 2
     verbs = ("VB", "VBZ", "VBD", "VBN", "VBG")
     for one in verbs:
@@ -103,7 +103,7 @@ def test_forms_by_hand() -> None:
 
 
 def place(text: str, word: str) -> Place:
-    """Where a word stands among tokens between spaces."""
+    """Make the place of a word in a text with tokens between spaces."""
     tokens, start = [], 0
     for piece in text.split(" "):
         tokens.append(Token(piece, start, "DT" if piece.lower() in ("a", "an") else "NN"))
@@ -126,7 +126,7 @@ def test_articles_by_hand() -> None:
 
 
 def test_zipf_is_log10_of_a_billion_words() -> None:
-    """Several words have the rarest's frequency; casing does not matter; no word has 0."""
+    """Several words have the rarest word's frequency; case does not matter; no word has 0."""
     column = pa.chunked_array([["dog", "Dog"], ["dog owl", "xqzwvk"]])
     dog, capital, two, none = zipf_frequencies(column).to_pylist()
     assert dog == capital == pytest.approx(9 + np.log10(word_frequency("dog", "en")), abs=0.006)
@@ -146,7 +146,7 @@ def article_of(word: str) -> str:
 
 
 def expected(row: Row, problem: Mapping[str, str]) -> Row:
-    """The signals of a replacement, from both sentences tagged as a whole."""
+    """Compute a replacement's signals from both sentences, tagged as wholes."""
     numbers, forms, articles = [], [], []
     for text in (problem["premise"], problem["hypothesis"]):
         places = [n for n, token in enumerate(tag(text)) if token.text == row["word"]]
@@ -206,7 +206,7 @@ def test_variants_have_the_signals_of_their_replacements(run: RunFolder, rows: l
 
 @pytest.mark.slow
 def test_without_the_class_filter_tags_are_not_known(run: RunFolder) -> None:
-    """D13: what is not tagged has no number and no form; the rest is there."""
+    """D13: without tags, number and form are unknown; other signals are known."""
     for row in rows_in(build(run.path, ablation="none").replacements)[::50]:
         assert row["number_changed"] is row["tense_changed"] is None
         assert row["zipf_frequency"] is not None
@@ -215,7 +215,7 @@ def test_without_the_class_filter_tags_are_not_known(run: RunFolder) -> None:
 
 @pytest.mark.slow
 def test_letters_that_are_shuffled(run: RunFolder, rows: list[Row]) -> None:
-    """D13: no word agrees with anything; what suggested it stays, its frequency is its own."""
+    """D13: scrambled words agree with nothing, keep their masked LMs, and have own frequencies."""
     scrambled = rows_in(build(run.path, ablation="scrambled").replacements)
     assert len(scrambled) <= len(rows)
     for row in scrambled:
@@ -243,7 +243,7 @@ ROWS = replacement_schema(NLI.with_optional(Config(**MORE_LIMITS).optional_colum
 
 
 def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
-    """Why a row is rejected, one question after the other."""
+    """Return the first limit that rejects a row, question by question."""
     if row["log_odds"] < limits.get("min_log_odds", -1e9):
         return "low_log_odds"
     if row["mlm_count"] < limits.get("min_mlms", 0):
@@ -281,7 +281,7 @@ YES_OR_NO = ("number_changed", "tense_changed", "article_fits", "form_attested",
 
 
 def random_rows(rng: random.Random) -> Iterator[Row]:
-    """Values on both sides of the limits and at them, and some that are not known."""
+    """Yield rows with values on both sides of the limits, at them, and unknown."""
     for number in range(400):
         yield {
             "seed_id": str(number),
@@ -309,7 +309,7 @@ def test_rejections_row_by_row(name: str | None) -> None:
 
 
 def test_what_equals_a_limit_passes() -> None:
-    """Also where a limit is no float32, as columns are: 3.1 and 0.7 are rounded down there."""
+    """Values at a limit pass, also if it is no float32, as columns are: 3.1 and 0.7 round down."""
     limits = {"min_log_odds": 0.7, "min_zipf_frequency": 3.1, "min_pll_change": -2.3}
     row = {"log_odds": 0.7, "mlm_count": 1, "zipf_frequency": 3.1, "premise_pll_change": -2.3}
     below = [row | {name: row[name] - 1e-4} for name in row if name != "mlm_count"]
@@ -333,7 +333,7 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
         assert sum(ended.values()) == old[KEPT]
         unchanged = old.keys() - {KEPT, "replacements"}
         assert {name: new[name] for name in unchanged} == {name: old[name] for name in unchanged}
-        # One suggestion for each occurrence, in the text where the model validated it.
+        # One suggestion per occurrence, in each text where the model validated it.
         mine = [
             (row, why)
             for row, why in zip(rows, reasons, strict=True)

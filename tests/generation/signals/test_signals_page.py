@@ -1,4 +1,4 @@
-"""The figures of signals.md, computed from the judged variants and their signals."""
+"""The figures of signals.md, computed from judged variants and their signals."""
 
 import csv
 import re
@@ -42,10 +42,10 @@ class Sample:
     rows: list[dict[str, str]]
     good: Bools
     mended: Bools
-    """Whether a wrong article is all that is bad, which --repair-articles mends."""
+    """Whether a wrong article is the only fault, which --repair-articles mends."""
 
     def of(self, name: str) -> Floats:
-        """A signal of each, not a number where it is unknown."""
+        """Values of a signal; NaN if unknown."""
         values = {"": float("nan"), "true": 1.0, "false": 0.0}
         return np.array([values[v] if v in values else float(v) for v in self.texts(name)])
 
@@ -55,7 +55,7 @@ class Sample:
 
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
-    """The 330 and the 255."""
+    """The samples of 330 and of 255 variants."""
     found = []
     for folder in JUDGED:
         with (folder / "signals.csv").open(encoding="utf-8", newline="") as file:
@@ -90,13 +90,13 @@ def test_page_has_what_filters_keep(samples: list[Sample]) -> None:
 
 
 def wins(score: Floats, good: Bools) -> Floats:
-    """For each good one (row) and bad one (column): 1 where the good one has more, a tie ½."""
+    """For each good (row) and bad variant (column): 1 if the good one has more; ties are ½."""
     better: Floats = (np.sign(score[good][:, None] - score[~good]) + 1) / 2
     return better
 
 
 def cell(good: Bools, score: Floats) -> str:
-    """AUC with its interval by DeLong et al. (1988), where a signal is known."""
+    """Return AUC and its interval by DeLong et al. (1988), for variants with a known signal."""
     known = ~np.isnan(score)
     won = wins(score[known], good[known])
     off = 1.96 * np.sqrt(sum(won.mean(axis=n).var(ddof=1) / won.shape[1 - n] for n in (0, 1)))

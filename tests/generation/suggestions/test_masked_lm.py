@@ -48,7 +48,7 @@ def tiny_mlm(kind: str) -> MaskedLM:
 def full_forward(
     kind: str, query: MaskedQuery, model: Any = None
 ) -> tuple[int, torch.Tensor] | None:
-    """The original's id and all log-probabilities at its place, one sentence at a time."""
+    """The original's id and all log-probabilities at its position, for one sentence at a time."""
     slow = slow_mlm(tiny_model(kind))
     places = [slow.locate(query.sentence, span) for span in query.masked]
     place = slow.locate(query.sentence, query.span)
@@ -66,7 +66,7 @@ def log_probabilities(model: Any, ids: torch.Tensor, place: int) -> torch.Tensor
 
 
 def assert_row(scores: Scores, row: int, original: int, expected: torch.Tensor) -> None:
-    """A row of scores says of its tokens what `expected` says of all tokens."""
+    """Require that a row's scores equal those in `expected`, which has all tokens."""
     k = scores.tokens.shape[1]
     assert scores.original[row] == original
     log_p = scores.logits[row] - scores.log_normalizer[row]
@@ -78,7 +78,7 @@ def assert_row(scores: Scores, row: int, original: int, expected: torch.Tensor) 
 
 
 def assert_empty(scores: Scores, row: int) -> None:
-    """A row whose word is not one token has no answer at all (D3)."""
+    """Require that a row has no answer, as its word is not one token (D3)."""
     assert scores.original[row] == -1
     assert np.all(scores.tokens[row] == -1)
     for column in (scores.original_logit, scores.log_normalizer, scores.logits):
@@ -129,7 +129,7 @@ def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) 
         found, expected = mlm.score(queries, k=K), tiny_mlm(kind).score(queries, k=K)
     assert (0 in [row[-1] for batch in seen for row in batch]) == hides
     close = partial(np.testing.assert_allclose, atol=1e-5)
-    # Token by token, as rounding may turn two that are 1e-6 apart.
+    # Token by token, as rounding may swap two that differ by 1e-6.
     orders = [each.tokens.argsort(axis=1) for each in (found, expected)]
     for name, compare in (("tokens", np.testing.assert_array_equal), ("logits", close)):
         values = (getattr(each, name) for each in (found, expected))
@@ -153,7 +153,7 @@ def test_scores_of_real_models_do_not_depend_on_the_batch(
 
 
 def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tuple[Scores, Scores]]:
-    """Score in batches of other sizes, in another order, and alone: found, and in one batch."""
+    """Yield scores from other batch sizes, another order and alone, each with the expected ones."""
     scores, usual = mlm.score(queries, k=K), mlm.batch_tokens
     for budget in (1, 40, 100_000):
         mlm.batch_tokens = budget
@@ -296,7 +296,7 @@ def test_a_tokenizer_file_cannot_cut_or_pad(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_of_several_tokens_have_no_answer(kind: str) -> None:
-    """A word in pieces, or a part of a token, leaves its row empty (D3)."""
+    """A row is empty if its word has several pieces or is a part of a token (D3)."""
     sentence = "The accordion and the girls run near a dog."
     inside = sentence.index("girls")
     queries = [
@@ -394,7 +394,7 @@ def test_a_narrower_dtype_is_on_record() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("auto", [AutoModel, AutoModelForSequenceClassification])
 def test_a_model_without_the_head_is_refused(kind: str, auto: Any, tmp_path: Path) -> None:
-    """A checkpoint of the trunk alone, or of a classifier, would get a random head."""
+    """A checkpoint of only the trunk, or of a classifier, would get a random head."""
     if (kind, auto) == ("bart", AutoModel):
         pytest.skip("its head is its embeddings")
     folder = tmp_path / kind
@@ -424,7 +424,7 @@ def test_bart_is_read_as_it_is_published(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_slow_tokenizer_is_refused() -> None:
-    """Without character offsets no token can be found (D3)."""
+    """Without character offsets, no token can be located (D3)."""
     model = tiny_mlm("bert-cased")._model
     with pytest.raises(ValueError, match=r"slow: expected a fast tokenizer .* CanineTokenizer"):
         MaskedLM(Loaded(model, CanineTokenizer(), "slow", ""))

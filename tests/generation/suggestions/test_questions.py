@@ -36,7 +36,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tables(queries: list[MaskedQuery]) -> Iterator[pa.Table]:
-    """Questions some at a time, so that what a table has is in others and in spilled files."""
+    """Yield tables of a few questions; repeated ones are in other tables and spilled files."""
     for start in range(0, len(queries), 7):
         yield question_table(queries[start : start + 7])
 
@@ -46,7 +46,7 @@ def written(folder: Path, queries: list[MaskedQuery], problems: int = 45) -> Que
 
 
 def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
-    """45 problems make eight shards of at most ten on average; all of a sentence is in one."""
+    """45 problems make eight shards of at most ten on average; a sentence is in one shard."""
     questions = written(tmp_path / "q", QUERIES + QUERIES[::3])
     of_shard = {shard: questions.of(shard) for shard in questions.shards}
     assert {shard.bits for shard in of_shard} == {3}
@@ -60,7 +60,7 @@ def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
 
 
 def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts have so many that a shard would not fit into memory."""
+    """Long texts have so many questions that a shard would not fit into memory."""
     monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", 50)
     questions = written(tmp_path / "q", QUERIES, problems=1)
     assert {shard.bits for shard in questions.shards} == {2}
@@ -82,7 +82,7 @@ def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
 def test_order_and_repetition_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal sets make equal files, also where a shard is as large as one may be."""
+    """Equal sets give equal files, also with shards of the largest possible size."""
     largest = max(written(tmp_path / "sizes", QUERIES).sizes.values())
     monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", largest)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))

@@ -36,7 +36,7 @@ QUERIES = [
     for sentence in (f"The café № {number} – “good”.", f"A girl and a girl {number}.")
     for span, masked in (((4, 8), ((4, 8),)), ((2, 6), ((2, 6), (13, 17))))
 ]
-"""24 questions: five parts."""
+"""24 questions, which make five parts."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer(queries: Sequence[MaskedQuery]) -> Scores:
-    """Made-up scores that depend on nothing but each query; every fourth has none."""
+    """Made-up scores that depend only on each query; every fourth query has none."""
     scores = Scores.empty(len(queries), K)
     for row, query in enumerate(queries):
         digest = hashlib.sha256(repr(query).encode()).digest()
@@ -66,7 +66,7 @@ class Killed(Exception):
 
 
 def killed_after(pieces: int) -> Callable[[Sequence[MaskedQuery]], Scores]:
-    """Scoring that fails once so many pieces are done."""
+    """Return a scoring function that fails after a number of pieces."""
     done = 0
 
     def score(queries: Sequence[MaskedQuery]) -> Scores:
@@ -105,7 +105,7 @@ def files_of(store: SuggestionStore) -> dict[str, bytes]:
 
 
 def bits(parts: Iterable[tuple[Sequence[bytes], Scores]]) -> dict[bytes, tuple[Any, ...]]:
-    """Answers to each question, by its key, bit by bit."""
+    """Map the key of each question to its answer's bytes."""
     columns = [field.name for field in dataclasses.fields(Scores)]
     return {
         key: tuple(getattr(scores, name)[row].tobytes() for name in columns)
@@ -239,7 +239,7 @@ def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
 
 
 def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) -> None:
-    """Where words have one piece, neither the folder's name nor its header says so."""
+    """With words of one piece, neither the folder's name nor its header mentions pieces."""
     assert IDENTITY.folder == "org--a-model-580f4d1c9fba"
     header = json.loads((store_in(tmp_path).path / "store.json").read_text())
     assert list(header) == [

@@ -11,7 +11,7 @@ from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 BYTE_LEVEL = ("roberta", "modernbert", "bart")
 UNIGRAM = ("albert", "deberta")
 MARKS = {kind: "Ġ" if kind in BYTE_LEVEL else "▁" if kind in UNIGRAM else "" for kind in KINDS}
-"""The mark of a whole word in the vocabulary of a kind."""
+"""Kind → mark of a whole word in its vocabulary."""
 
 
 def vocabulary_of(kind: str) -> Vocabulary:
@@ -20,7 +20,7 @@ def vocabulary_of(kind: str) -> Vocabulary:
 
 
 def ids_of(kind: str) -> dict[str, int]:
-    """Vocabulary entry, marker included → id."""
+    """Vocabulary entry, including its mark → id."""
     ids: dict[str, int] = slow_mlm(tiny_model(kind)).tokenizer.get_vocab()
     return ids
 
@@ -51,7 +51,7 @@ def test_every_noun_is_a_whole_word(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_that_stand_for_no_text(kind: str) -> None:
-    """They are of the kind `OTHER`, and so are the extra ids of a padded output layer."""
+    """Special ids have the kind `OTHER`, as have the extra ids of a padded output layer."""
     vocabulary = vocabulary_of(kind)
     special = slow_mlm(tiny_model(kind)).tokenizer.all_special_ids
     assert len(special) >= 5
@@ -94,7 +94,7 @@ def test_words_that_differ_in_case_alone_share_a_number() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_fits_where_a_word_begins(kind: str) -> None:
-    """Where the original is a whole word only whole words may stand (D4)."""
+    """If the original is a whole word, only whole words fit (D4)."""
     fitting = fitting_pieces(kind, MARKS[kind] + "girl")
     slow = slow_mlm(tiny_model(kind))
     begin = {piece for piece in ids_of(kind) if slow.read(piece)[1]}
@@ -108,7 +108,7 @@ def test_what_fits_where_a_word_begins(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_fits_where_a_word_joins_on(kind: str) -> None:
-    """Where the original joins on, so must its replacement, and be a word elsewhere (D4)."""
+    """If the original is attached, its replacement is, too, and is elsewhere a whole word (D4)."""
     ids, mark = ids_of(kind), MARKS[kind]
     joined = "" if mark else "##"
     original, like_it = ("##not", "##man") if joined else ("girl", "dog")
@@ -138,7 +138,7 @@ def test_nothing_fits_beyond_the_vocabulary() -> None:
 
 
 def test_a_tokenizer_without_words_is_refused() -> None:
-    """Where no entry reads as a word of its own, nothing could ever be suggested."""
+    """Without any entry that is a word by itself, nothing could be suggested."""
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
     tokenizer.decoder = decoders.WordPiece()
     with pytest.raises(ValueError, match="whole words"):
@@ -146,7 +146,7 @@ def test_a_tokenizer_without_words_is_refused() -> None:
 
 
 def fitting_pieces(kind: str, original: str) -> set[str]:
-    """Vocabulary entries that `fits` lets stand in place of another."""
+    """Vocabulary entries that `fits` allows in place of another."""
     vocabulary, ids = vocabulary_of(kind), ids_of(kind)
     everything = np.arange(len(ids), dtype=np.int32)[None]
     fits = vocabulary.fits(everything, np.array([ids[original]], np.int32))[0]

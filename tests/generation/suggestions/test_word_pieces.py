@@ -56,7 +56,7 @@ def long_words(scores: Scores) -> int:
     ("kind", "template"),
     [
         *((kind, "The small {} sees a dog.") for kind in ("bert-uncased", "roberta", "deberta")),
-        # The word joins on to what stands before, or to nothing.
+        # The word is attached to the text before it, or to nothing.
         ("roberta", "{} sees a dog."),
         ("albert", 'The man said "{}" here.'),
     ],
@@ -80,7 +80,7 @@ def test_words_are_those_of_an_enumeration(
 
 
 def two_pieces_in(template: str, slow: SlowWords) -> str:
-    """A sentence with a word that this tokenizer cuts in two."""
+    """A sentence with a word that this tokenizer splits in two."""
     candidates = ("snowman", "postman", "doghouse", "dogman", "girlman", "carman", "bookcar")
     for word in (*candidates, *(a + b for a in ("dog", "girl", "big") for b in "snrty")):
         text = template.format(word)
@@ -154,7 +154,7 @@ def test_joint_masking_hides_every_piece() -> None:
     with seen_inputs(mlm) as seen:
         joint = score_words(mlm, jointly(sentence, "snowman")[:1], k=5, max_pieces=2)
     masks = {(row.count(mlm.mask_id), len(row)) for batch in seen for row in batch}
-    # One piece each: 2 masks. Two pieces: 4 masks, or 3 where the first piece is there.
+    # One piece each: 2 masks. Two pieces: 4 masks, or 3 when the first piece is known.
     assert masks == {(2, 8), (4, 10), (3, 10)}
     single = score_words(mlm, [ask(sentence, "snowman")], k=5, max_pieces=2)
     assert single.original.tolist() == joint.original.tolist()
@@ -193,7 +193,7 @@ def test_words_do_not_depend_on_the_batch(kind: str, monkeypatch: pytest.MonkeyP
 def in_other_batches(
     mlm: MaskedLM, queries: list[MaskedQuery], k: int, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Scores, Scores]]:
-    """Score in other batches, in another order, and searched two by two: found, and expected."""
+    """Yield scores from other batches, another order and a search in twos, and those expected."""
     scores = score_words(mlm, queries, k=k, max_pieces=2)
     for budget in (1, 40, 100_000):
         with monkeypatch.context() as patch:
@@ -207,7 +207,7 @@ def in_other_batches(
 
 
 def test_words_of_more_pieces_have_no_answer() -> None:
-    """Nor unknown ones, nor parts of a token; with joint masking all occurrences count (D3)."""
+    """Unknown words and parts of tokens have none either; joint masking needs all (D3)."""
     mlm = loaded(few_pieces())
     sentence = "The snowmanballs and a catmans sees cats near the dog."
     inside = sentence.index("dog")
@@ -271,7 +271,7 @@ class Cut:
 
 
 def one_piece(sentence: str, encoding: Any, span: tuple[int, int]) -> range | None:
-    """The one token that touches a span, if it covers exactly that."""
+    """The one token that touches a span, if it covers exactly this span."""
     touching = [
         i
         for i, (start, end) in enumerate(encoding.offsets)
@@ -288,14 +288,14 @@ def one_piece(sentence: str, encoding: Any, span: tuple[int, int]) -> range | No
 @pytest.mark.parametrize(
     ("offsets", "most", "expected"),
     [
-        # "snowman" in two pieces: either, or both.
+        # "snowman" in two pieces: either piece, or both.
         ([(0, 4), (4, 7)], 2, {(0, 4): range(1, 2), (4, 7): range(2, 3), (0, 7): range(1, 3)}),
         ([(0, 4), (4, 7)], 1, {(0, 4): range(1, 2), (4, 7): range(2, 3)}),
-        # The space counted as part of the second word's token.
+        # The space is part of the second word's token.
         ([(0, 1), (1, 3)], 2, {(0, 1): range(1, 2), (2, 3): range(2, 3)}),
-        # Two tokens for the bytes of one letter: no piece of anything.
+        # Two tokens for the bytes of one letter: not pieces of anything.
         ([(0, 2), (2, 3), (2, 3), (3, 5)], 9, {(0, 2): range(1, 2), (3, 5): range(4, 5)}),
-        # A lone space marker over the first letter of its word.
+        # A lone space marker covers the first letter of its word.
         ([(2, 3), (2, 7)], 9, {}),
     ],
 )  # fmt: skip
@@ -335,7 +335,7 @@ def test_a_unicyclist_gets_replacements(shared_models: Path) -> None:
     assert mlm.score([query], k=5).original.tolist() == [-1]
     scores = score_words(mlm, [query], k=200, max_pieces=5)
     texts = mlm.vocabulary.texts
-    # The most probable ones come last, and are not overwritten by "##man" and its like.
+    # The most probable words come last, so that "##man" and the like do not overwrite them.
     words = {
         "".join(texts[piece] for piece in word): log_prob
         for word, log_prob in reversed(words_of(scores, 0).items())

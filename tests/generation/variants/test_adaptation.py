@@ -1,4 +1,4 @@
-"""Families and articles: what else changes with a word, against worked examples."""
+"""Families and articles: further changes beside a word, against worked examples."""
 
 import sys
 from collections import Counter
@@ -46,11 +46,11 @@ def found_of(word: str, word_class: str, *texts: str) -> pa.Table:
 @dataclass(frozen=True)
 class Adapted:
     rows: pa.Table
-    """Replacements that are left, with their further edits."""
+    """Remaining replacements, with their further edits."""
     problems: TaggedProblems
     fates: Counter[Fate]
     families: dict[WordKey, tuple[Reason, int]]
-    """The words left out for their families."""
+    """Words left out because of their families."""
 
 
 def adapted_rows(
@@ -79,7 +79,7 @@ def adapted(
 
 
 def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
-    """Pairs as "original → replacement" → the texts of the variant."""
+    """Map "original → replacement" to the texts of the variant."""
     rows = in_full(made.rows, made.problems).to_pylist()
     every = text_edits_of(made.rows, made.problems)
     seeds = {seed.seed_id: seed for seed in made.problems.seeds}
@@ -93,7 +93,7 @@ def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
 
 
 def fates(made: Adapted) -> dict[str, int]:
-    """Counts by reason; there is one class in each of these problems."""
+    """Counts by reason; each of these problems has one class."""
     assert {what for what, _, _ in made.fates} <= {REPLACEMENTS}
     return {fate: count for (_, _, fate), count in made.fates.items()}
 
@@ -196,7 +196,7 @@ ADAPTED: dict[str, tuple[tuple[str, str], str, dict[str, Any], Any, Any]] = {
          "owl A → eagle An": ("An eagle runs.", "An eagle sat.")}, {KEPT: 1},
     ),
 }  # fmt: skip
-"""Case → texts, word and replacements, options, variants or why the word is left out, fates."""
+"""Case → texts, word and replacements, options, variants or reason to leave out the word, fates."""
 
 
 @pytest.mark.parametrize("case", ADAPTED)
@@ -238,7 +238,7 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
 
 
 def test_without_the_class_filter(tagger: Tagger) -> None:
-    """Nothing is tagged again: what D8 would reject is kept, with its article."""
+    """Nothing is tagged again: replacements that D8 would reject stay, with their articles."""
     texts = ("A dog runs.", "A dog sat.")
     options = {"repair_articles": True, "class_filter": False}
     made = adapted(tagger, *texts, "dog", "noun", "it", "of", **options)
@@ -251,7 +251,7 @@ def test_without_the_class_filter(tagger: Tagger) -> None:
 
 
 def test_scrambled(tagger: Tagger) -> None:
-    """Letters are shuffled at the end, of all words but articles, which fit the word as it was."""
+    """Letters are shuffled last, in all words but articles, which fit the unshuffled word."""
     options = {"families": "inflect", "repair_articles": True}
     texts = ("A dog and two dogs run.", "A dog sat.")
     made = adapted(tagger, *texts, "dog", "noun", "owl", **options)
@@ -272,7 +272,7 @@ def test_no_replacements(tagger: Tagger) -> None:
 
 
 def family(word: str, word_class: str, *tagged: str) -> list[str]:
-    """The other forms as text number and word."""
+    """Other forms of a word, each as the text's number and the form."""
     sentences = [sentence(each) for each in tagged]
     positions = tuple(
         tuple(n for n, token in enumerate(s.tokens) if token.text == word) for s in sentences
@@ -284,14 +284,14 @@ def family(word: str, word_class: str, *tagged: str) -> list[str]:
 @pytest.mark.parametrize(
     ("word", "premise", "hypothesis", "expected"),
     [
-        # In either text, the word itself not.
+        # Forms in either text, but not the word itself.
         (
             "sleeps/verb",
             "He/PRP sleeps/VBZ ,/, he/PRP is/VBZ always/RB sleeping/VBG",
             "He/PRP sleeps/VBZ as/IN he/PRP slept/VBD",
             ["0 sleeping", "1 slept"],
         ),
-        # Also irregular ones, and those that differ in case alone.
+        # Irregular forms, too, and forms that differ only in case.
         (
             "child/noun",
             "Child/NN and/CC children/NNS and/CC child/NN",
@@ -305,11 +305,11 @@ def family(word: str, word_class: str, *tagged: str) -> list[str]:
             ["0 better", "0 best"],
         ),
         ("soon/adverb", "soon/RB or/CC sooner/RBR", "soon/RB", ["0 sooner"]),
-        # A noun of the same lemma, a participle that is a noun or an adjective, a proper noun.
+        # Not a noun of the same lemma, a participle as noun or adjective, or a proper noun.
         ("sleep/verb", "I/PRP sleep/VBP my/PRP$ sleeps/NNS", "I/PRP sleep/VBP", []),
         ("dog/noun", "a/DT dog/NN dogs/VBZ me/PRP", "dog/NN Dogs/NNP", []),
         ("sleep/verb", "sleep/VB in/IN sleeping/NN bags/NNS", "sleep/VB", []),
-        # Of several lemmas one in common is enough: "lay" is of "lie" and of "lay".
+        # One common lemma is enough: "lay" has the lemmas "lie" and "lay".
         (
             "lay/verb",
             "lay/VBD laying/VBG lying/VBG lies/VBZ",
@@ -317,13 +317,13 @@ def family(word: str, word_class: str, *tagged: str) -> list[str]:
             ["0 laying", "0 lying", "0 lies"],
         ),
         ("saw/noun", "a/DT saw/NN saws/NNS and/CC saw/VBD see/VB", "saw/NN", ["0 saws"]),
-        # The "'s" of "be" has more than letters.
+        # The "'s" of "be" has not only letters.
         ("is/verb", "he/PRP is/VBZ and/CC she/PRP 's/VBZ", "it/PRP is/VBZ", []),
         ("is/verb", "he/PRP is/VBZ they/PRP are/VBP", "it/PRP is/VBZ", ["0 are"]),
     ],
 )
 def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[str]) -> None:
-    """Forms of the same class with a lemma in common."""
+    """Other forms have the same class and a lemma in common."""
     assert family(*word.split("/"), premise, hypothesis) == expected
 
 
@@ -337,7 +337,7 @@ def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[st
         ("sleep", "VBP", ("sleep",)),
         ("found", "VBD", ("find", "found")),
         ("saw", "VB", ("saw",)),
-        # By rule: no dictionary has them.
+        # By rule, as no dictionary has them.
         ("frisbees", "NNS", ("frisbee",)),
         ("zorbing", "VBG", ("zorb",)),
         ("frisbee", "NN", ("frisbee",)),
@@ -345,7 +345,7 @@ def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[st
     ],
 )
 def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
-    """Base forms are their own lemma, others have what dictionary or rules say."""
+    """Base forms are their own lemmas; other forms have those of the dictionary or of rules."""
     assert lemmas(word, tag) == expected
 
 
@@ -360,17 +360,17 @@ def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
         ("men", "NNS", "NN", "man"),
         ("big", "JJ", "JJS", "biggest"),
         ("soon", "RB", "RBR", "sooner"),
-        # No such form, or none that a dictionary has.
+        # There is no such form, or no dictionary has it.
         ("beautiful", "JJ", "JJR", None),
         ("frisbee", "NN", "NNS", None),
-        # Of several lemmas, by which it differs.
+        # It differs by lemma.
         ("leaves", "NNS", "NN", None),
         ("found", "VBD", "VBG", None),
         ("best", "JJS", "JJ", None),
-        # Number and person decide.
+        # It differs by number and person.
         ("is", "VBZ", "VBP", None),
         ("was", "VBD", "VBG", None),
-        # Another class, or none.
+        # The class is another, or there is none.
         ("run", "NN", "VBG", None),
         ("would", "MD", "VBD", None),
     ],

@@ -21,7 +21,7 @@ QUERIES = [MaskedQuery(f"A girl {n}.", (2, 6), ((2, 6),)) for n in range(40)]
 
 
 def answer(queries: Sequence[MaskedQuery]) -> Scores:
-    """Any, the same for the same question; some have none."""
+    """Answer with any words, the same for the same question; some questions have none."""
     scores = Scores.empty(len(queries), K)
     for row, query in enumerate(queries):
         rng = random.Random(key_of(query))
@@ -43,7 +43,7 @@ IDENTITY = StoreIdentity(
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SuggestionStore, Questions]:
-    """A store that answers the run's questions, and others beside."""
+    """A store that answers the run's questions, and other questions."""
     monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
     return filled(tmp_path, IDENTITY, answer)
 
@@ -109,7 +109,7 @@ GIRL, BOY, DOG, S, STOP = (
 
 
 def answer_in_pieces(queries: Sequence[MaskedQuery]) -> Scores:
-    """Words of one or two pieces, the same for the same question."""
+    """Answer with words of one or two pieces, the same for the same question."""
     scores = Scores.empty(len(queries), K, max_pieces=2)
     for row, query in enumerate(queries):
         rng = random.Random(key_of(query))
@@ -151,5 +151,5 @@ def test_candidates_of_several_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
             number_of.setdefault(texts[token], set()).add(token)
     assert {"girls", "boys", "dogs", "girl", "dog"} <= set(number_of)
     assert all(len(numbers) == 1 for numbers in number_of.values())
-    # Of words in pieces, those that were candidates somewhere, and no others.
+    # Exactly the words of several pieces that were candidates somewhere.
     assert set(texts[len(VOCABULARY.texts) :]) == {"girls", "boys", "dogs"}

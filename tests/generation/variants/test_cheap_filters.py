@@ -1,4 +1,4 @@
-"""The filters without a tagger against a slow loop (D4–D6)."""
+"""The filters without a tagger, against a slow loop (D4–D6)."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ SMALL = vocabulary(
     ("ish", ATTACHED),  # 6
     ("!", WHOLE),  # 7
     ("boy2", WHOLE),  # 8
-    ("girl", ATTACHED),  # 9 as at the start of a text
+    ("girl", ATTACHED),  # 9 as at the beginning of a text
     ("boy", ATTACHED),  # 10
     ("naïve", WHOLE),  # 11
 )
 
 
 def scores(rows: Sequence[tuple[int, float, Sequence[tuple[int, float]]]]) -> Scores:
-    """Scores of rows (original, its logit, [(suggestion, its logit), …])."""
+    """Make scores of rows (original, its logit, [(suggestion, its logit), …])."""
     k = max(len(suggestions) for *_, suggestions in rows)
     made = Scores.empty(len(rows), k)
     for i, (original, logit, suggestions) in enumerate(rows):
@@ -55,7 +55,7 @@ def filtered(
 
 
 def rejections(survivors: Survivors, row: int = 0) -> dict[str, int]:
-    """Reason → how many, those that occur."""
+    """Reason → count, without zeros."""
     counts = dict(zip(CHEAP_REASONS, survivors.rejected[row].tolist(), strict=True))
     return {reason: count for reason, count in counts.items() if count}
 
@@ -80,7 +80,7 @@ def test_reasons_are_tried_in_the_order_stated() -> None:
 
 
 def test_special_cases_of_a_row() -> None:
-    """A tie fails (D5); at a text's start tokens must be attached; no token, no words (D3)."""
+    """A tie fails (D5); at a text's beginning, tokens are attached; no token, no words (D3)."""
     above = float(np.nextafter(np.float32(2.0), np.float32(3.0)))
     assert filtered([(1, 2.0, [(2, 2.0)])]).tokens.tolist() == []
     assert filtered([(1, 2.0, [(2, above)])]).tokens.tolist() == [2]
@@ -97,7 +97,7 @@ def test_special_cases_of_a_row() -> None:
 
 @st.composite
 def random_case(draw: st.DrawFn) -> tuple[Scores, Vocabulary]:
-    """Random words in random case and kind, and rows sorted by logit, with ties."""
+    """Random words of random case and kind, and rows sorted by logit, with ties."""
     texts = ["a", "A", "an", "An", "AN", "b", "B", "bé", "BÉ", "x1", "-", "c d", "dog", "Dog"]
     entries = draw(
         st.lists(
@@ -114,9 +114,9 @@ def random_case(draw: st.DrawFn) -> tuple[Scores, Vocabulary]:
         made.original[i] = draw(st.integers(-1, len(entries) - 1))
         if made.original[i] < 0:
             continue
-        # A few values only, so that suggestions tie with the original.
+        # Only a few values, so that suggestions tie with the original.
         made.original_logit[i] = draw(st.integers(0, 3))
-        # Two ids past the vocabulary, as where the output layer is padded.
+        # Two ids beyond the vocabulary, as in a padded output layer.
         ids = draw(st.permutations(range(len(entries) + 2)))[:k]
         logits = sorted(draw(st.lists(st.integers(0, 4), min_size=k, max_size=k)), reverse=True)
         made.tokens[i, : len(ids)] = ids
@@ -125,7 +125,7 @@ def random_case(draw: st.DrawFn) -> tuple[Scores, Vocabulary]:
 
 
 def fits(words: Vocabulary, token: int, original: int) -> bool:
-    """D4 as `Vocabulary.fits` puts it, for one suggestion."""
+    """D4, as in `Vocabulary.fits`, for one suggestion."""
     kind = words.kinds[token]
     whole = {t for t, c in zip(words.texts, words.kinds, strict=True) if c == WHOLE}
     if words.kinds[original] == WHOLE:
@@ -136,7 +136,7 @@ def fits(words: Vocabulary, token: int, original: int) -> bool:
 def slow_filters(
     made: Scores, words: Vocabulary, probability_filter: bool
 ) -> list[tuple[list[tuple[int, float]], dict[str, int]]]:
-    """Row by row, suggestion by suggestion: what is kept, and rejections by reason."""
+    """Return kept words and rejections by reason, row by row, suggestion by suggestion."""
     rows = []
     for i, original in enumerate(made.original.tolist()):
         kept: list[tuple[int, float]] = []

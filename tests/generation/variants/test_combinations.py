@@ -74,7 +74,7 @@ def test_a_walk_takes_the_first_good_ones(
 
 
 def test_walks() -> None:
-    """Six sets of two, each as likely; what two walks meet is judged once, for later ones too."""
+    """Six sets of two are equally likely; a set that two walks meet is judged only once."""
     good = {0, 3, 4, 8}
     counts = Counter(frozenset(walked(9, 2, good, f"key {n}")) for n in range(3000))
     assert set(counts) == {frozenset(pair) for pair in combinations(good, 2)}
@@ -107,7 +107,7 @@ def test_a_walk_does_not_go_further_than_it_has_to(wanted: int) -> None:
 
 TEXTS = ("A boy and a dog see a house.", "A dog and a boy run to the house.")
 WORDS = {"boy": ("girl", "man", "owl"), "dog": ("cat", "girl", "bird"), "house": ("tree", "cat")}
-"""Nouns that both texts share → replacements: 3·3 + 3·2 + 3·2 = 21 pairs, 18 triples."""
+"""Nouns of both texts → replacements: 3·3 + 3·2 + 3·2 = 21 pairs, 18 triples."""
 
 
 def problems_of(tagger: Tagger, *problems: tuple[str, str]) -> TaggedProblems:
@@ -206,7 +206,7 @@ def test_two_words_of_one_family(tagger: Tagger) -> None:
 
 
 def test_against_tagging_every_combination(tagger: Tagger) -> None:
-    """D8 with both words in place: the same as tagging whole sentences, one by one."""
+    """D8 with both words in place gives the same as tagging whole sentences, one by one."""
     texts = ("The dog show has a walk.", "A dog show is no walk.")
     words = {
         "dog": ("cat", "play", "can", "first", "light", "run"),
@@ -241,7 +241,7 @@ def test_against_tagging_every_combination(tagger: Tagger) -> None:
 
 
 def test_columns(tagger: Tagger) -> None:
-    """The smallest log-odds, the rarest word, and who validated one of the words: in p, in h."""
+    """Columns have the least log-odds, the rarest word, and masked LMs of any word: in p, in h."""
     problems = problems_of(tagger, TEXTS)
     found = pa.concat_tables(
         [
@@ -268,7 +268,7 @@ def test_columns(tagger: Tagger) -> None:
 
 
 def test_eligibility(tagger: Tagger) -> None:
-    """Over all classes or by words; one word is no pair, which ablations say; their seeds stay."""
+    """Scopes are classes or words; one word is no pair, which an ablation reports for its seeds."""
     problems = problems_of(tagger, TEXTS)
     settings = {"min_replacements": 20, "min_replacements_scope": "problem"}
     (excluded,) = drawn(tagger, problems, found_of(WORDS), **settings).exclusions
@@ -319,7 +319,7 @@ def test_few_of_many_are_looked_at(tagger: Tagger) -> None:
 
 
 def test_combined(tagger: Tagger) -> None:
-    """Changes of all parts in their order, or the reason why not."""
+    """Changes of all parts are in order, or there is a reason against them."""
     sentences = list(tagger.tag(["A dog and an owl.", "Dogs."]))
 
     def part(*changes: tuple[int, int, int, str]) -> Perturbation:

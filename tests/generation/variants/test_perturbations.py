@@ -1,4 +1,4 @@
-"""Several edits in one variant: pairs, spans, and D8 with all of them in place."""
+"""Several edits in one variant: pairs, spans, and D8 with all edits in place."""
 
 import random
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ WORDS = (
 
 
 def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
-    """The tags of a whole text with words put in; None if it has other tokens then."""
+    """Tags of a whole text with words replaced; None if its other tokens differ."""
     wanted = [token.text for token in tag(text)]
     starts = [token.start for token in tag(text)]
     for (start, end), word in reversed(list(zip(spans, words, strict=True))):
@@ -43,7 +43,7 @@ def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
 
 
 def slow_reason(perturbation: Perturbation, tag_match: str) -> str | None:
-    """D8 by tagging whole texts."""
+    """D8, by tagging whole texts."""
     found = [
         slow_tags(s.text, *e)
         for s, e in zip(perturbation.sentences, perturbation.text_edits(), strict=True)

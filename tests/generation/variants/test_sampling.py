@@ -54,7 +54,7 @@ PROBLEM = [
     *several("s:2", "verb", "runs", 1),
     *several("t:3", "adjective", "big", 25),
 ]
-"""Seed 1: nouns 12 + 8 = 20, verb 19. Seed 2: 19 + 1 = 20 over all. Seed 3: one word, 25."""
+"""Seed 1: nouns 12 + 8 = 20, verb 19. Seed 2: 19 + 1 = 20 in all. Seed 3: one word, 25."""
 
 
 def kept_by(scope: str, minimum: int = 20) -> tuple[Counter[tuple[str, str]], list[Exclusion]]:
@@ -73,7 +73,7 @@ def excluded(
 
 
 def test_scopes() -> None:
-    """20 over the words of a class, of all classes of a problem, or for the word itself."""
+    """At least 20 for the words of a class, for all classes of a problem, or for each word."""
     kept, left_out = kept_by("class")
     assert kept == {("s:1", "boy"): 12, ("s:1", "dog"): 8, ("t:3", "big"): 25}
     assert left_out == [
@@ -121,7 +121,7 @@ def test_every_replacement_is_kept_or_accounted_for(
 
 
 def test_the_pairs_of_another_build() -> None:
-    """An ablation keeps (seed, class) pairs, whatever it finds for them and for others (D13)."""
+    """An ablation keeps (seed, class) pairs, whatever it finds for them or for others (D13)."""
     kept, _ = eligible_columns(table_of(PROBLEM), minimum=20, scope="class")
     pairs = kept.group_by(["seed_id", "word_class"]).aggregate([])
     assert sorted(map(tuple, zip(*pairs.to_pydict().values(), strict=True))) == [
@@ -169,7 +169,7 @@ POOLS = st.lists(
 def test_a_draw_depends_on_its_group_alone(
     keys: list[tuple[str, str, int]], rng: random.Random, rng_seed: int
 ) -> None:
-    """Neither input order nor other seeds or classes change a draw, so shards do not."""
+    """Neither the input order nor other seeds and classes change a draw, nor do shards."""
     pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
     whole = drawn(pool, subsamples=3, size=4, rng_seed=rng_seed)
     shuffled = list(pool)
@@ -193,7 +193,7 @@ def test_a_draw_depends_on_its_group_alone(
 def test_a_replacement_less_changes_one_place(
     keys: list[tuple[str, str, int]], left_out: int, rng_seed: int
 ) -> None:
-    """Taken away, another takes its place where it was drawn, and nothing else changes (D10)."""
+    """A removed replacement gives its place to another one, and nothing else changes (D10)."""
     pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
     fewer = [r for n, r in enumerate(pool) if n != left_out]
     before, after = (drawn(each, subsamples=3, size=4, rng_seed=rng_seed) for each in (pool, fewer))
@@ -217,7 +217,7 @@ def slowly_drawn(pool: list[Replacement], subsample: int, size: int, rng_seed: i
 
 
 def test_a_small_draw_stays_as_it_is() -> None:
-    """Golden values: published subsamples are drawn alike by every version, or get a number."""
+    """Golden values: every version draws published subsamples alike, or has a new draw number."""
     variants = drawn(several("snli:1", "noun", "boy", 6), subsamples=3, size=2, rng_seed=0)
     assert {v.replacement.replacement: v.subsamples for v in variants} == {
         "boy000": (1,), "boy002": (0, 2), "boy003": (2,), "boy004": (1,), "boy005": (0,),

@@ -1,4 +1,4 @@
-"""Sets of words as columns against sets of words, one by one (eq. 1, D7)."""
+"""Sets of words as columns, against sets of words, one by one (eq. 1, D7)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ ODDS = st.dictionaries(WORDS, st.integers(-9, 9).map(lambda n: n / 2), max_size=
 
 NUMBERS = {word: number for number, word in enumerate(["girl", "man", "dog", "kid", "cat"])}
 SIDES = st.lists(st.lists(ODDS, min_size=1, max_size=4), min_size=1, max_size=4)
-"""Sides with sets at their occurrences."""
+"""Sides, each with the sets of its occurrences."""
 
 
 def members(sets: Sequence[tuple[int, Odds]]) -> tuple[Any, Any]:
-    """(side, set) → keys and log-odds, a row per member."""
+    """Convert (side, set) to keys and log-odds, with a row per member."""
     rows = [(side, NUMBERS[word], odds[word]) for side, odds in sets for word in odds]
     side, word, log_odds = zip(*rows, strict=True) if rows else ((), (), ())
     return (
@@ -36,7 +36,7 @@ def members(sets: Sequence[tuple[int, Odds]]) -> tuple[Any, Any]:
 
 
 def by_side(keys: Any, values: Sequence[Any]) -> dict[int, dict[str, Any]]:
-    """Columns → side → word → value; sides without a word are left out."""
+    """Convert columns to side → word → value; sides without words are left out."""
     found: dict[int, dict[str, Any]] = {}
     names = list(NUMBERS)
     for side, word, value in zip(*(c.tolist() for c in split(keys)), values, strict=True):
@@ -46,7 +46,7 @@ def by_side(keys: Any, values: Sequence[Any]) -> dict[int, dict[str, Any]]:
 
 
 def intersected(sides: Sequence[Sequence[Odds]]) -> dict[int, dict[str, float]]:
-    """`over_occurrences` of several sides at once."""
+    """Apply `over_occurrences` to several sides at once."""
     rows = [(side, odds) for side, sets in enumerate(sides) for odds in sets]
     keys, log_odds = over_occurrences(
         *members(rows), np.array([len(sets) for sets in sides], np.int64)
@@ -87,7 +87,7 @@ def sorted_members(sides: Sequence[Odds]) -> tuple[Any, Any]:
 
 
 def evidence(found: Suggested, mlms: Sequence[str]) -> dict[int, dict[str, Evidence]]:
-    """Columns → side → word → who validated it, and how clearly."""
+    """Convert columns to side → word → its masked LMs and log-odds."""
     assert (np.diff(found.keys) > 0).all()
     rows = zip(found.mlms.tolist(), found.log_odds.tolist(), strict=True)
     return by_side(
@@ -100,7 +100,7 @@ def evidence(found: Suggested, mlms: Sequence[str]) -> dict[int, dict[str, Evide
 
 
 def united(sets: Mapping[str, Sequence[Odds]]) -> dict[int, dict[str, Evidence]]:
-    """`over_mlms`: MLM → a set per side, to the union per side."""
+    """Apply `over_mlms`: masked LM → a set per side, to the union per side."""
     mlms = sorted(sets)
     return evidence(over_mlms([sorted_members(sets[mlm]) for mlm in mlms]), mlms)
 
@@ -112,7 +112,7 @@ BY_MLM = st.dictionaries(
 
 @given(BY_MLM)
 def test_over_mlms_is_the_union_with_exact_provenance(sets: dict[str, list[Odds]]) -> None:
-    """Every word of any set, with all MLMs that have it and the smallest log-odds (D14)."""
+    """The union has every word of any set, all its masked LMs and the least log-odds (D14)."""
     expected: dict[int, dict[str, Any]] = {
         side: dict(set_algebra.over_mlms({mlm: odds[side] for mlm, odds in sets.items()}))
         for side in (0, 1)
@@ -131,7 +131,7 @@ def test_another_mlm_never_removes_a_word(sets: dict[str, list[Odds]], another: 
 
 
 def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
-    """`over_sentences`: two sets per shared word, to shared word → words in order."""
+    """Apply `over_sentences`: two sets per shared word, to shared word → words in order."""
     keys, _ = sorted_members(sides)
     numbers = np.arange(len(sides))
     found, places = over_sentences(keys, numbers // 2, numbers % 2, texts=2, combine=combine)
@@ -149,7 +149,7 @@ def combined(sides: Sequence[Odds], combine: str) -> dict[int, list[str]]:
 
 @given(st.lists(ODDS, max_size=8).filter(lambda sides: len(sides) % 2 == 0))
 def test_over_sentences(sides: list[Odds]) -> None:
-    """Equation 1 and its ablation; the intersection lies within the union, p and h are alike."""
+    """Equation 1 and its ablation: the intersection is in the union, and p and h are symmetric."""
     for combine in ("intersection", "union"):
         expected = {
             n: set_algebra.over_sentences(sides[2 * n : 2 * n + 2], combine=combine)

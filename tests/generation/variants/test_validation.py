@@ -1,4 +1,4 @@
-"""Equation 1 on whole problems: the papers' examples by hand, and random ones (D2–D8, D14)."""
+"""Equation 1 on whole problems: the papers' examples by hand, and random problems (D2–D8, D14)."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
 
 
 def test_examples_of_poster_and_paper() -> None:
-    """A girl, then a boy, jumps in the air; words of the problem (D7), of other classes (D8)."""
+    """A girl, then a boy, jumps; words of the problem (D7) or of other classes (D8) fail."""
     bert = Answers({(GIRL_P.text, 0): odds("boy man"), (GIRL_H.text, 0): odds("man dog boy")})
     (boy, man) = run(GIRL_P, GIRL_H, "girl", {"bert": bert}).replacements
     assert boy == Replacement(
@@ -102,12 +102,12 @@ SUGGESTIONS = ["man", "kid", "cat", "dog", "swims", "girl", "boy", "tree"]
 
 @dataclass(frozen=True)
 class Case:
-    """One shared word "boy" in two sentences, and everything said about it."""
+    """A shared word "boy" in two sentences, and all answers about it."""
 
     sentences: tuple[Sentence, Sentence]
     word: SharedWord
     answers: dict[str, dict[tuple[str, int], dict[str, float]]]
-    """MLM → (sentence, occurrence) → log-odds; a place left out is not in the vocabulary."""
+    """MLM → (sentence, occurrence) → log-odds; missing occurrences are not in the vocabulary."""
     tags: dict[tuple[int, str], tuple[str, ...] | None]
     rejected: int
 
@@ -118,7 +118,7 @@ def random_cases(draw: st.DrawFn) -> Case:
         n = draw(st.integers(1, 3))
         boys = [f"boy/{draw(st.sampled_from(['NN', 'NNP', 'VB']))}" for _ in range(n - 1)]
         fillers = draw(st.lists(st.sampled_from(FILLERS), max_size=3))
-        # The side's own first word keeps the sentences apart.
+        # The side's own first word makes the sentences distinct.
         return sentence(" ".join([f"{side}/DT", "boy/NN", *draw(st.permutations(boys + fillers))]))
 
     sentences = (one("This"), one("That"))
@@ -155,7 +155,7 @@ def passes(tags: tuple[str, ...] | None, originals: tuple[str, ...], config: Con
 
 
 def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
-    """R_M(⟨p, h⟩, o) as the specification words it: word → provenance and log-odds."""
+    """R_M(⟨p, h⟩, o) by the specification: word → provenance and log-odds."""
     problem = {token.text.lower() for s in case.sentences for token in s.tokens}
     sets: list[dict[str, tuple[list[str], float]]] = []
     for side, s in enumerate(case.sentences):
@@ -222,7 +222,7 @@ def test_replacements_against_the_definition(case: Case, config: Config) -> None
 
 @given(random_cases(), CONFIGS)
 def test_the_funnel_adds_up(case: Case, config: Config) -> None:
-    """Suggestions = Σ reasons + kept, per MLM, and they are as many as went in."""
+    """Suggestions are the sum of reasons and kept ones, for each masked LM; none is lost."""
     replacements, funnel = found_in(case, config)
     rows = {row["mlm"]: row for row in funnel.rows()}
     assert set(rows) == set(case.answers)
@@ -279,7 +279,7 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
         (None, ("NN",), "tokenization", "tokenization"),
         (("NN", "NN"), ("NN", "NNS"), None, "other_class"),
         (("NN", "VB"), ("NN", "NN"), "other_class", "other_class"),
-        # An occurrence outside the four classes keeps its very tag (D2).
+        # An occurrence outside the four classes keeps its exact tag (D2).
         (("NN", "MD"), ("NN", "MD"), None, None),
         (("NN", "NNPS"), ("NN", "NNP"), "other_class", "other_class"),
     ],
@@ -287,7 +287,7 @@ def test_stricter_settings_never_find_more(case: Case) -> None:
 def test_class_verdict(
     tags: tuple[str, ...] | None, originals: tuple[str, ...], coarse: str | None, fine: str | None
 ) -> None:
-    """Classes are compared place by place; `fine` compares the tags themselves."""
+    """Classes are compared occurrence by occurrence; `fine` compares the tags themselves."""
     for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
         assert class_verdict(tags, originals, tag_match=tag_match) == verdict
         if tags is not None:

@@ -44,7 +44,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_bytes_are_those_of_a_run_without_it(
     both: RunFolder, alone: RunFolder, other: Path
 ) -> None:
-    """Every table; the manifest differs in the setting, and so the fingerprint, alone."""
+    """All tables are equal; the manifest differs only in the setting, and so the fingerprint."""
     without = build(both.path, into="without", without_mlms=(other.name,))
     assert made(without) == made(alone)
     assert made(without)["replacements"] != made(both)["replacements"]

@@ -1,4 +1,4 @@
-"""Words: casing, shuffled letters, and numbers that are the same for all masked LMs (D6)."""
+"""Words: casing, shuffled letters, and common numbers for all masked LMs (D6)."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ from generation.variants.words import CASINGS, Lexicon, casing_of, match_case, s
     ],
 )  # fmt: skip
 def test_casing_shapes(original: str, expected: str) -> None:
-    """Lower, Title and UPPER are taken over; a single capital is Title, a mixture lower."""
+    """Lower, Title and UPPER are kept; a single capital is Title, a mixture is lower."""
     assert match_case("girl", original) == expected
 
 
-# Letters with one upper-case form each; "ß" or dotless "ı" have none that comes back.
+# Letters with one upper-case form; lower-casing would not restore "ß" or dotless "ı".
 LETTERS = st.text("abcdefghijklmnopqrstuvwxyzàéîöüñç", min_size=1, max_size=8)
 MIXED = st.text("abcXYZéÉ", min_size=1, max_size=6)
 
