@@ -36,21 +36,21 @@ REPLACEMENTS = {
     ("2", "verb", "sees"): ("likes", "calls"),
     ("3", "verb", "play"): ("like",),
 }
-"""(pair id, class, shared word) → what replaces it."""
+"""(pair id, class, shared word) → its replacements."""
 
 DRAWS = ([0, 1], [1, 2], [0])
-"""Subsamples of a word's first, second and third replacement."""
+"""Subsamples of the first, second and third replacement of a word."""
 
 
 def pair_row(source: str, pair: str) -> dict[str, Any]:
-    """One row of the split `seeds`."""
+    """A row of the split `seeds`."""
     premise, hypothesis, label, votes = PROBLEMS[pair]
     numbers = ["enc".index(vote) for vote in votes]
     return seed_row(f"{source}:{pair}", (premise, hypothesis), LABELS.index(label), numbers)
 
 
 def replaced_row(source: str, pair: str, word_class: str, word: str, number: int) -> dict[str, Any]:
-    """One row of the split `variants`: the word's replacement of this number."""
+    """A row of the split `variants`, with the word's replacement of this number."""
     return variant_row(
         pair_row(source, pair),
         word_class,
@@ -68,7 +68,7 @@ def replaced_row(source: str, pair: str, word_class: str, word: str, number: int
 
 
 def manifest(source: str) -> dict[str, Any]:
-    """A run's manifest, with things in it that a dataset must not repeat."""
+    """A run's manifest, with details that a dataset must not reveal."""
     return run_manifest(
         source,
         config={
@@ -107,7 +107,7 @@ def manifest(source: str) -> dict[str, Any]:
 
 
 def write_pairs(folder: Path, source: str = "snli", pairs: str = "123") -> Path:
-    """Write a run folder as the generation does, with only these pairs."""
+    """Write a run folder as `generate` does, with only these pairs."""
     variants = [
         replaced_row(source, pair, word_class, word, number)
         for (pair, word_class, word), words in REPLACEMENTS.items()
@@ -143,20 +143,20 @@ def dataset_beside_run() -> Callable[[Path], Path]:
 def same_dataset(
     dataset_beside_run: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A dataset folder with the source `snli`, beside its run, for all that only read it."""
+    """A dataset folder with the source `snli`, beside its run; tests only read it."""
     return dataset_beside_run(tmp_path_factory.mktemp("same"))
 
 
 @pytest.fixture
 def dataset(same_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of that folder, beside its run, to be changed."""
+    """A copy of this folder, beside its run, for changes."""
     shutil.copytree(same_dataset.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 
 
 @pytest.fixture(scope="session")
 def same_paraphrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset folder with the paraphrases of `snli` and nothing else, beside their run."""
+    """A dataset folder with only the paraphrases of `snli`, beside their run."""
     place = tmp_path_factory.mktemp("paraphrases")
     export_dataset(write_paraphrase_run(place / "paraphrase-run"), place / "merge-nli")
     return place / "merge-nli"
@@ -164,7 +164,7 @@ def same_paraphrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def paraphrases(same_paraphrases: Path, tmp_path: Path) -> Path:
-    """A copy of that folder, beside their run, to be changed."""
+    """A copy of this folder, beside their run, for changes."""
     shutil.copytree(same_paraphrases.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 
@@ -184,7 +184,7 @@ def edit() -> Callable[..., None]:
 
 @pytest.fixture
 def edit_dataset(dataset: Path, edit: Callable[..., None]) -> Callable[..., None]:
-    """Changes rows of the dataset and writes its card anew, so that only the rows are wrong."""
+    """Changes rows of the dataset and renews its card, so that only the rows are wrong."""
 
     def edit_rows(file: str, change: Callable[[list[dict[str, Any]]], object]) -> None:
         edit(dataset / file, change)
@@ -195,7 +195,7 @@ def edit_dataset(dataset: Path, edit: Callable[..., None]) -> Callable[..., None
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., Any]:
-    """Runs `python(code, folder)` offline, with a cache of its own; what it printed, from JSON."""
+    """Runs `python(code, folder)` offline, with a separate cache; parses its output as JSON."""
 
     def run_python(code: str, folder: Path) -> Any:
         hub = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}

@@ -7,7 +7,7 @@ from helpers.commands import run
 
 
 def test_check(dataset: Path) -> None:
-    """The problems on stdout in either format, exit code 1; else 0."""
+    """Problems are on stdout in either format, with exit code 1; without problems, it is 0."""
     as_json = ("check", dataset, "--format", "json")
     assert run("check", dataset).stdout == f"{dataset}: good\n"
     assert json.loads(run(*as_json).stdout) == {"folder": str(dataset), "problems": []}
@@ -22,13 +22,13 @@ METRIC = 'evaluate.load("seed_variant_accuracy")'
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the metric is to be registered: evaluate's module cache."""
+    """Evaluate's module cache, in which the metric is registered."""
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     return tmp_path / "modules"
 
 
 def test_register(dataset: Path, tmp_path: Path, modules: Path) -> None:
-    """Metric and dataset: entries in the cache given, and the lines to load them with."""
+    """Metric and dataset get entries in the given cache, and lines of code to load them."""
     command = ("register", dataset, "--cache-dir", tmp_path / "cache")
     result = run(*command)
     lines = [METRIC, *(f'load_dataset("merge-nli", "{name}")' for name in ("snli", "snli_nouns"))]

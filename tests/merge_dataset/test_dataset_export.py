@@ -21,7 +21,7 @@ def ids(file: Path) -> list[str]:
 
 
 def test_layout(make_run: MakeRun, tmp_path: Path, dataset: Path) -> None:
-    """Files per class, seeds once each; the contract's columns, zstd, no metadata of `datasets`."""
+    """Files per class, each seed once; the schema's columns, zstd, no metadata of `datasets`."""
     out = tmp_path / "merge-nli"
     assert export_dataset(make_run(), out) == [
         "snli", "snli_nouns", "snli_verbs", "snli_adjectives",
@@ -164,7 +164,7 @@ def test_wrong_manifest(
 def test_texts_of_several_problems_are_told(
     make_run: MakeRun, tmp_path: Path, edit: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The folder would be refused by `check`, so it is said at once; not where seeds are alike."""
+    """`check` would refuse the folder, so a warning comes at once, unless seeds are equal."""
     run = make_run()
     export_dataset(run, tmp_path / "good")
     assert "texts that stand in" not in caplog.text
@@ -175,7 +175,7 @@ def test_texts_of_several_problems_are_told(
         other.update({name: first[name] for name in fields})
 
     edit(run / "variants.parquet", repeat)
-    # As of an earlier release, which kept no digests.
+    # As in an earlier release, without digests.
     manifest = json.loads((run / "manifest.json").read_text())
     older = {key: value for key, value in manifest.items() if key not in ("files", "digest")}
     (run / "manifest.json").write_text(json.dumps(older))

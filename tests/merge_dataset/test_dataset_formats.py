@@ -29,7 +29,7 @@ from merge_dataset.schema import (
 
 @pytest.fixture(scope="module")
 def made(dataset_beside_run: Callable[[Path], Path], tmp_path_factory: Any) -> Path:
-    """NLI, pairs with two labels, and problems of three texts in one folder, beside their runs."""
+    """A folder with NLI, pairs with two labels, and problems of three texts, beside their runs."""
     place = tmp_path_factory.mktemp("formats")
     out = dataset_beside_run(place)
     export_dataset(write_format_run(place / "pairs", PAIRS), out)
@@ -39,7 +39,7 @@ def made(dataset_beside_run: Callable[[Path], Path], tmp_path_factory: Any) -> P
 
 @pytest.fixture
 def folder(made: Path, tmp_path: Path) -> Path:
-    """A copy of that folder, beside its runs, to be changed."""
+    """A copy of this folder, beside its runs, for changes."""
     shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "merge-nli"
 
@@ -67,7 +67,7 @@ def test_streamed_and_by_the_class(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_card(folder: Path) -> None:
-    """Figures per set of labels, features per configuration, what the formats are."""
+    """The card has figures per set of labels, features per configuration, and the formats."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     header = card.read_front_matter(text)
     for entry in header["dataset_info"]:
@@ -137,7 +137,7 @@ def test_a_run_of_two_formats(tmp_path: Path) -> None:
 
 
 def test_only_ours_is_kept() -> None:
-    """Not what `datasets` writes, which its earlier releases cannot read."""
+    """Metadata of `datasets` are dropped, as its earlier releases cannot read them."""
     schema = arrow_schema(PAIRS)
     more = schema.with_metadata({**schema.metadata, b"huggingface": b"{}"})
     assert only_ours(more).metadata == schema.metadata

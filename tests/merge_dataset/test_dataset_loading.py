@@ -79,7 +79,7 @@ def test_registered_by_name_from_anywhere(
     edit: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """With other content the other loads; registered again, the first."""
+    """A dataset with other content loads; after another registration, the first one does."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     cache = tmp_path / "hf" / "datasets"
@@ -127,7 +127,7 @@ def test_registering_again_prepares_nothing(
 
 
 def test_killed_preparation_of_other_content_is_tidied(dataset: Path, tmp_path: Path) -> None:
-    """Its leftovers would break the fall-back to the cache."""
+    """Its leftovers would break the fallback to the cache."""
     leftover = tmp_path / "cache/merge-nli/snli/0.0.0/0123456789abcdef.incomplete"
     leftover.mkdir(parents=True)
     register_dataset(dataset, tmp_path / "cache")
@@ -138,7 +138,7 @@ def test_killed_preparation_of_other_content_is_tidied(dataset: Path, tmp_path: 
 def test_files_replaced_while_they_are_registered(
     dataset: Path, tmp_path: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry is called by what it was to hold: one that holds something else is removed."""
+    """An entry's name is the digest of its content, so one with other content is removed."""
     prepare = MergeNli.download_and_prepare
 
     def late(self: MergeNli) -> None:

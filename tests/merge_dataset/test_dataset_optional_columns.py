@@ -36,13 +36,13 @@ from merge_metric.exports.croissant import export_croissant
 
 MORE = NLI.with_optional(["quality"])
 FLIP = object()
-"""Stands for the other truth value."""
+"""Stands for the opposite truth value."""
 MADE_UP = [0.125 * number for number in range(9)]
 
 
 @pytest.fixture
 def mixed(make_run: Callable[..., Path], tmp_path: Path) -> Path:
-    """A folder where `snli` has the column `quality`, and `mnli-m` has not."""
+    """A folder in which `snli` has the column `quality`, and `mnli-m` does not."""
     plain = make_run("plain", "snli")
     seeds, variants = (read_rows(plain / f"{name}.parquet") for name in ("seeds", "variants"))
     rows = [row | {"quality": MADE_UP[n % 9]} for n, row in enumerate(variants)]
@@ -138,7 +138,7 @@ FLAGGED = ("in_compound", "valency", "quality", "common_mlm_count", "pronoun_cla
 
 
 def sound(row: dict[str, Any]) -> dict[str, Any]:
-    """Values that a row may have in the columns of `FLAGGED`."""
+    """Valid values for a row in the columns of `FLAGGED`."""
     common = set(row["premise_mlms"]) & set(row["hypothesis_mlms"])
     is_noun = row["word_class"] == "noun"
     return {
@@ -166,7 +166,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
     ("changes", "problem"),
     [
         ({}, None),
-        ({"common_mlm_count": None}, None),  # where it is not known
+        ({"common_mlm_count": None}, None),  # unknown there
         ({"quality": None, "valency": None}, None),
         ({"common_mlm_count": 7}, "common_mlm_count to be the masked LMs of every text, 1; got 7"),
         ({"quality": 1.5}, "quality from 0 to 1; got 1.5"),

@@ -23,7 +23,7 @@ def test_local_paths_become_names(text: object, kept: object) -> None:
 
 
 def test_what_draws_otherwise_is_made_otherwise() -> None:
-    """Releases before 1.0, which explain nothing, drew otherwise than 1.0.0, which does."""
+    """Releases before 1.0, which have no `explained`, drew differently from 1.0.0."""
     old = {"config": {}, "funnel": []}
     new = {**old, "explained": {}}
     said = ["the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"]

@@ -22,7 +22,7 @@ def test_names_of_configurations() -> None:
 
 
 def test_columns_and_labels() -> None:
-    """The metric is uploaded alone, so it has the labels again; features and columns agree."""
+    """The metric repeats the labels, as it is uploaded alone; features and columns agree."""
     assert options.LABELS == schema.LABELS
     problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
     for each in (schema.NLI, problem_format):

@@ -30,7 +30,7 @@ def test_what_exceeds_memory_lies_in_a_folder_that_goes(tmp_path: Path) -> None:
         "from merge_dataset.engine import connect\n"
         "from pathlib import Path\n"
         "connection = connect()\n"
-        "connection.execute('SET threads = 1')\n"  # each thread needs memory of its own
+        "connection.execute('SET threads = 1')\n"  # each thread needs separate memory
         "connection.execute('CREATE TABLE t AS "
         "SELECT i, md5(i::VARCHAR) d FROM range(1500000) r(i) ORDER BY d')\n"
         f"[folder] = Path({str(tmp_path)!r}).iterdir()\n"
@@ -67,7 +67,7 @@ def test_ctrl_c_in_a_query_is_an_interrupt() -> None:
         except duckdb.Error as error:
             raise ValueError("the data are damaged") from error
     with pytest.raises(KeyboardInterrupt), engine_errors():
-        raise RuntimeError("Query interrupted")  # as DuckDB raises it
+        raise RuntimeError("Query interrupted")  # as raised by DuckDB
     with pytest.raises(ValueError, match="KeyboardInterrupt"), engine_errors():
         raise ValueError("expected no column KeyboardInterrupt")
 

@@ -77,7 +77,7 @@ def test_how_files_are_written(tmp_path: Path) -> None:
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     for name in ("f.txt", "folder", "other"):
         partial_path(tmp_path / name).mkdir()
-        (tmp_path / f".{name}.partial").touch()  # as older releases called it
+        (tmp_path / f".{name}.partial").touch()  # as in older releases
     (tmp_path / ".f.txt.old").touch()
     remove_partials(tmp_path, ["f.txt", "folder"])
     left = {target_of(path) for path in tmp_path.iterdir()}
@@ -97,7 +97,7 @@ def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they cannot be synced, the old file stays."""
+    """If they cannot be synced, the old file stays."""
     write_text(tmp_path / "f.txt", "old")
 
     def full(descriptor: int) -> None:
@@ -148,7 +148,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
         (made / f"{number}").touch()
         replace_folder(made, tmp_path / "folder")
         assert names(tmp_path / "folder") == [f"{number}"]
-        (tmp_path / ".folder.old/x").mkdir(parents=True)  # by a command that was killed
+        (tmp_path / ".folder.old/x").mkdir(parents=True)  # by a killed command
     made = partial_path(tmp_path / "folder")
     made.mkdir()
     replace_folder(made, tmp_path / "folder")
@@ -275,7 +275,7 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_digests(tmp_path: Path) -> None:
-    """Pinned, because fingerprints and folder names are made of it; lists and types count."""
+    """Digests are pinned, as fingerprints and folder names depend on them; types matter, too."""
     for name, content in {"a": b"abc", "empty": b"", "large": b"x" * 3_000_000}.items():
         (tmp_path / name).write_bytes(content)
         assert digest_of_file(tmp_path / name) == hashlib.sha256(content).hexdigest()
@@ -308,7 +308,7 @@ def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
         assert read_table(path).equals(table)
         assert pd.read_parquet(path)["a"].tolist() == table["a"].to_pylist()
         content = bytearray(path.read_bytes())
-        content[2000] ^= 1  # in the numbers, where decompression alone notices little
+        content[2000] ^= 1  # among the numbers, where decompression alone misses most errors
         damaged.write_bytes(content)
         for read in (read_table, lambda path: list(read_row_groups(path))):
             with pytest.raises(ValueError, match=r"d\.parquet: expected a whole Parquet file, got"):
@@ -319,7 +319,7 @@ def test_a_flipped_bit_is_noticed_on_reading(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")
 def test_names_that_are_not_utf8_are_no_damage(tmp_path: Path) -> None:
-    """Pyarrow cannot open them: what to do is to rename, and not to restore from a copy."""
+    """Pyarrow cannot open them: the remedy is a new name, not a copy."""
     folder = tmp_path / os.fsdecode(b"d\xe4ta")
     folder.mkdir()
     write_table(tmp_path / "good.parquet", pa.table({"a": [1]}))

@@ -19,7 +19,7 @@ SEEDS = 50
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 50 seeds with two variants in each of three classes."""
+    """A run of 50 seeds, each with two variants in each of three classes."""
     return write_made_up_run(
         tmp_path_factory.mktemp("run"), range(SEEDS), per_class=2, subsamples=2
     )

@@ -14,7 +14,7 @@ from merge_dataset.redaction import MaskingFormatter, mask_known, mask_urls, spe
     [
         ("https://me:pass@host/v1", "https://***@host/v1"),
         ("http://KEY@host: refused", "http://***@host: refused"),
-        ("https:/me:pass@host/v1", "https:/***@host/v1"),  # as of a path
+        ("https:/me:pass@host/v1", "https:/***@host/v1"),  # as in a path
         ("C:/me@home", None),
         ("a https://x/y?api_key=abc&n=1 b", "a https://x/y?api_key=***&n=1 b"),
         ("https://x/y?X-Amz-Signature=abc", "https://x/y?X-Amz-Signature=***"),
@@ -31,7 +31,7 @@ def test_urls(text: str, masked: str | None) -> None:
 
 
 def test_secrets() -> None:
-    """Quoted, in JSON, HTML or Base64, in any case; in the log, and in errors of Python."""
+    """Secrets are masked in quotes, JSON, HTML or Base64, in any case; in logs and errors."""
     key = 'a/b"c&D e'
     known = spellings([key, "abc"])
     for spelt in (key, key.upper(), quote(key, safe=""), 'a/b\\"c&D e', "a/b&quot;c&amp;D e"):

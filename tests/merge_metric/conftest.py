@@ -1,4 +1,4 @@
-"""Every plot that tests of commands save fits a paper: its width, and the size of its text."""
+"""Fixtures; plots that tests of commands save must fit a paper in width and size of text."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,18 +10,18 @@ from helpers.scored_folder import write_folder
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The dataset folder that is small enough to score by hand."""
+    """The dataset folder that is small enough to be scored by hand."""
     return write_folder(tmp_path / "merge-nli")
 
 
 PLOTTING = {"analyses", "agreement", "report"}
 PAGE, SMALLEST = 6.9, 6.5
-"""Inches and points."""
+"""Largest width in inches, smallest text in points."""
 
 
 @pytest.fixture(autouse=True)
 def plots_fit_a_paper(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at each figure when it is written to a file with the style of papers."""
+    """Check each figure that is saved in the style of papers."""
     if request.path.parent.name not in PLOTTING:
         return
     from matplotlib import rcParams

@@ -1,4 +1,4 @@
-"""A session of annotation over the dataset made by hand."""
+"""Sessions of annotation on the dataset made by hand."""
 
 import shutil
 from pathlib import Path
@@ -15,11 +15,11 @@ def same_session(same_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def session(same_session: Path, tmp_path: Path) -> Session:
-    """All eleven variants of `snli`: six nouns, three verbs, two adjectives."""
+    """A session with all eleven variants of `snli`: six nouns, three verbs, two adjectives."""
     return read_session(Path(shutil.copytree(same_session, tmp_path / "study")))
 
 
 @pytest.fixture
 def pairs(paraphrases: Path, tmp_path: Path) -> Session:
-    """A session of paraphrases: whether each means the same as its original."""
+    """A session of paraphrases: whether each has the meaning of its original."""
     return open_session(tmp_path / "pairs", paraphrases, ["snli_paraphrases"])

@@ -95,7 +95,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def here(dataset: Path, paraphrases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with merge-nli/ in it, where pages that are opened are closed at once."""
+    """A folder with merge-nli/ in it, where pages close as soon as they open."""
 
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
@@ -107,7 +107,7 @@ def here(dataset: Path, paraphrases: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def as_label_studio(tasks: Path, path: Path) -> None:
-    """Write what Label Studio exports after somebody found the first task good."""
+    """Write an export of Label Studio in which the first task is judged good."""
     task: dict[str, Any] = json.loads(tasks.read_text(encoding="utf-8"))[0]
     results = [
         {"from_name": name, "value": {"choices": ["5"]}} for name in ("fluency", "reasoning")
@@ -120,7 +120,7 @@ def as_label_studio(tasks: Path, path: Path) -> None:
 def test_the_readme_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in commands(README):
         if words[0] != "annotate":
-            continue  # what is done with answers: tests/merge_metric/agreement
+            continue  # uses of answers are tested in tests/merge_metric/agreement
         if "label-studio.json" in words:
             as_label_studio(here / "tasks.json", here / "label-studio.json")
         run(*words)

@@ -1,4 +1,4 @@
-"""The annotation page in headless Chromium: by keyboard, through crashes, in two tabs."""
+"""The annotation page in headless Chromium: by keyboard, after crashes, in two tabs."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """A browser that reaches nothing but this machine."""
+    """A browser without access to other machines."""
     with chromium(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver
 
@@ -52,7 +52,7 @@ def url(session: Session) -> Iterator[str]:
 
 @pytest.fixture
 def opened(browser: Chrome, url: str) -> Iterator[Chrome]:
-    """That page, past the guidelines; afterwards, what went wrong in it."""
+    """The page, past the guidelines; afterwards, there must be no errors or outside requests."""
     open_page(browser, url)
     press(browser, Keys.ESCAPE)
     yield browser
@@ -61,7 +61,7 @@ def opened(browser: Chrome, url: str) -> Iterator[Chrome]:
 
 
 def open_page(browser: Chrome, url: str) -> None:
-    """Open it in this tab as one who was never there: ports come again."""
+    """Open the page in this tab as for a new user, as ports may repeat."""
     origin = url.partition("/#")[0]
     browser.get("about:blank")
     clear = {"origin": origin, "storageTypes": "local_storage"}
@@ -84,14 +84,14 @@ def until(browser: Chrome, condition: Callable[[], Any]) -> Any:
 
 
 def press(browser: Chrome, *keys: str) -> None:
-    """Press keys wherever the focus is; then wait until what they save is saved."""
+    """Press keys wherever the focus is, one by one, and wait until each is saved."""
     for key in keys:
         ActionChains(browser).send_keys(key).perform()
         until(browser, lambda: text(browser, "#state") != "Saving …")
 
 
 def reload(browser: Chrome) -> None:
-    """As a user does who is asked nothing, since nothing is being saved."""
+    """Reload as a user; the page asks nothing, as nothing is unsaved."""
     browser.refresh()
     until(browser, lambda: visible(browser, "#item") or visible(browser, "#notice"))
     if browser.execute_script("return document.getElementById('guidelines').open"):
@@ -113,7 +113,7 @@ def comment(browser: Chrome) -> str:
 
 
 def item(browser: Chrome) -> int:
-    """The number of the item shown; one after a notice takes a moment."""
+    """Number of the displayed item; after a notice, it takes a moment."""
     return int(until(browser, lambda: text(browser, "#item-title")).split()[1])
 
 
@@ -155,7 +155,7 @@ def test_annotating_everything_by_keyboard(opened: Chrome, session: Session) -> 
 
 
 def test_undoing(opened: Chrome, session: Session) -> None:
-    """Undo what is not saved first, then answer by answer, with their comments kept."""
+    """Undo unsaved input first, then answer by answer, with comments kept."""
     first, second, *_ = order(session)
     press(opened, "1", "1", "c", "why not", Keys.ENTER, "2", "2", Keys.ENTER, "3")
     press(opened, "u")
@@ -191,7 +191,7 @@ def test_going_back_to_change(opened: Chrome, session: Session) -> None:
 
 
 def test_moving_about(opened: Chrome) -> None:
-    """Round the ends; n to what is open; Enter on an unchanged answer saves nothing again."""
+    """Moving wraps around; n goes to the next open item; Enter on a kept answer saves nothing."""
     press(opened, Keys.ARROW_LEFT)
     assert item(opened) == 11
     press(opened, "5", "5", Keys.ENTER)
@@ -239,7 +239,7 @@ def test_guidelines_come_first_and_when_asked_for(browser: Chrome, url: str) -> 
 
 
 def test_by_mouse(opened: Chrome, session: Session) -> None:
-    """After a click keys mean what they mean elsewhere."""
+    """After a click, keys have the same meaning as elsewhere."""
     opened.find_element(By.CSS_SELECTOR, "[name=fluency][value='4']").click()
     opened.find_element(By.CSS_SELECTOR, "[name=reasoning][value='5']").click()
     assert chosen(opened) == (4, 5)
@@ -328,7 +328,7 @@ def test_a_killed_server_loses_nothing(browser: Chrome, session: Session) -> Non
         assert process.wait(PATIENCE) == 0
         assert said.endswith("5 of 11 variants answered.\n")
     assert len(read_events(answers_path(session.folder, "ann"))) == 5
-    console_errors(browser)  # of requests that nobody answered
+    console_errors(browser)  # of unanswered requests
 
 
 def test_a_closed_tab_loses_nothing(browser: Chrome, session: Session) -> None:
@@ -395,7 +395,7 @@ def test_answers_from_another_browser_are_not_lost(
 
 @pytest.fixture
 def strange(session: Session) -> Session:
-    """An item of another kind of problem, whose texts are hostile."""
+    """A session with an item of another format, whose texts are hostile."""
     path = session.folder / "sample.jsonl"
     row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
     texts = {"reading_passage": f"🙂 {EVIL} cat", "question": "Which cat?", "answer": "שלום cat"}
@@ -411,7 +411,7 @@ def strange(session: Session) -> Session:
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     described = session.folder / "session.json"
     description = json.loads(described.read_text(encoding="utf-8"))
-    del description["sha256"], description["sample_sha256"]  # as in sessions of before
+    del description["sha256"], description["sample_sha256"]  # as in earlier sessions
     described.write_text(json.dumps(description), encoding="utf-8")
     return read_session(session.folder)
 
@@ -474,7 +474,7 @@ def test_it_fits_on_a_phone(opened: Chrome, scheme: str) -> None:
 
 @pytest.fixture
 def opened_pairs(browser: Chrome, pairs: Session) -> Iterator[Chrome]:
-    """That page, with pairs; afterwards, what went wrong in it."""
+    """The page with pairs; afterwards, there must be no errors or outside requests."""
     with serving(pairs, "ann") as (_, address):
         open_page(browser, address)
         yield browser

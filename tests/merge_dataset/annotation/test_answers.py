@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_good() -> None:
-    """MERGE, section 4; 10 and 8 make 9, and 10, 9 and 8 are 27 thirds; the last answer counts."""
+    """MERGE, section 4: an average of 9 is good; the last answer that is not undone counts."""
     scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if is_good(f + r)]
     assert scores == [(4, 5), (5, 4), (5, 5)]
     assert [is_good(10 + 8, 2), is_good(10 + 7, 2), is_good(10 + 9 + 8, 3)] == [True, False, True]
@@ -52,7 +52,7 @@ def test_what_is_good() -> None:
 
 
 def test_undoing_nothing_is_an_error(path: Path) -> None:
-    """A file that says so was not written by us."""
+    """An undo without an answer is not written by us."""
     with pytest.raises(ValueError, match=f"expected an answer to '{CAT}' to undo, got none"):
         replay([POOR, Undo(CAT), Undo(CAT)])
     append(path, [Undo(CAT)])
@@ -108,7 +108,7 @@ def test_lines_that_were_swapped_or_left_out_are_an_error(path: Path) -> None:
 
 
 def test_a_file_of_another_annotator_is_an_error(path: Path) -> None:
-    """Renamed or swapped, it would put words in somebody's mouth."""
+    """A renamed or swapped file would attribute answers to another annotator."""
     append(path, [POOR])
     other = path.rename(path.with_name("bo.jsonl"))
     with pytest.raises(ValueError, match=r"expected the answers of bo, found those of ann; name"):
@@ -119,7 +119,7 @@ def test_a_file_of_another_annotator_is_an_error(path: Path) -> None:
 
 
 def old(*events: Event, cut: bytes = b"") -> bytes:
-    """Lines as earlier releases wrote them."""
+    """Lines as in files of earlier releases."""
     time, undone = {"time": "2026-01-01T00:00:00+00:00"}, {"undone": True}
     rows = [asdict(event) | (undone if isinstance(event, Undo) else {}) for event in events]
     lines = [sealed(row | time) for row in rows]
@@ -129,7 +129,7 @@ def old(*events: Event, cut: bytes = b"") -> bytes:
 def test_files_of_earlier_releases_are_read_with_a_warning(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line that a crash cut off is left out, as nobody was told that it is saved."""
+    """A line truncated by a crash is dropped, as no annotator was told that it is saved."""
     path.parent.mkdir(parents=True)
     line = old(FINE)
     for length in range(0, len(line) - 20, 7):
@@ -280,7 +280,7 @@ def test_tables_of_one_annotator(tmp_path: Path) -> None:
 
 
 def test_a_damaged_last_line_is_not_taken_for_one_cut_off(path: Path) -> None:
-    """A flip in the line's end would else make a saved answer vanish, also when one is added."""
+    """Otherwise, a flipped bit in the line's end could drop a saved answer, also on appending."""
     append(path, [POOR, FINE])
     new = path.read_bytes()
     for content in (new, old(POOR, FINE)):

@@ -55,7 +55,7 @@ def test_paraphrases_and_replacements_are_not_mixed(
 
 
 def test_answers_in_files(tmp_path: Path) -> None:
-    """Yes and no, taken back as scores are; neither is a score of 1 or 0."""
+    """Yes and no are saved and undone as scores are; the numbers 1 and 0 are neither."""
     yes, no = Equivalence("snli:1/p", True, "ü"), Equivalence("snli:1/p", False)
     path = tmp_path / "ann.jsonl"
     append(path, [yes, no, Undo("snli:1/p")])

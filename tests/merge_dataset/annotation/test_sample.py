@@ -16,7 +16,7 @@ from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words
 
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
-    """The counts, ascending, of the best division, by trying all of them."""
+    """Ascending counts of the best division, by trying all divisions."""
     variants = sorted({variant for own in candidates.values() for variant in own})
     owners = [[None, *(mlm for mlm in candidates if v in candidates[mlm])] for v in variants]
     best: list[int] = []

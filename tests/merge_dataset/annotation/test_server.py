@@ -66,7 +66,7 @@ def test_the_order_is_each_annotators_own(session: Session) -> None:
 
 
 def test_answers_are_saved_once(client: Client, saved: Path) -> None:
-    """Where the reply was lost, the page cannot know; two tabs may be of one annotator."""
+    """After a lost reply, the page sends again; two tabs may have the same annotator."""
     reply = client.save(0, ANSWER)
     assert (reply.status, reply.json) == (200, {"position": 1})
     assert read_events(saved) == [Answer(CAT, 4, 5, "ok")]
@@ -82,7 +82,7 @@ def test_answers_are_saved_once(client: Client, saved: Path) -> None:
 
 
 def test_it_goes_on_where_it_stopped_at_the_same_address(session: Session) -> None:
-    """So a page that was left open goes on by itself."""
+    """A page that was left open continues by itself."""
     urls, standing = [], []
     for position in range(3):
         with serving(session, "ann") as (desk, url):
@@ -165,7 +165,7 @@ def test_without_the_token_nothing_is_told_or_saved(
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", ""])
 @pytest.mark.parametrize("path", ["/", "/session", "/page.js"])
 def test_other_names_of_the_host_are_refused(client: Client, host: str, path: str) -> None:
-    """A page of somebody else's whose name was pointed here."""
+    """A page of somebody else, with a host name pointed at this machine."""
     port = client.url.split(":")[2].split("/")[0]
     reply = client.ask("GET", path, headers={"Host": host.format(port=port)})
     assert (reply.status, reply.json) == (403, {"error": f"expected the host 127.0.0.1:{port}"})
@@ -176,7 +176,7 @@ def test_where_it_listens(session: Session) -> None:
     with serving(session, "ann") as (_, url):
         port = int(url.split(":")[2].split("/")[0])
         with socket.socket() as other:
-            other.bind(("127.0.0.2", port))  # refused, if every address were listened on
+            other.bind(("127.0.0.2", port))  # refused, unless the server listens on every address
             assert other.getsockname() == ("127.0.0.2", port)
     with serving(session, "ann") as (_, url):
         old = url

@@ -79,20 +79,20 @@ def test_the_same_command_goes_on(
 def test_another_sample_is_refused(
     dataset: Path, session: Session, options: dict[str, Any], message: str
 ) -> None:
-    """Answers would be left to variants that are not in it."""
+    """Answers would remain for variants that are not in the sample."""
     with pytest.raises(ValueError, match=message):
         open_session(session.folder, dataset, **options)
 
 
 def test_a_sample_over_classes(tmp_path: Path) -> None:
-    """Out of all variants of the source the first by rank, as if there were one class."""
+    """The sample is the first of all the source's variants by rank, irrespective of class."""
     dataset = write_dataset(tmp_path / "data")
     session = open_session(tmp_path / "all", dataset, per_source=30)
     assert session.description["per_class"] is None
     drawn = Counter(item.word_class for item in session.items.values())
     assert {row["class"]: row["sampled"] for row in session.description["population"]} == drawn
     assert drawn.total() == 30
-    # Nouns have 40 seeds of 70, verbs 20 and adjectives 10, with twelve variants each.
+    # Nouns have 40 of 70 seeds, verbs 20 and adjectives 10, with twelve variants each.
     assert 10 <= drawn["noun"] <= 25
     assert drawn["adjective"] < drawn["noun"]
     mlms = Counter(item.stratum["mlm"] for item in session.items.values())
@@ -120,7 +120,7 @@ def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Ses
 
 
 def forget_digests(folder: Path) -> None:
-    """Make a session as earlier versions wrote it."""
+    """Change a session to the form of earlier releases."""
     path = folder / "session.json"
     description = json.loads(path.read_text())
     del description["sha256"], description["sample_sha256"]
@@ -148,7 +148,7 @@ def test_malformed_sessions_are_named(session: Session, file: str, text: str, me
 
 
 def test_separators_in_texts_end_no_line(session: Session) -> None:
-    """JSON lets them stand as they are; `str.splitlines` would cut the line there."""
+    """JSON does not escape these separators, and `str.splitlines` would split lines at them."""
     path = session.folder / "sample.jsonl"
     forget_digests(session.folder)
     text = path.read_text("utf-8").replace("A girl", "A\u2028gi\u0085r\u2029l")

@@ -85,7 +85,7 @@ def test_a_filled_in_table_is_taken_in(session: Session, tmp_path: Path) -> None
 
 
 def test_texts_are_no_formulas(session: Session) -> None:
-    """A spreadsheet would run them."""
+    """A spreadsheet would execute them."""
     item = session.items[CAT]
     for start in "=+-@\t\r\n":
         text = f"{start}HYPERLINK(A1)"
@@ -136,7 +136,7 @@ def test_the_labelling_configuration(tmp_path: Path) -> None:
 
 
 def annotation(user: object, *scores: str, comment: str | None = None, **more: Any) -> Any:
-    """An annotation as Label Studio exports it."""
+    """An annotation as in Label Studio's exports."""
     results = [
         {"from_name": name, "to_name": "problem", "type": "choices", "value": {"choices": [score]}}
         for name, score in zip(("fluency", "reasoning"), scores, strict=False)
@@ -245,7 +245,7 @@ def test_files_that_cannot_be_taken_in(session: Session, tmp_path: Path) -> None
 
 @pytest.fixture
 def table(tmp_path: Path) -> Callable[..., Path]:
-    """A table of answers: `table(("ann", CAT, 1, 2), …)`."""
+    """Write a table of answers: `table(("ann", CAT, 1, 2), …)`."""
 
     def write(*rows: tuple[object, ...]) -> Path:
         lines = ["annotator,variant_id,fluency,reasoning,comment"]
@@ -295,7 +295,7 @@ def test_what_a_full_disk_left_out_is_added_by_importing_again(
 
 
 def test_nobody_is_interfered_with(session: Session, table: Callable[..., Path]) -> None:
-    """Answers of one who annotates just now are not touched, nor anybody else's then."""
+    """An import with answers of an annotator at work is refused as a whole."""
     path = table(("ann", WOMAN, 1, 1), ("bo", WOMAN, 1, 1))
     with (
         locked_answers(session, "bo"),

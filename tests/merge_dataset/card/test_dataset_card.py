@@ -19,7 +19,7 @@ def text(dataset: Path) -> str:
 
 
 def test_statistics_by_hand(text: str) -> None:
-    """The figures of the small run, counted by hand.
+    """The figures of the small run are as counted by hand.
 
     Nouns: 6 variants, in 2+2+1+2+2+2 = 11 draws over 3 subsamples. Verbs: 3 variants, 6
     draws. Adjectives: 2 variants, 4 draws. Three seeds, one of each label.

@@ -24,7 +24,7 @@ NOUNS = "snli/nouns/variants.parquet"
 NOUN_SEEDS = "snli/nouns/seeds.parquet"
 SEEDS = "snli/seeds.parquet"
 FIRST = "snli:1/noun/dog/cat"
-"""The first row of NOUNS: A girl and a small cat run. / A girl has a small cat."""
+"""First row of NOUNS: A girl and a small cat run. / A girl has a small cat."""
 
 
 def put(column: str, value: object) -> Callable[[Rows], None]:
@@ -232,7 +232,7 @@ def test_spans_and_subsamples_that_are_none() -> None:
 
 
 def test_wrong_type(dataset: Path) -> None:
-    """A column of another type is told, and the rows are not looked at."""
+    """A column of another type is reported, and the rows are not checked."""
     table = pq.ParquetFile(dataset / NOUNS).read()
     place = table.schema.get_field_index("subsamples")
     drawn = table["subsamples"].cast(pa.list_(pa.int64()))
@@ -255,7 +255,7 @@ def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
 
 
 def test_metadata_of_datasets(dataset: Path) -> None:
-    """The key that `datasets` 3 chokes on is told."""
+    """The metadata key that breaks `datasets` 3 is reported."""
     table = pq.ParquetFile(dataset / NOUNS).read()
     pq.write_table(table.replace_schema_metadata({"huggingface": "{}"}), dataset / NOUNS)
     assert check_dataset(dataset) == [
@@ -355,7 +355,7 @@ def test_card_of_other_data(dataset: Path, edit: Callable[..., None]) -> None:
 
 
 def test_no_dataset(tmp_path: Path) -> None:
-    """A folder of something else, or none, is told as the only problem."""
+    """A folder without a dataset, or a missing folder, is reported as the only problem."""
     (problem,) = check_dataset(tmp_path)
     assert "expected a dataset folder, with <source>/provenance.json" in problem
     (problem,) = check_dataset(tmp_path / "nowhere")
@@ -414,7 +414,7 @@ def test_texts_of_two_variants() -> None:
         ([("a/noun/1", "a", "x", "y"), ("b/noun/1", "b", "x", "y")], []),
         ([("a/noun/1", "a", "x", "y"), ("c/noun/1", "c", "x", "y")], ["a/noun/1 and c/noun/1"]),
         ([("a/noun/1", "a", "x", "y"), ("a/verb/1", "a", "x", "y")], ["a/noun/1 and a/verb/1"]),
-        ([("a/noun/1", "a", "x", "y"), ("a/noun/1", "a", "x", "y")], []),  # found as an id
+        ([("a/noun/1", "a", "x", "y"), ("a/noun/1", "a", "x", "y")], []),  # found by its id
         ([("a/noun/1", "a", "x", "y"), ("a/noun/2", "a", "x", "z")], []),
     ):
         with connect() as connection:

@@ -24,7 +24,7 @@ ID = LAST["variant_id"]
 
 @pytest.fixture
 def spoil(paraphrases: Path, edit: Callable[..., None]) -> Callable[[str, Change], list[str]]:
-    """Changes rows, writes the card anew so that only they are wrong, and checks."""
+    """Changes rows, renews the card so that only the rows are wrong, and checks."""
 
     def change_and_check(file: str, change: Change) -> list[str]:
         edit(paraphrases / file, change)
@@ -39,7 +39,7 @@ def put(**values: object) -> Change:
 
 
 def rewrite(text: str, **values: object) -> Change:
-    """Make the last row a right paraphrase with another text, but for some columns."""
+    """Make the last row a correct paraphrase with another text, except for some columns."""
     return put(
         **{
             "variant_id": paraphrase_id("snli:4", text),
@@ -52,7 +52,7 @@ def rewrite(text: str, **values: object) -> Change:
 
 
 def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
-    """No problem with another text but that it is another; with an emoji, offsets count right."""
+    """Another text gives only the problem that it is another; offsets count an emoji as one."""
     assert spoil(VARIANTS, rewrite("Not a sound 🤫.")) == [
         f"{VARIANTS}: expected what was written, byte for byte; got other contents"
     ]
@@ -101,7 +101,7 @@ def test_wrong_variants(
 
 
 def test_a_paraphrase_without_its_seed(spoil: Callable[[str, Change], list[str]]) -> None:
-    """Only the seed is missed: nothing is said of texts that it might have."""
+    """Only the missing seed is reported, and nothing about its texts."""
     found = "\n".join(spoil(VARIANTS, put(seed_id="snli:9")))
     assert "the seed of every variant in the seeds split; got 'snli:9'" in found
     assert "the seed's" not in found.replace("variant_id to be the seed's", "")
@@ -110,7 +110,7 @@ def test_a_paraphrase_without_its_seed(spoil: Callable[[str, Change], list[str]]
 def test_both_collections_have_the_same_problem(
     dataset: Path, edit: Callable[..., None], tmp_path: Path
 ) -> None:
-    """A seed with another text or label than in the replacements could not be predicted once."""
+    """A seed with two texts or labels could not have one prediction."""
     export_dataset(write_paraphrase_run(tmp_path / "paraphrase-run"), dataset)
     assert check_dataset(dataset) == []
     for file in (SEEDS, VARIANTS):

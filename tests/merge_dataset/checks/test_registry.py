@@ -22,7 +22,7 @@ def test_every_check_says_what_it_looks_at() -> None:
 def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(@check.*?)```", text, re.DOTALL)
-    monkeypatch.setitem(CHECKS, "shouting", None)  # taken out again afterwards
+    monkeypatch.setitem(CHECKS, "shouting", None)  # removed again afterwards
     names = {"CARD": CARD, "Finding": Finding, "Iterator": Iterator, "Path": Path, "check": check}
     exec(code, names)
     assert check_dataset(dataset) == []

@@ -1,4 +1,4 @@
-"""Publishing a dataset folder, over real HTTP, to a Hub on loopback."""
+"""Publishing a dataset folder, over real HTTP, to a loopback Hub."""
 
 import json
 import re
@@ -38,7 +38,7 @@ SMALL = {
     "README.md", "eval.yaml", "snli/provenance.json", "snli/seeds.parquet",
     "snli/verbs/seeds.parquet", "snli/verbs/variants.parquet",
 }  # fmt: skip
-"""Files of the folder with one seed."""
+"""Files of a folder with one seed."""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
 
 
 def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
-    """One commit, loaded back and compared, tagged; then nothing. With a token, as private."""
+    """One commit, loaded again and compared, tagged; then nothing more. It is private on demand."""
     desk.hub.page = 3
     result = publish(desk, dataset, "--private", "--format", "json", verify=True)
     repo = desk.hub.repo("dataset", NAME)
@@ -135,7 +135,7 @@ def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
 
 
 def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
-    """Release 3 of datasets finds its relative imports by a regular expression, one per line."""
+    """Release 3 of datasets finds relative imports by a regular expression, one per line."""
     repo = published.hub.repo("dataset", NAME)
     here = Path(__file__).parents[3] / "merge_dataset"
     script = repo.at("script")
@@ -220,7 +220,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
 
 @pytest.mark.slow
 def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
-    """A collection added to the folder is a new version; no task, as one model chose them."""
+    """A collection added to the folder is a new version, without a task, as one model chose it."""
     publish(desk, small)
     export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), small)
     result = publish(desk, small)
@@ -271,7 +271,7 @@ def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
 
 @pytest.mark.slow
 def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
-    """Once more is no error; it would stay public, so nothing is uploaded."""
+    """Publishing again is no error; with --private, it is refused, as it would stay public."""
     result = publish(published, dataset, "--version", "1.0.0")
     assert "Nothing to do." in result.out
     append_to_card(dataset, "more\n")
@@ -281,7 +281,7 @@ def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    """v1.10.0 is newer than v1.9.0, and of several with the same data the newest counts."""
+    """v1.10.0 is newer than v1.9.0; of several with the same data, the newest one counts."""
     other = {(1, 9, 0): False, (1, 10, 0): False}
     assert choose_version(other, None)[0] == (1, 11, 0)
     assert choose_version({(1, 9, 0): True, (1, 10, 0): True}, None)[0] == (1, 10, 0)
@@ -300,7 +300,7 @@ def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
 
 @pytest.mark.slow
 def test_rights(desk: Desk, small: Path) -> None:
-    """A dry run without a token says so and goes on; --yes is refused before anything."""
+    """A dry run without a token reports it and continues; --yes is refused at once."""
     shown = desk.good("dataset", "--repo", NAME, small, token=None)
     assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
     result = publish(desk, small, token=None, code=1)
@@ -347,7 +347,7 @@ def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
 
 
 def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
-    """With it datasets 4 and later would not load the repository."""
+    """With a script, datasets 4 and later would not load the repository."""
     repo = desk.hub.make("dataset", NAME)
     repo.add("main", {"merge-nli.py": Entry(b"old", False)}, "The script")
     result = publish(desk, small)
@@ -357,7 +357,7 @@ def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
 
 @pytest.mark.slow
 def test_the_hub_fails_for_a_while(desk: Desk, small: Path) -> None:
-    """Each kind of request fails once, with 429 or 5xx: all of it is done, each thing once."""
+    """Each kind of request fails once, with 429 or 5xx: everything is done, and once."""
     for number, route in enumerate(("whoami", "info", "create", "tree", "commit", "tag", "branch")):
         status = (429, 500, 502, 503, 504)[number % 5]
         desk.hub.fail(route, status, headers={"Retry-After": "0"})
@@ -389,7 +389,7 @@ def test_the_hub_goes_on_failing(desk: Desk, small: Path, status: int, told: str
     desk.hub.requests.clear()
     publish(desk, small)
     assert set(main(desk)) >= SMALL
-    assert "lfs-put" not in desk.written()  # the large files are there since the first attempt
+    assert "lfs-put" not in desk.written()  # the large files are there from the first attempt
 
 
 @pytest.mark.parametrize("cut", ["before", "during", "after"])
@@ -460,7 +460,7 @@ def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
 
 
 def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
-    """Nothing else is done than was shown."""
+    """Nothing is done that was not shown."""
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
@@ -589,7 +589,7 @@ except SystemExit:
 
 @pytest.mark.slow
 def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cache of the user's and no offline mode, but their login."""
+    """The user's caches and offline mode are removed, but the login stays."""
     given = {
         "HF_DATASETS_CACHE": "/c", "HUGGINGFACE_HUB_CACHE": "/c", "HF_HUB_OFFLINE": "1",
         "HF_EVALUATE_OFFLINE": "1", "HF_ENDPOINT": "https://hub.test", "PYTHONPATH": "/mine",
@@ -606,10 +606,10 @@ def test_fresh_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_files_are_compared_by_content(is_large: bool) -> None:
-    """A file of the same size has other content where its digest says so, large or not."""
+    """A file of the same size is another if its digest is, large or not."""
     file, other = make_file("a", b"one"), make_file("a", b"two")
     for wanted, expected in ((file, True), (other, False)):
-        # Of a large file the Hub's oid is the pointer's.
+        # For a large file, the Hub's oid is that of the pointer.
         lfs = {"size": 3, "oid": wanted.sha256, "pointerSize": 130} if is_large else None
         oid = "0" * 40 if is_large else wanted.git_oid
         remote = RepoFile(path="a", size=3, oid=oid, lfs=lfs)

@@ -48,7 +48,7 @@ def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
 
 
 def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
-    """So only classes are weighted, and that is said; a session knows it."""
+    """Only classes are weighted then, with a note; a session knows the chances."""
     answers, unknown = "study/answers/ann.jsonl", "How likely variants were to be drawn is not"
     text = ask(answers, "--dataset", "merge-nli").stdout
     assert f"{unknown} known of snli adjective, snli noun, snli verb" in " ".join(text.split())
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> 
 
 
 def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path) -> None:
-    """It would be weighted by nothing: restore it, or name the files, of which nothing is known."""
+    """It could not be weighted: restore the file, or name answers, without known chances."""
     copy = shutil.copytree(made / "study", tmp_path / "study")
     (copy / "session.json").unlink()
     refused = ask(str(copy), "--dataset", "merge-nli", code=2)
@@ -108,7 +108,7 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
 def test_of_several_words_nobody_knows_who_validated_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: str
 ) -> None:
-    """So no masked LM is to go, whether a session knows of it or the dataset; the rest is said."""
+    """No verdict on masked LMs then, with a session or a dataset; other results are shown."""
     write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli", words_at_once=2))
     description = json.loads((tmp_path / "study/session.json").read_text("utf-8"))
     assert {row["words_at_once"] for row in description["population"]} == {2}
@@ -130,7 +130,7 @@ def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Pa
     (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
     old = ["study/answers/ann.jsonl", "--session", str(tmp_path)]
     assert ask(*old).stdout == ask("study/answers/ann.jsonl", "--session", "study").stdout
-    # Those of other data, by whose numbers of seeds is weighed, do not mix.
+    # Sessions of other data, with other numbers of seeds as weights, must not mix.
     description["population"][0]["seeds"] += 1
     (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
     result = ask("study", "--session", str(tmp_path), code=2)
@@ -163,7 +163,7 @@ facebook/bart-base 169 32.0 101 0.0 199 79.4 −79.4 drop
 google-bert/bert-base-cased 164 61.6 81 59.3 219 50.2 +9.0 keep
 [54.0, 68.7] [48.4, 69.3] [43.7, 56.8] [−3.7, 21.0]
 """
-"""Verdicts on masked LMs, of these made-up answers."""
+"""Verdicts on masked LMs by these made-up answers."""
 
 
 @pytest.mark.slow

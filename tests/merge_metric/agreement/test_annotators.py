@@ -32,7 +32,7 @@ TWO = (
     ("ann", "c", 1, 2), ("ben", "c", 1, 3),
     ("ann", "d", 5, 5),
 )  # fmt: skip
-"""Good to ann: a and d; to ben: a and b."""
+"""Good for ann are a and d; for ben, a and b."""
 
 
 def test_good_is_judged_by_each_annotator() -> None:
@@ -104,7 +104,7 @@ def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
 
 
 def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
-    """One variant in a hundred differs: a third of the resamplings have none, and no κ."""
+    """One variant in a hundred differs: a third of the resamples lack it, and have no κ."""
     rows = [(name, f"v{i}", 5, 5 if i else 1) for name in ("ann", "ben") for i in range(100)]
     table = pair_table(judgements(*rows), Settings(n_bootstrap=200, rng_seed=0))
     found = row(table, score="R")
@@ -113,7 +113,7 @@ def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
 
 
 def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
-    """For a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good both, ben alone, neither."""
+    """For a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good for both, ben, neither."""
     scores, good = confusion_tables(judgements(*TWO))
     assert scores.title == "What ann said (rows) where ben said what (columns)"
     counts = {(r["answer"], key): r[key] for r in scores.rows for key in r if key != "answer"}

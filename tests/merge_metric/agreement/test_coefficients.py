@@ -26,8 +26,8 @@ from merge_metric.seed_variant_accuracy.options import Settings
 
 ONE = np.array([5, 5, 5, 5, 4, 4, 4, 2, 2, 1], np.int8)
 OTHER = np.array([5, 5, 5, 4, 4, 4, 2, 2, 2, 1], np.int8)
-"""Ten variants, of which two are judged differently: 5 and 4, and 4 and 2. One says 5 four times,
-4 three times, 2 twice, 1 once; the other 5, 4 and 2 three times and 1 once. Nobody says 3."""
+"""Ten variants, two with different scores: 5 and 4, and 4 and 2. One says 5 four times, 4 three
+times, 2 twice, 1 once; the other 5, 4 and 2 three times and 1 once. Nobody says 3."""
 
 
 def test_linear_kappa_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_linear_kappa_by_hand() -> None:
 
 
 def slow_kappa(a: Codes, b: Codes, weighting: Weighting) -> float:
-    """1 less the mean distance of pairs, over the mean distance of any answers of the two."""
+    """1 minus the mean distance in pairs, divided by that of any two answers of the annotators."""
     power = {"plain": 0, "linear": 1, "quadratic": 2}[weighting]
 
     def distance(x: int, y: int) -> float:
@@ -56,7 +56,7 @@ def slow_kappa(a: Codes, b: Codes, weighting: Weighting) -> float:
 
 
 def slow_alpha(codes: Codes, level: Level) -> float:
-    """1 less the mean distance within variants, over that of any two answers (Krippendorff)."""
+    """1 minus the mean distance within variants, divided by that of any answers (Krippendorff)."""
     units = [[int(x) for x in column if x] for column in codes.T]
     units = [unit for unit in units if len(unit) > 1]
     answers = [x for unit in units for x in unit]
@@ -79,7 +79,7 @@ def slow_alpha(codes: Codes, level: Level) -> float:
 
 
 def by_sklearn(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
-    """κ of scikit-learn, which has to be told all answers."""
+    """κ by scikit-learn, which needs a list of all answers."""
     both = (a > 0) & (b > 0)
     if len(np.unique([a[both], b[both]])) < 2:
         return np.nan
@@ -107,7 +107,7 @@ def by_krippendorff(codes: Codes, k: int, level: Level) -> float:
 
 
 def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> Codes:
-    """Answers near a common truth, a fifth of them missing."""
+    """Random answers near a common truth, a fifth of them missing."""
     truth = rng.integers(1, k + 1, n)
     codes = np.clip(truth + rng.integers(-1, 2, (annotators, n)), 1, k)
     return np.where(rng.random((annotators, n)) < 0.2, 0, codes).astype(np.int8)
@@ -158,7 +158,7 @@ def test_undefined_where_nothing_differs() -> None:
 
 
 def test_agreement_below_chance_is_negative() -> None:
-    """And where one always says the same, κ is 0, as it is no better than chance."""
+    """If one annotator always gives the same answer, κ is 0, as by chance."""
     a, b = np.array([1, 2, 1, 2], np.int8), np.array([2, 1, 2, 1], np.int8)
     assert kappa(a, b, 2, "plain") == -1
     assert kappa(a, np.ones(4, np.int8), 2, "plain") == 0

@@ -1,4 +1,4 @@
-"""The masked LM to drop: by hand, and on data in which one is bad."""
+"""The masked LM to drop: by hand, and on data with a bad one."""
 
 from math import sqrt
 from pathlib import Path
@@ -23,7 +23,7 @@ def study(dataset: Path) -> Path:
 
 
 def item(*validated: str) -> JudgedVariant:
-    """Masked LMs of one letter each, by text."""
+    """An item with one-letter masked LMs, by text."""
     texts = tuple(map(frozenset, validated))
     return JudgedVariant(source="snli", word_class="noun", seed_id="snli:1", validated=texts)
 
@@ -71,7 +71,7 @@ def test_newcombe_by_its_formula(counts: tuple[int, int, int, int]) -> None:
     [(1, 4, UNKNOWN), (9, 50, UNKNOWN), (10, 9, UNKNOWN), (10, 50, DROP), (0, 50, KEEP)],
 )
 def test_few_bad_variants_are_no_verdict(n_bad: int, n_good: int, verdict: str) -> None:
-    """By Newcombe's interval one bad variant beside four good ones would be worse already."""
+    """By Newcombe's interval, one bad variant against four good ones would already be worse."""
     bad, good = (item("a", "a"), False), (item("b", "b"), True)
     if not n_bad:
         bad, n_bad = (item("a", "a"), True), 12
@@ -102,7 +102,7 @@ def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
 
 
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
-    """Equal items, but how likely they were to be drawn; equal weights."""
+    """Items are equal except for their chances of being drawn; so are weights."""
     files = sorted(study.glob("answers/*.jsonl"))
     from_session, from_dataset = read_judgements([study]), read_judgements(files, dataset=dataset)
     assert from_session.seeds == from_dataset.seeds

@@ -1,4 +1,4 @@
-"""Whether paraphrases mean the same: agreement and shares, by hand and through the command."""
+"""Whether paraphrases have the same meaning: agreement and shares, by hand and by command."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from merge_metric.agreement.shares import meaning_table
 
 
 def judged(*said: str) -> Judgements:
-    """Answers of annotators a, b, … to pairs 0, 1, …: y, n, or a dot where there is none."""
+    """Answers of annotators a, b, … to pairs 0, 1, …: y, n, or a dot for none."""
     rows = [
         {"annotator": "abc"[who], "variant_id": f"snli:{n}/p", "equivalent": answer == "y"}
         for who, answers in enumerate(said)
@@ -29,12 +29,12 @@ def judged(*said: str) -> Judgements:
 
 
 def test_the_papers_figures_fit_together() -> None:
-    """99 % is agreement: with 90 twice yes, 9 twice no and one of each, κ is .94."""
+    """99 % is agreement: with 90 times both yes, 9 times both no and one of each, κ is .94."""
     part = judged("y" * 91 + "n" * 9, "y" * 90 + "n" * 10)
     a, b = part.codes[SAME]
     assert kappa(a, b, 2, "plain") == pytest.approx(0.942, abs=0.0005)
     assert np.mean(a == b) == 0.99
-    # Were 99 pairs the same for both, the last one would make κ 1 or 0.
+    # With 99 equal pairs for both, the last pair would make κ 1 or 0.
     for last in ("nn", "yn"):
         both = judged(*("y" * 99 + letter for letter in last))
         a, b = both.codes[SAME]
@@ -52,7 +52,7 @@ def test_shares_by_hand() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """κ, α, who said what, and shares; plots; nothing about masked LMs."""
+    """The command shows κ, α, confusion and shares; plots; nothing about masked LMs."""
     paraphrases = tmp_path / "merge-nli"
     export_dataset(write_paraphrase_run(tmp_path / "run"), paraphrases)
     session = open_session(tmp_path / "pairs", paraphrases, ["snli_paraphrases"])

@@ -14,7 +14,7 @@ from merge_metric.agreement.shares import item_weights, score_shares_table, shar
 from merge_metric.seed_variant_accuracy.options import Settings
 
 Z = 1.959963984540054
-"""Normal quantile of 95 %."""
+"""Normal quantile for 95 %."""
 
 
 NUMBERS = count()
@@ -23,7 +23,7 @@ NUMBERS = count()
 def item(
     word_class: str, *mlms: str, chance: float | None = 1.0, seed_id: str | None = None
 ) -> JudgedVariant:
-    """An item of a seed of its own, unless one is named."""
+    """An item with a separate seed, unless one is given."""
     return JudgedVariant(
         source="snli", word_class=word_class, seed_id=seed_id or f"snli:{next(NUMBERS)}",
         validated=(frozenset(mlms),) if mlms else (), chance=chance,
@@ -66,7 +66,7 @@ def test_groups_by_hand() -> None:
 
 
 def test_weighted_shares_by_hand() -> None:
-    """Nouns 30 seeds, verbs 10, in halves both: 1/2. F: 0.75 · 15/4 + 0.25 · 7/2; R likewise."""
+    """Nouns have 30 seeds, verbs 10; half are good. F: 0.75 · 15/4 + 0.25 · 7/2; R likewise."""
     found = shares(NOUNS_AND_VERBS, {("snli", "noun"): 30, ("snli", "verb"): 10})
     every = found["all", ""]
     assert every["good_weighted"] == pytest.approx(0.5)
@@ -94,7 +94,7 @@ def test_unknown_chances_are_not_made_up() -> None:
 
 
 def test_annotators_are_averaged_before_it_is_decided() -> None:
-    """5+5 and 4+4 make 9: good. 5+5, 5+5 and 3+3 are 26 / 3: not. Thirds of 27 are exactly 9."""
+    """5+5 and 4+4 average 9: good. 5+5, 5+5 and 3+3 average 26 / 3: not. 27 / 3 is exactly 9."""
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 4)]
     rows += [("ann", "b", 5, 5), ("ben", "b", 5, 5), ("eve", "b", 3, 3)]
     rows += [("ann", "c", 5, 5), ("ben", "c", 5, 5), ("eve", "c", 4, 3)]
@@ -111,7 +111,7 @@ def test_annotators_are_averaged_before_it_is_decided() -> None:
 
 @pytest.mark.parametrize(("n_good", "n"), [(0, 5), (3, 10), (10, 10), (91, 100)])
 def test_wilson_by_its_formula(n_good: int, n: int) -> None:
-    """(p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
+    """The interval is (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
     p = n_good / n
     middle = p + Z**2 / (2 * n)
     half = Z * sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
@@ -123,7 +123,7 @@ def test_wilson_by_its_formula(n_good: int, n: int) -> None:
 
 @pytest.mark.slow
 def test_intervals_of_what_is_weighted_cover_the_truth() -> None:
-    """In some 95 of 100 samples, of classes of different shares and unequal chances."""
+    """About 95 of 100 intervals cover it, for classes of different shares and unequal chances."""
     rng = np.random.default_rng(5)
     truth = {"noun": 0.9, "verb": 0.5}
     seeds = {("snli", "noun"): 60, ("snli", "verb"): 40}
@@ -153,7 +153,7 @@ def test_classes_weigh_the_same_in_every_resampling() -> None:
 def test_resamplings_within_classes_by_hand() -> None:
     """Three good nouns of one seed and a bad one of another, of 6 seeds; a bad verb, of 4.
 
-    Both seeds drawn: 3/4 of the nouns are good; one of them twice: all, or none.
+    Resamples with both seeds: 3/4 of the nouns are good; with one seed twice: all or none.
     """
     items = {"a": item("noun", seed_id="s"), "b": item("noun", seed_id="s")}
     items |= {"c": item("noun", seed_id="s"), "d": item("noun"), "e": item("verb")}
@@ -189,7 +189,7 @@ def test_what_was_not_judged_is_said() -> None:
 
 
 def test_without_items_or_weights_there_is_less() -> None:
-    """Nothing that would have to be made up."""
+    """Nothing is made up."""
     bare = Judgements.from_answers(answers_table([("ann", "a", 5, 5)]))
     table = share_table(bare, None, Settings(n_bootstrap=0, rng_seed=0))
     assert [(row["by"], row["n"]) for row in table.rows] == [("all", 1)]

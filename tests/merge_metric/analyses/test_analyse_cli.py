@@ -33,7 +33,7 @@ def models() -> dict[str, list[Row]]:
 
 @pytest.fixture(scope="module")
 def folder(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two dataset folders, predictions for each, test predictions, a mapping to MLMs."""
+    """Two dataset folders, predictions for each, test predictions, a map to masked LMs."""
     folder = tmp_path_factory.mktemp("analysed")
     for name in ("merge-nli", "merge-nli-union"):
         write_dataset(folder / name, models["a"])
@@ -52,7 +52,7 @@ def folder(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactor
 
 
 def words(folder: Path, name: str, *more: str) -> list[object]:
-    """Words of the command on both models; `more` may name files in braces of the folder."""
+    """Words of the command for both models; in `more`, {} is the folder."""
     options = [text.replace("{}", str(folder)) for text in more]
     files = (folder / "a.parquet", folder / "b.parquet")
     return ["analyse", name, *files, *options, "--dataset", folder / "merge-nli"]
@@ -75,11 +75,11 @@ EXTRA: dict[str, list[str]] = {
 
 
 SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap"}
-"""Analyses of paraphrases, below and in the golden record."""
+"""Analyses of paraphrases, tested below and by the golden record."""
 
 
 OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
-"""Analyses of run folders, which have tests of their own."""
+"""Analyses of run folders, which have separate tests."""
 
 
 @pytest.mark.slow(but=("accuracy", "matching"))
@@ -186,7 +186,7 @@ def test_the_readme_lists_the_analyses() -> None:
 
 
 OWN = {"a": ("E E EC", "N N NN", "C C CCC"), "b": ("E E EE", "N N NE", "C C N")}
-"""Model → problems with its own paraphrases."""
+"""Model → problems with the model's own paraphrases."""
 
 
 @pytest.fixture(scope="module")

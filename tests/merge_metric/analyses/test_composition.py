@@ -15,7 +15,7 @@ from merge_metric.analyses.run_folders import composition, of_dataset, of_run
 
 LABELS = ("entailment", "neutral", "contradiction")
 FOUND = {
-    # seed: its label, and how many replacements each of its words has
+    # seed: its label, and the number of replacements of each of its words
     "s:0": ("entailment", {("noun", "dog"): 3, ("noun", "cat"): 1, ("verb", "run"): 2}),
     "s:1": ("neutral", {("noun", "dog"): 1}),
     "s:2": ("contradiction", {("noun", "man"): 2, ("verb", "sit"): 1, ("adjective", "big"): 1}),
@@ -23,7 +23,7 @@ FOUND = {
 
 
 def write_run(folder: Path, scope: str, eligible: set[tuple[str, str]]) -> Path:
-    """A run folder that samples two variants of each eligible seed and class in either draw."""
+    """Write a run that samples two variants of each eligible seed and class in either draw."""
     replacements, variants = [], []
     for seed, (label, words) in FOUND.items():
         drawn: Counter[str] = Counter()
@@ -52,8 +52,8 @@ def rows_of(found: Any) -> dict[str, dict[str, Any]]:
     ("scope", "noun", "verb", "all_"),
     [
         ("class", [4, 0, 2], [2, 0, 0], [6, 0, 2]),
-        ("word", [3, 0, 2], [2, 0, 0], [5, 0, 2]),  # one cat is not enough of a word
-        ("problem", [4, 0, 2], [2, 0, 1], [6, 0, 4]),  # the third has four in all
+        ("word", [3, 0, 2], [2, 0, 0], [5, 0, 2]),  # one replacement of cat is too few for a word
+        ("problem", [4, 0, 2], [2, 0, 1], [6, 0, 4]),  # the third seed has four in all
     ],
 )
 def test_before_sampling_only_what_is_enough_counts(
@@ -71,7 +71,7 @@ def test_before_sampling_only_what_is_enough_counts(
     assert [rows["noun"][f"seeds_{label}"] for label in LABELS] == [0.5, 0, 0.5]
     assert rows["noun"]["n_variants"] == 4
     assert rows["noun"]["per_seed"] == 2
-    assert rows["noun"]["n_drawn"] == 3  # the first of each seed is only in one of two draws
+    assert rows["noun"]["n_drawn"] == 3  # the first of each seed is in only one of two draws
 
 
 def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:

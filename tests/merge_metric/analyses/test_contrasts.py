@@ -31,7 +31,7 @@ GroupOf = Callable[[Row], str | None]
 
 
 def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> dict[str, Any]:
-    """Group → figures, curve, seeds, on the seeds that have all groups in a subsample."""
+    """Group → figures, curve, seeds, on the seeds with all groups in a subsample."""
     parts: dict[str, list[list[Row]]] = {group: [] for group in groups}
     for part in oracle.parts(rows):
         shared = [
@@ -124,7 +124,7 @@ def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
 
 
 def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
-    """Five seeds can be resampled in 126 ways; both groups are resampled together."""
+    """Five seeds have 126 resamples; both groups are resampled together."""
     a, b = (
         [row for n, p in enumerate(answers.split()) for row in hand(n, "noun", "E", "E", p)]
         for answers in ("EEE ENE EEN EEE NNE", "EEE NNE ENE NEE NNN")
@@ -137,7 +137,7 @@ def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
         outcomes.append((float(of_a - of_b), float(probability)))
     found = difference(run(a).counts, run(b).counts, Settings(60, n_bootstrap=20_000, rng_seed=1))
     assert found["difference"] == pytest.approx(0.2)
-    far = 4 * math.sqrt(0.025 * 0.975 / 20_000)  # that much a share of replicates may be off
+    far = 4 * math.sqrt(0.025 * 0.975 / 20_000)  # most that a share of replicates may differ
     for bound, at in zip(found["difference_ci"], (0.025, 0.975), strict=True):
         low, high = oracle.quantile(outcomes, at - far), oracle.quantile(outcomes, at + far)
         assert low - 1e-12 <= bound <= high + 1e-12
@@ -162,7 +162,7 @@ def test_source_mlms_against_the_oracle() -> None:
     seeds = oracle.by_seed(rows).items()
     shared = {seed for seed, variants in seeds if {*map(origin_of, variants)} >= set(ORIGINS)}
     exact = {g: [r for r in rows if r.seed_id in shared and origin_of(r) == g] for g in ORIGINS}
-    assert len(shared) > len(per_seed) > 0  # in one subsample fewer seeds have all
+    assert len(shared) > len(per_seed) > 0  # within a subsample, fewer seeds have all groups
     for row in table.rows[4:]:
         figures, curve = oracle.figures(exact[row["group"]]), oracle.curve(exact[row["group"]])
         assert row["n_seeds"] == row["seeds_per_subsample"] == len(shared)
@@ -191,7 +191,7 @@ def test_equally_many_of_fixed_seeds() -> None:
     nouns, verbs = on_fixed_seeds(coded, groups, matched=True, rng_seed=2).values()
     assert nouns.seed_ids == verbs.seed_ids == ("s:0", "s:2")
     assert nouns.n_variants.tolist() == verbs.n_variants.tolist() == [[2] * 10, [1] * 10]
-    assert verbs.n_correct[0].tolist() == [2] * 10  # all it has
+    assert verbs.n_correct[0].tolist() == [2] * 10  # all its variants
     assert set(nouns.n_correct[0].tolist()) == {1, 2}
     right = [
         each.n_correct.mean(axis=1)
@@ -207,7 +207,7 @@ def test_equally_many_of_fixed_seeds() -> None:
 
 
 def test_one_masked_lm_and_several_by_hand() -> None:
-    """The poster's split: on the seeds of each group, then on those with all of them."""
+    """The poster's split: on the seeds of each group, then on the seeds with all groups."""
     mlms = {"noun": ("bert",), "verb": ("roberta",), "adjective": ("bert", "roberta")}
     rows = [
         *hand(0, "noun", "E", "E", "EE"), *hand(0, "verb", "E", "E", "EN"),
@@ -291,7 +291,7 @@ def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_the_papers_mapping_names_the_papers_mlms() -> None:
-    """Out of the eight MLMs of its table 4 without BART, each model has one of each size."""
+    """From the eight MLMs of its table 4 without BART, each model has one of each size."""
     recipe = Path(__file__).parents[3] / "generation" / "recipes" / "paper-v2.toml"
     known = set(tomllib.loads(recipe.read_text())["mlms"])
     mapping = read_counterparts(PAPER)

@@ -58,7 +58,7 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) ->
         assert close(row["variants_per_seed"], Fraction(drawn, 25 * 3))
         assert "curve_low" not in row
     assert [(row["model"], row["config"]) for row in means] == [("(mean)", s) for s in SOURCES]
-    for row in means:  # over models, as the paper's first version draws classes
+    for row in means:  # over models, as in the paper's first version
         exact_curves = [oracle.averaged(data[name, row["config"]])["curve"] for name in MODELS]
         mean = [sum(values, Fraction(0)) / 3 for values in zip(*exact_curves, strict=True)]
         assert close(row["curve"], mean)
@@ -68,7 +68,7 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) ->
 
 
 def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None:
-    """Their difference would be one of seeds or variants; nor has a single model an average."""
+    """They would differ in seeds or variants; nor does a single model have a mean."""
     rows, others = data["a", "snli"], [r for r in data["b", "snli"] if r.seed_id != "s:3"]
     assert len(curves([run(rows, "a", "snli"), run(others, "b", "snli")]).rows) == 2
     elsewhere = run(data["b", "snli"], "b", "snli", dataset="union")
@@ -97,7 +97,7 @@ def test_matching_thresholds_are_the_lowest_of_the_mean_curve(data: Data, runs: 
 
 
 def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
-    """The seeds' own answers, and so many other test problems; those of others do not count."""
+    """The seeds' own answers, and further test problems; other sources' problems do not count."""
     answers = {str(row.seed_id): row.own == row.gold for row in rows}
     answers |= {f"s:more-{n}": n < right for n in range(right + wrong)}
     return answers | {f"t:{n}": False for n in range(50)}
@@ -139,7 +139,7 @@ def test_the_same_sets_are_drawn_for_every_model() -> None:
 
 
 def test_seeds_must_be_among_the_test_problems(caplog: pytest.LogCaptureFixture) -> None:
-    """Other ids are an error; seeds answered otherwise than before are a warning."""
+    """Unknown ids are an error; seeds with other answers than before cause a warning."""
     runs = [run(problems("E E E", "E N E"), config="s")]
     with pytest.raises(ValueError, match=r"without 1 of 2 seeds: 's:1'"):
         accuracy(runs, {"a": {"s:0": True, "s:2": False}})
@@ -186,14 +186,14 @@ def test_numbers_of_seeds_by_hand() -> None:
     assert [row[f"n_{key}_right"] for key in ("any", "half", "all")] == [1, 1, 0]
     told = "of 4.0 seeds answered wrong variants are right: any in 3.0, half in 2.0, all in 1.0"
     assert told in two.notes[1]
-    # However many variants there are: one of 201 is less than one percent.
+    # However many variants: one of 201 is less than one percent.
     (row,) = first_answers([run(problems("E N E" + "N" * 200), subsamples=False)]).rows
     assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [1, 0, 0]
 
 
 @pytest.fixture(scope="module")
 def filters() -> dict[tuple[str, str], list[Row]]:
-    """(dataset, model) → rows: the same ten seeds, variants made with other filters."""
+    """(dataset, model) → rows: the same ten seeds, with variants from other filters."""
     rng = random.Random(9)
     found = {}
     for dataset in ("merge-nli", "merge-nli-union"):

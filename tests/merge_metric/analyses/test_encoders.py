@@ -15,7 +15,7 @@ TEXTS = [*sentences(12), "A dog.", "A dog runs in the park and another dog sleep
 
 
 def states(folder: Path, text: str) -> NDArray[np.float64]:
-    """(tokens, d) the last layer's vectors of a sentence, run alone."""
+    """Last-layer vectors (tokens, d) of one sentence alone."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
@@ -25,7 +25,7 @@ def states(folder: Path, text: str) -> NDArray[np.float64]:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as on the Hub, whose embedding is the first token's vector, of length 1."""
+    """A folder as on the Hub, whose embedding is the first token's vector, with length 1."""
     folder = tmp_path_factory.mktemp("encoder")
     shutil.copytree(tiny_model("bert-uncased"), folder, dirs_exist_ok=True)
     modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]

@@ -32,7 +32,7 @@ BY_HAND = (
     "N N NNE",  # neutral has no opposite: any change is strict
     "N N NNN",
     "C C NN",  # relaxed
-    "E N EEC",  # the seed is answered wrong: counts nowhere
+    "E N EEC",  # the seed is answered wrong: does not count
 )
 
 
@@ -43,7 +43,7 @@ def test_fooling_rates_by_hand() -> None:
     assert [row[f"n_right_{label}"] for label in LABELS] == [2, 2, 2]
     assert [row[f"{STRICT}_{label}"] for label in LABELS] == [0.5, 0.5, 0]
     assert [row[f"{RELAXED}_{label}"] for label in LABELS] == [1, 0.5, 0.5]
-    # The share of changed pairs is another figure, and not this one.
+    # The share of changed pairs is another figure.
     assert oracle.pair_mean_fooling_rate(rows) == Fraction(5, 16)
 
 
@@ -109,19 +109,19 @@ PUBLISHED = {
 }
 """Arakelyan et al. (2024), table 2: r_s/r_r of six models."""
 N_PROBLEMS = {"mnli": 10_000, "snli": 10_000, "anli-r1": 1000, "anli-r2": 1000, "anli-r3": 1200}
-"""Table 1."""
+"""Arakelyan et al. (2024), table 1."""
 AVERAGED = {
     "mnli": (6.58, 12.92), "snli": (10.24, 16.54), "anli-r1": (29.97, 41.30),
     "anli-r2": (31.32, 48.53), "anli-r3": (27.04, 48.17),
 }  # fmt: skip
-"""Table 3, last column."""
+"""Arakelyan et al. (2024), table 3, last column."""
 
 
 def test_averages_are_those_published() -> None:
-    """Table 3 averages table 2 over models; 23.7 % out of domain weighs by problems.
+    """Table 3 has means of table 2 over models; 23.7 % out of domain is weighted by problems.
 
-    The text's 15.8 % for r_s is not reproduced by these weights, which give 14.9, nor by the
-    numbers of problems answered right, which give 12.4.
+    These weights do not reproduce the text's 15.8 % for r_s, but give 14.9; the numbers of
+    problems answered right give 12.4.
     """
     rows = [
         dict(zip(("strict", "relaxed"), map(float, pair.split("/")), strict=True))
@@ -171,7 +171,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
 
 
 def test_weighted_mean() -> None:
-    """Unknown values do not count, neither as a value nor as a weight."""
+    """Unknown values do not count, neither as values nor as weights."""
     assert weighted_mean([1, 2, 4]) == 7 / 3
     assert weighted_mean([1, None, 4], [1, 100, 2]) == 3
     assert weighted_mean([None, None]) is None
@@ -188,7 +188,7 @@ def rows_of(*values: tuple[str, str, float]) -> list[dict[str, Any]]:
 
 
 def test_rounds_of_anli_are_one_source() -> None:
-    """The mean of the rounds' means over models, as wide as any other source's."""
+    """ANLI counts as one source: the mean over rounds of means over models."""
     rows = rows_of(
         ("snli", "a", 0.5), ("anli-r1", "a", 0.1), ("anli-r1", "b", 0.3), ("anli-r2", "a", 0.8),
         ("anli-r3_paraphrases", "a", 0.9),

@@ -23,12 +23,12 @@ def models() -> dict[str, list[Row]]:
 
 
 def variants_right(rows: list[Row]) -> Fraction:
-    """Rows of one seed: each variant once, however many subsamples it is in."""
+    """Share of one seed's variants that are right, each counted once for all subsamples."""
     return Fraction(sum(row.prediction == row.gold for row in rows), len(rows))
 
 
 def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]:
-    """(average share of variants right, models right, seed), the hardest first."""
+    """Tuples of average share of variants right, models right, seed; the hardest first."""
     found = []
     for seed in {row.seed_id for row in models["a"]}:
         mine = {name: [r for r in rows if r.seed_id == seed] for name, rows in models.items()}
@@ -76,7 +76,7 @@ def test_votes_are_summed_up() -> None:
 
 
 HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C" * 19)
-"""No variant of 20 is right of the first and the third seed, one, 5 %, of the second."""
+"""Of 20 variants, none is right for the first and third seed, and one, 5 %, for the second."""
 
 
 def test_below_a_share() -> None:

@@ -1,4 +1,4 @@
-"""Tokens in common, fuzzy matches and distances of embeddings, against slow oracles."""
+"""Common tokens, fuzzy matches and distances of embeddings, against slow oracles."""
 
 import random
 import re
@@ -51,7 +51,7 @@ def test_tokens_in_common_are_counted_one_by_one() -> None:
 
 
 def similarity(one: str, other: str) -> float:
-    """Twice the longest common subsequence of characters, relative to both lengths."""
+    """Twice the longest common subsequence of characters, divided by the sum of lengths."""
     table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i, x in enumerate(one):
         for j, y in enumerate(other):
@@ -62,7 +62,7 @@ def similarity(one: str, other: str) -> float:
 
 
 def by_set(one: Sequence[str], other: Sequence[str]) -> float:
-    """The best of: the common tokens, alone and with the rest of each, compared in pairs."""
+    """Best similarity of two of: the common tokens, and these with the rest of either text."""
     common = " ".join(sorted(set(one) & set(other)))
     rests = [" ".join(sorted(set(x) - set(y))) for x, y in ((one, other), (other, one))]
     if common and not all(rests):
@@ -75,7 +75,7 @@ def by_set(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def test_fuzzy_matches_against_the_slow_way() -> None:
-    """Without regard to order; by set also without regard to what one has in addition."""
+    """Matches ignore order; matches by set also ignore tokens that only one text has."""
     rng = random.Random(2)
     pairs = [
         (rng.choices(WORDS, k=rng.randint(1, 8)), rng.choices(WORDS, k=rng.randint(1, 8)))
@@ -101,7 +101,7 @@ def pairs_of(folder: Path, run: Run | None = None) -> VariantRows:
 
 
 def pairs_by_hand() -> list[tuple[str, str]]:
-    """The hypotheses of all variants of `LINES` beside those of their seeds."""
+    """Hypotheses of all variants of `LINES`, paired with those of their seeds."""
     return [
         (sentence(f"snli:{place}"), sentence(f"snli:{place}", number))
         for place, line in enumerate(LINES)
@@ -117,7 +117,7 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
     assert row["length"] == pytest.approx(np.mean([len(h) for h, _ in split]))
     assert row["length_variant"] == pytest.approx(np.mean([len(h) for _, h in split]))
     common = [len(h) - sum(token not in other for token in h) for h, other in split]
-    assert row["overlap"] == pytest.approx(np.mean(common))  # no token comes twice in an h
+    assert row["overlap"] == pytest.approx(np.mean(common))  # no token is repeated in a hypothesis
     exact = [similarity(*(" ".join(sorted(each)) for each in pair)) for pair in split]
     assert row["fuzzy_sort"] == pytest.approx(np.mean(exact))
     assert row["fuzzy_set"] > row["fuzzy_sort"]
@@ -132,7 +132,7 @@ def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.Monkey
 
 
 def encode(texts: Sequence[str]) -> NDArray[np.float64]:
-    """How often each of some letters comes."""
+    """Count occurrences of some letters."""
     return np.array([[text.count(letter) for letter in "acdegnow."] for text in texts], float)
 
 
@@ -142,7 +142,7 @@ def distance(one: str, other: str) -> float:
 
 
 def test_distances_of_embeddings() -> None:
-    """Each distinct sentence is encoded once; the same sentence has distance 0."""
+    """Each distinct sentence is encoded once; equal sentences have distance 0."""
     asked: list[str] = []
 
     def counting(texts: Sequence[str]) -> NDArray[np.float64]:
@@ -153,7 +153,7 @@ def test_distances_of_embeddings() -> None:
     one, other = ([pair[side] for pair in pairs] for side in (0, 1))
     found = cosine_distances(one, other, counting)
     assert found[:-1] == pytest.approx([distance(*pair) for pair in pairs[:-1]], abs=1e-12)
-    assert found[-1] == 1  # no direction at all
+    assert found[-1] == 1  # a vector of zeros
     assert len(asked) == len(set(asked)) == len({*one, *other})
 
 

@@ -1,4 +1,4 @@
-"""Seeds by words of their texts, against plain reading of words."""
+"""Seeds by words in their texts, against plain reading of words."""
 
 import json
 import random
@@ -20,7 +20,7 @@ WORDS: Final = {
     "time": {"before", "Yesterday", "days"},
 }
 NEARLY: Final = ("tall", "handsome", "knot", "nobodies", "beforehand", "int", "nt")
-"""Words that have such a word in them, and are none."""
+"""Words that contain such a word, but do not count."""
 
 
 Place = tuple[Path, list[Row], dict[str, set[str]]]
@@ -28,7 +28,7 @@ Place = tuple[Path, list[Row], dict[str, set[str]]]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A dataset, answers `a.parquet`, and what each seed has, word by word."""
+    """A dataset, answers `a.parquet`, and each seed's phenomena, word by word."""
     folder = tmp_path_factory.mktemp("phenomena")
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=40), rng, 0.6)

@@ -79,7 +79,7 @@ def runs() -> list[Run]:
 
 
 def lines(axes: Axes) -> list[np.ndarray[Any, Any]]:
-    """Heights of the lines with a label, which are no dots."""
+    """Heights of the lines, without dots."""
     solid = (line for line in axes.get_lines() if line.get_linestyle() != "None")
     return [np.asarray(line.get_ydata(), float) for line in solid]
 
@@ -136,7 +136,7 @@ def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
 
 
 def test_numbers_in_the_heat_map_can_be_read() -> None:
-    """Black or white, whichever contrasts with its cell: at least 4.5 to 1 (WCAG)."""
+    """Numbers are black or white, with a contrast to their cells of at least 4.5 to 1 (WCAG)."""
     rows = tuple(
         {"model": str(n), **dict.fromkeys(("snli", "snli_low", "snli_high"), float(n))}
         for n in range(1, 101, 3)
@@ -156,7 +156,7 @@ def luminance(rgb: tuple[float, ...]) -> float:
 
 
 def test_accuracy_bars(runs: list[Run]) -> None:
-    """Seeds and variants, and test problems where they are known."""
+    """Bars are of seeds and variants, and of test problems if known."""
     table = accuracy(runs)
     figure = drawn(plot_accuracy(table))
     assert legend(figure) == ["seeds", "variants"]
@@ -273,7 +273,7 @@ def test_legends_stay_inside_the_figure() -> None:
 
 
 def test_lines_can_be_told_apart() -> None:
-    """28 different looks; the dashes differ from one to the next, for readers in grey."""
+    """28 lines look different; neighbouring ones differ in dashes, for readers in grey."""
     looks = [(style["color"], style["linestyle"]) for style in map(line_style, range(28))]
     assert len(set(looks)) == 28
     assert all(one != other for (_, one), (_, other) in pairwise(looks))
@@ -281,7 +281,7 @@ def test_lines_can_be_told_apart() -> None:
 
 
 def test_colours_can_be_seen_on_white() -> None:
-    """At least 1.9 to 1; the lightest are never used without hatching or dashes of their own."""
+    """Contrasts are at least 1.9 to 1; the lightest colours always have hatching or dashes."""
     for colour in PALETTE:
         assert 1.05 / (luminance(to_rgb(colour)) + 0.05) >= 1.9
 
@@ -297,7 +297,7 @@ def test_a_plot_of_one_panel_is_as_wide_as_a_column(runs: list[Run]) -> None:
 
 
 def test_colours_differ_for_every_kind_of_colour_vision() -> None:
-    """CIELAB distances of at least 10, as seen without one kind of cone (Machado et al. 2009)."""
+    """CIELAB distances are at least 10, also without one kind of cone (Machado et al. 2009)."""
     full = np.eye(3)
     protan = np.array(
         [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
@@ -389,7 +389,7 @@ RATES = ("relaxed_fooling_rate", "strict_fooling_rate")
 
 @pytest.fixture(scope="module")
 def three_models() -> list[Run]:
-    """Three models on three sources, but for c, which has only the first."""
+    """Three models on three sources, except c, which has only the first source."""
     rng = random.Random(5)
     found = []
     for config in CONFIGS:
@@ -495,7 +495,7 @@ def some_pairs(with_predictions: bool) -> list[VariantRows]:
 
 @pytest.mark.slow
 def test_overlap_is_drawn_over_sources() -> None:
-    """Rounds of ANLI apart, as in the table; distances where they are known."""
+    """Rounds of ANLI are separate, as in the table; distances are drawn if known."""
 
     def encode(texts: Any) -> Any:
         return np.array([[len(text), text.count("a") + 1] for text in texts], float)

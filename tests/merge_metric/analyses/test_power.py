@@ -19,12 +19,12 @@ LABELS = ("entailment", "neutral", "contradiction")
 
 
 def chances(easy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How often two models are right on variants of seeds, (S, 2), by how easy these are."""
+    """Probabilities (S, 2) that two models are right on variants, from the ease of seeds."""
     return np.clip(easy[:, None] + np.array([0.03, -0.03]), 0.01, 0.99)
 
 
 def simulated(n_seeds: int, rng: np.random.Generator, *, per_seed: int = 20) -> Pair:
-    """Two models that find the same seeds hard; the first is better by some points."""
+    """Two models that find the same seeds hard; the first is a few points better."""
     chance = chances(rng.beta(0.6, 0.25, size=n_seeds))
     seed = np.repeat(np.arange(n_seeds), per_seed)
     return Pair(
@@ -64,7 +64,7 @@ def test_rows_by_plain_reading() -> None:
     assert rows["S"]["standard_error"] == pytest.approx(error)
     assert rows["S"]["smallest"] == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
     assert rows["S"]["needed"] == int(np.ceil(60 * (rows["S"]["smallest"] / 0.03) ** 2))
-    # The ratio of variant accuracy: the jackknife is nearly the same.
+    # Variant accuracy is a ratio: the jackknife is nearly the same.
     number, first, second = (
         np.bincount(pair.seed, each) for each in (np.ones(len(pair.seed)), *pair.right.T)
     )
@@ -93,7 +93,7 @@ def test_clusters_and_nothing_that_varies() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", ["S", "SV@90"])
 def test_so_many_seeds_show_the_difference_in_four_of_five(figure: str) -> None:
-    """A pilot says how many; of simulated data sets with so many, 80 % have p ≤ .05."""
+    """A pilot gives a number of seeds; of simulated datasets of this size, 80 % have p ≤ .05."""
     rng = np.random.default_rng(2)
     chance = chances(rng.beta(0.6, 0.25, size=200_000))
     right = chance if figure == "S" else binom.sf(17, 20, chance)  # 18 of 20 are 90 %
@@ -130,7 +130,7 @@ def test_more_variants_help_less_and_less() -> None:
 
 @pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
-    """Pairs of models on each configuration; clusters; what cannot be."""
+    """The command compares pairs of models on each configuration, by cluster; errors."""
     rows = random_dataset(random.Random(0), seeds=40)
     folder = write_dataset(tmp_path / "data", rows)
     files = [

@@ -13,7 +13,7 @@ Exact = dict[str, float | None]
 
 
 def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[str, str], Exact]]:
-    """Models on configurations, and what the oracle says of them."""
+    """Runs of models on configurations, and the oracle's results for them."""
     rng = random.Random(11)
     runs, exact = [], {}
     for config in configs:
@@ -23,7 +23,7 @@ def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[
             given = columns(rows, subsamples=True)
             one, after, before = run_with_probabilities(rows, given, model, config)
             runs.append(one)
-            # Rows that no subsample drew are no part of the data.
+            # Rows that no subsample drew do not belong to the data.
             drawn = [n for n, row in enumerate(rows) if row.subsamples]
             some = ([each[n] for n in drawn] for each in (rows, after, before))
             found = oracle.divergences(*some)

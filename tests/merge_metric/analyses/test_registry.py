@@ -1,4 +1,4 @@
-"""An analysis is added in one place: CONTRIBUTING.md's example, in a process of its own."""
+"""An analysis is added in one place: CONTRIBUTING.md's example, in a separate process."""
 
 import json
 import random
@@ -94,7 +94,7 @@ def test_an_unknown_analysis_is_refused(folder: Path) -> None:
 
 
 def test_every_analysis_says_what_papers_or_we_show() -> None:
-    """Summaries are no sentences, so that they fit a list; options are those of functions."""
+    """Summaries are not sentences, and fit a list; options come from functions."""
     for name, each in ANALYSES.items():
         assert each.name == name == name.lower()
         assert not each.summary.endswith(".")

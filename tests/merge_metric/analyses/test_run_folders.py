@@ -1,4 +1,4 @@
-"""Tables 3 and 5 from the records of a run folder: by hand, and against counting rows again."""
+"""Tables 3 and 5 from the records of a run folder: by hand, and against counting rows."""
 
 import json
 import random
@@ -25,7 +25,7 @@ Word = dict[str, Any]
 
 
 def word(seed: str, word_class: str, form: str, premise: int = 1, **more: Any) -> Word:
-    """A shared word that stands once in the hypothesis."""
+    """A shared word that occurs once in the hypothesis."""
     return {
         "seed_id": seed, "word_class": word_class, "word": form, "premise_occurrences": premise,
         "hypothesis_occurrences": more.get("hypothesis", 1), "other_forms": more.get("forms", []),
@@ -39,7 +39,7 @@ def write_run(
     variants: Sequence[tuple[str, str, str]] | None = None,
     counts: Sequence[dict[str, Any]] = (),
 ) -> Path:
-    """A run folder as `merge-nli count` and perhaps `build` leave it."""
+    """Write a run folder as `merge-nli count`, and optionally `build`, leave it."""
     folder.mkdir(parents=True)
     seeds = [
         Seed(seed_id=f"s:{n}", source="s", texts=("p", "h"), label=label)
@@ -69,9 +69,9 @@ def write_run(
 
 
 def test_table_3_by_hand(tmp_path: Path) -> None:
-    """Five problems, of which four share words and two are seeds.
+    """Of five problems, four share words and two are seeds.
 
-    The second noun of s:0 stands twice but is not replaced, so the seed has no such word.
+    The second noun of s:0 occurs twice but is not replaced, so the seed has no such word.
     """
     made = write_run(
         tmp_path / "run",
@@ -179,7 +179,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shared_words.parquet", "variants.parquet", "counts.json"])
 def test_damage_is_told(tmp_path: Path, name: str) -> None:
-    """A file that was changed since is no source of figures."""
+    """A file changed since the run is no source of figures."""
     words, variants = [word("s:0", "noun", "man")], [("s:0", "noun", "man")]
     made = write_run(tmp_path / "run", ["neutral"], words, variants)
     (made / name).write_bytes((made / name).read_bytes().replace(b'"s"', b'"t"') + b" ")

@@ -62,7 +62,7 @@ def test_weighted_ranks_are_those_of_repeated_rows() -> None:
 
 
 def test_rho_by_hand() -> None:
-    """For 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15); none where one of the two never differs."""
+    """For 1 2 3 4 and 2 1 4 3: 1 − 6·4 / (4·15); undefined if either is constant."""
     one, other = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 3])
     assert spearman(one, other) == 0.6
     assert spearman(one, np.ones(4)) is None
@@ -71,7 +71,7 @@ def test_rho_by_hand() -> None:
 
 
 def test_ranks_within_seeds() -> None:
-    """Seed by seed with SciPy's ranks, their means taken off, all together; and by hand."""
+    """Pool SciPy's ranks within seeds, minus their means; and by hand."""
     rng = np.random.default_rng(1)
     for _ in range(30):
         n = int(rng.integers(4, 40))
@@ -89,7 +89,7 @@ def test_ranks_within_seeds() -> None:
             assert found == pytest.approx(np.corrcoef(centred)[0, 1], abs=1e-12)
         else:
             assert np.isnan(found)
-    # In each seed the higher is the right one, though the easier seed has lower values.
+    # Within each seed, higher values are right, though the easier seed has lower values.
     x, y = np.array([1.0, 2.0, 8.0, 9.0]), np.array([1.0, 1.0, 0.0, 1.0])
     assert pooled(within_seeds(x, y, np.array([0, 0, 1, 1]), 2)[1]) == pytest.approx(1)
     assert spearman(x, y) == pytest.approx(-0.2581988897)
@@ -103,10 +103,10 @@ def parts(
 
 
 def test_bins_by_hand() -> None:
-    """Ten values in five bins: two each; what is unknown in none; equal ones together.
+    """Ten values in five bins: two each; unknown values in none; equal values together.
 
-    Names have as many digits as tell them apart. Few values are bins themselves, and always no
-    and yes.
+    Names have enough digits to be distinct. Few values are separate bins, as are always no and
+    yes.
     """
     assert parts(signal(*range(10, 0, -1), NAN), 5) == {
         "1.00 to 3.00": [2, 1], "3.00 to 5.00": [4, 3], "5.00 to 7.00": [6, 5],
@@ -136,7 +136,7 @@ def test_every_known_value_is_in_one_bin() -> None:
 
 
 def test_the_best_by_limits_of_other_seeds() -> None:
-    """Fold by fold: each variant by the quantile of the variants of other folds; by hand."""
+    """Each variant is compared with a quantile of the variants of other folds; and by hand."""
     rng = np.random.default_rng(4)
     seed = rng.integers(0, 40, 300)
     values = rng.random(300)
@@ -188,7 +188,7 @@ def names(rows: list[Row]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def scores(models: dict[str, list[Row]]) -> Scores:
-    """Two annotators, of half of the variants."""
+    """Scores of two annotators, each for half of the variants."""
     rng = random.Random(6)
     every = names(models["a"])
     chosen = rng.sample(every, len(every) // 2)
@@ -284,14 +284,14 @@ def test_every_figure_the_slow_way(
 
 
 def is_in(row: dict[str, Any], value: float | None) -> bool:
-    """Whether a variant is of a row, from what the row says of its bin."""
+    """Whether a variant belongs to a row, by the name of the row's bin."""
     if value is None or row["bin"] == NONE:
         return value is None and row["bin"] == NONE
     return bool(row["lowest"] <= np.float32(value) <= row["highest"])
 
 
 def test_without_predictions(analyse: Callable[..., str]) -> None:
-    """Annotations alone say something too; the columns of models are gone."""
+    """Annotations alone give a table, without the columns of models."""
     options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--format", "json")
     table = json.loads(analyse(*options))
     rows = table["rows"]

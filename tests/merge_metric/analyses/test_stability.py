@@ -1,4 +1,4 @@
-"""Draws of seeds: against draws taken one by one, worked examples, and simulated intervals."""
+"""Draws of seeds: against draws taken one by one, worked examples and simulated intervals."""
 
 import json
 import random
@@ -75,9 +75,9 @@ def test_models_see_the_same_draws_and_labels_are_told_once() -> None:
 
 
 def test_seeds_that_some_subsamples_lack_count_as_in_the_metric() -> None:
-    """Three seeds; the last is in the first of two subsamples only.
+    """Three seeds; the last one is only in the first of two subsamples.
 
-    Solved are the first in both, the third where it is: (2/3 + 1/2) / 2 = 7/12.
+    The first is solved in both, the third in its own: (2/3 + 1/2) / 2 = 7/12.
     """
     holds = np.array([[True, True], [False, False], [True, False]])
     present = np.array([[True, True], [True, True], [True, False]])
@@ -98,7 +98,7 @@ def test_seeds_that_an_interval_takes() -> None:
         ("seed_variant_accuracy", counts.level >= 90),
     ):
         low, high = interval(replicates[key])
-        # So wide an interval takes the seeds that made it, but for the bootstrap's noise.
+        # This width takes the seeds that gave it, up to the bootstrap's noise.
         found = needed(influence_of(holds, counts.present), high - low)
         assert found == pytest.approx(1500, rel=0.1)
 

@@ -1,4 +1,4 @@
-"""Table 10, figure 11 and fewer masked LMs: by hand, and against sets of names taken one by one."""
+"""Table 10, figure 11 and fewer masked LMs: by hand, and against sets of names."""
 
 import json
 import random
@@ -25,7 +25,7 @@ Names = tuple[str, ...]
 
 
 def write_run(folder: Path, validated: Sequence[tuple[Names, ...]], seeds: int = 2) -> Path:
-    """A run folder whose replacements these masked LMs validated in each text."""
+    """Write a run folder whose replacements were validated by these masked LMs in each text."""
     fields = ("premise", "hypothesis", "context")
     rows = [
         {"seed_id": f"s:{n % seeds}", "source": "s", "word": "man"}
@@ -60,7 +60,7 @@ def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
     assert [kept["A"], kept["B"], kept["C"]] == [3, 1, 0]
     assert kept["2 masked LMs"] == pytest.approx((4 + 3 + 1) / 3)
     assert kept["3 masked LMs"] == kept["all"] == pytest.approx(4)
-    # Had by A 1–4, by B 2–4, by C 4; the first only by A. Two problems.
+    # Rows of A 1–4, of B 2–4, of C 4; the first only of A. Two problems.
     matrix = [[row[f"shared_{n}"] for n in (1, 2, 3)] for row in table.rows[:3]]
     assert matrix == [[0.5, 1.5, 0.5], [1.5, 0, 0.5], [0.5, 0.5, 0]]
 
@@ -72,7 +72,7 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
         validated = [
             tuple(
                 tuple(sorted(rng.sample(mlms, rng.randint(1, n_mlms))))
-                if text < 2 or rng.random() < 0.5  # the third text has not always the word
+                if text < 2 or rng.random() < 0.5  # the third text may lack the word
                 else ()
                 for text in range(n_texts)
             )
@@ -104,7 +104,7 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
 
 
 def test_kept_is_exact_for_one_row() -> None:
-    """One row that two of three validate in one text and the third in the other: 2 of 3 pairs."""
+    """A row with two of three in one text and the third in the other: 2 of 3 pairs keep it."""
     row = np.array([[[True, True, False], [False, False, True]]])
     assert kept_with(row, np.array([1])) == pytest.approx([0, 2 / 3, 1])
 

@@ -1,4 +1,4 @@
-"""Changes on variants judged good and bad: by plain reading, by simulation, on judged variants."""
+"""Changes on variants judged good and bad: plain reading, simulations, judged variants."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def slow_rate(cases: Cases) -> float:
 
 
 def made(rng: random.Random, *, seeds: int, judged: float, weighted: bool = True) -> Cases:
-    """Good variants change in 10 %, bad ones in 25 %, more in some seeds; half are good."""
+    """Cases: good variants change in 10 %, bad ones in 25 %, more in some seeds; half are good."""
     cases: Cases = []
     for seed in range(seeds):
         kind, hard = rng.choice(("noun", "verb")), rng.choice((0.5, 1.5))
@@ -69,7 +69,7 @@ def sums_of(cases: Cases) -> Any:
 @pytest.mark.parametrize("number", range(20))
 def test_corrected_rate_by_plain_reading(number: int) -> None:
     cases = made(random.Random(number), seeds=40, judged=0.4)
-    cases += [(41, "adjective", True, None, 1.0)]  # a class of which nobody judged any
+    cases += [(41, "adjective", True, None, 1.0)]  # a class without any judgement
     (rate,) = corrected_rate(sums_of(cases).sum(axis=0)[None])
     assert rate == pytest.approx(slow_rate(cases))
 
@@ -84,7 +84,7 @@ def test_where_everything_is_judged() -> None:
 
 @pytest.mark.slow
 def test_it_is_unbiased_and_sharper_than_judgements_alone() -> None:
-    """In 1,000 simulated studies with a tenth of the variants judged."""
+    """1,000 studies are simulated, with a tenth of the variants judged."""
     rng = random.Random(0)
     corrected, alone = [], []
     for _ in range(1000):
@@ -97,7 +97,7 @@ def test_it_is_unbiased_and_sharper_than_judgements_alone() -> None:
 
 @pytest.mark.slow
 def test_intervals_cover() -> None:
-    """In 400 simulated studies about 95 % of the intervals have the true rates and difference."""
+    """About 95 % of intervals from 400 simulated studies contain the true rates and difference."""
     rng, covered = random.Random(0), defaultdict[str, list[bool]](list)
     truth = {"changed_good": 0.1, "changed_bad": 0.25, "difference": 0.15, "changed_corrected": 0.1}
     for number in range(400):
@@ -112,17 +112,17 @@ def test_intervals_cover() -> None:
 
 
 def test_effective_numbers() -> None:
-    """Independent variants count in full; copies of a variant as one."""
+    """Independent variants count in full; copies of a variant count as one."""
     changed, unit = np.array([1.0, 0, 0, 1, 0]), np.arange(5)
     assert _effective(changed, unit) == pytest.approx((2, 5))
     assert _effective(changed.repeat(3), unit.repeat(3)) == pytest.approx((2, 5))
     assert _effective(np.zeros(6), np.array([0, 0, 0, 1, 1, 1])) == (0, 2)
-    for changed in ([1.0, 0, 0], [1.0, 0] * 5):  # a seed varies by nothing but rounding
+    for changed in ([1.0, 0, 0], [1.0, 0] * 5):  # a seed varies only by rounding
         assert _effective(np.array(changed), np.zeros(len(changed), int))[1] == 1
 
 
 def rows_of(cases: Cases, **columns: Any) -> VariantRows:
-    """The variants as a table, of seeds that the model answers right."""
+    """The variants as a table, with seeds that the model answers right."""
     seed, kind, changed, good, weight = zip(*cases, strict=True)
     table = {
         "seed_id": [f"s:{number}" for number in seed], "word_class": kind,
@@ -197,7 +197,7 @@ def hash_of(text: str) -> int:
 @pytest.mark.slow
 @pytest.mark.real
 def test_on_the_judged_variants(shared_models: Path, tmp_path: Path) -> None:
-    """The figures of the page: small models on the 585 variants that a language model judged."""
+    """The page's figures: small models on the 585 variants that a language model judged."""
     page = (Path(__file__).parents[3] / "merge_metric/analyses.md").read_text(encoding="utf-8")
     folder, shares, changes = write_judged(tmp_path / "data"), [], 0.0
     for name in ("bert-tiny-nli", "minilm-l6-nli"):

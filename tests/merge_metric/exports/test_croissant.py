@@ -1,4 +1,4 @@
-"""The metadata name every file and column; that mlcroissant reads them, tests/harnesses test."""
+"""The metadata name every file and column; tests/harnesses loads them in mlcroissant."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_all_classes_are_a_set_of_files(folder: Path) -> None:
 
 
 def test_responsible_ai(folder: Path) -> None:
-    """The fields repeat the card, and the models and data that a run recorded."""
+    """The fields repeat the card, and the models and data recorded by the run."""
     metadata = read(export_croissant(folder).out)
     assert metadata["conformsTo"][1] == "http://mlcommons.org/croissant/RAI/1.0"
     card = (folder / "README.md").read_text(encoding="utf-8")

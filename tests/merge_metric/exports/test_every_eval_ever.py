@@ -38,7 +38,7 @@ def test_figures_and_answers(folder: Path) -> None:
     hub = ("--dataset-repo", "lab/data", "--organization", "Lab", "--relationship", "first_party")
     done = run(*words(folder, *hub, "--date", "2026-01-31"))
     out = folder.parent / "out"
-    # Not the folder: it has a record of ours too, which the validator says is no result.
+    # Not the whole folder: it also has our own record, which the validator refuses.
     hint = f"every_eval_ever validate {out}/results.json {out}/samples.jsonl"
     assert hint in " ".join(done.output.split())
     record = json.loads((out / "results.json").read_text())

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def forget_digests(folder: Path) -> None:
-    """Make the folder one of an older release, which kept none."""
+    """Remove the digests, as in a folder of an older release."""
     path = folder / "snli" / "provenance.json"
     made = read_record(path)
     path.write_text(json.dumps({k: v for k, v in made.items() if k != "files"}))
@@ -48,13 +48,13 @@ FILES = {
 
 
 def same(found: list[Row], expected: list[Row]) -> bool:
-    """Rows are equal, numbers as float32, which is what the dataset has."""
+    """Whether rows are equal, with numbers as float32, the dataset's type."""
     for row in (*found, *expected):
         for name in ("log_odds", "zipf_frequency"):
             if row[name] is not None:
                 row[name] = np.float32(row[name])
         for name in ("mlm_count", "number_changed", "article_fits"):
-            row[name] = None if row[name] is None else str(row[name])  # as CSV has them
+            row[name] = None if row[name] is None else str(row[name])  # as in CSV
     return found == expected
 
 
@@ -74,7 +74,7 @@ def test_jsonl(folder: Path, tmp_path: Path) -> None:
 
 
 def test_csv(folder: Path, tmp_path: Path) -> None:
-    """The csv module reads the rows back; lists are JSON, what is null an empty cell."""
+    """The csv module reads the rows back; lists are JSON, nulls are empty cells."""
     export_csv(folder, tmp_path / "out")
     for name, files in FILES.items():
         with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
@@ -92,7 +92,7 @@ def test_csv(folder: Path, tmp_path: Path) -> None:
 
 
 def test_csv_for_spreadsheets(tmp_path: Path) -> None:
-    """Texts that begin like a formula are marked, numbers are not, and others stay as they are."""
+    """Texts that begin like a formula are marked; numbers and other texts stay unchanged."""
     texts = ("=1+1", "+49", "-x", "@SUM(1)", "A girl runs.")
     row = {"annotator_labels": [0], "label": 1, "min_log_odds": -1.5}
     schema = pa.schema({"premise": pa.string(), "annotator_labels": pa.list_(pa.int64()),

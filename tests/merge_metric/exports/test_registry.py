@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def text() -> Iterator[str]:
-    """Register the export of CONTRIBUTING.md, and take it back; its text."""
+    """Register the export of CONTRIBUTING.md, yield its text, and remove it again."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(@export.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names = {name: getattr(registry, name) for name in ("FILES", "Exported", "Folder", "Out")}

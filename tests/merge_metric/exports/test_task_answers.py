@@ -73,7 +73,7 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
 
 
 def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
-    """No figure of what is undefined; refused, as a harness's own limit takes the first rows."""
+    """Undefined figures are NaN; cut seeds are refused, as by a harness's own limit."""
     rows = answered(folder, "snli")
     wrong = [row | {"prediction": (row["label"] + 1) % 3} for row in rows]
     assert answers.figures(wrong)["seed_accuracy"] == 0
@@ -115,7 +115,7 @@ def test_answers_to_other_texts_are_refused(folder: Path, tmp_path: Path) -> Non
 
 
 def test_letters() -> None:
-    """As `merge-nli predict` reads them off a server's answer."""
+    """Letters are read as by `merge-nli predict` from a server's answer."""
     tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
     expected = [math.log(math.exp(-1) + math.exp(-2)), -3.0, -1.5]
     assert letter_probabilities(tokens, "ABC") == pytest.approx(np.exp(expected), rel=1e-12)
@@ -123,7 +123,7 @@ def test_letters() -> None:
 
 
 def test_answer() -> None:
-    """Several ways to write a letter are summed; where none was seen, labels are equal."""
+    """Spellings of a letter are summed; without any letter, labels are equally probable."""
     problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
                "text_digest": "0123456789abcdef"}  # fmt: skip
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
@@ -176,7 +176,7 @@ def test_a_folder_is_found_from_the_exported_one(
 
 
 def test_options(folder: Path) -> None:
-    """Prompts go by the source of each configuration; thresholds are checked, each once."""
+    """Prompts depend on the source of each configuration; thresholds are checked and distinct."""
     tasks = prepare(folder, OUT, config=["snli_verbs"], ct=[90, 50, 90])
     assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
     assert tasks.choices("snli_verbs") == [" A", " B", " C"]
@@ -201,7 +201,7 @@ def test_unusable_options(folder: Path, tmp_path: Path) -> None:
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:
-    """So it must be there and list the configurations."""
+    """The card must exist and list the configurations."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
     card.write_text(text.replace("config_name: snli_verbs", "config_name: other"))

@@ -1,4 +1,4 @@
-"""Content of tasks, read without the harnesses; that those run them, tests/harnesses test."""
+"""Content of tasks, without the harnesses; tests/harnesses runs them."""
 
 import ast
 import json
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Loader(yaml.SafeLoader):
-    """Reads a function's name as a text."""
+    """Reads a function's name as text."""
 
 
 Loader.add_constructor("!function", lambda loader, node: f"!{loader.construct_scalar(node)}")
@@ -44,7 +44,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def rendered(task: dict[str, Any], question: str) -> str:
-    """The prompt as the harness puts it together: texts are columns, taken as they are."""
+    """Render a prompt as the harness does: texts are columns, used unchanged."""
     assert task["doc_to_text"] == QUESTION
     few = task.get("fewshot_config", {"samples": []})
     shown = "".join(
@@ -124,7 +124,7 @@ def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_p
 
 
 def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read as they were written: the prompt is that of `predict`."""
+    """Settings are read as written: the prompt equals that of `predict`."""
     exports = {"a": export_lighteval, "b": export_inspect, "c": export_lm_eval}
     for name, export in exports.items():
         export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
@@ -132,7 +132,7 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         settings = task_settings.TaskSettings.read()
         assert settings.prompts == {"snli": read_prompt("snli")}
         assert (settings.thresholds, settings.max_answer_tokens) == ((100,), 1024)
-        both = ["A", "B", "C"] if name == "b" else []  # chat models may answer either way
+        both = ["A", "B", "C"] if name == "b" else []  # chat models may answer in either form
         assert settings.choices("snli") == [" A", " B", " C", *both]
 
 
