@@ -1,4 +1,4 @@
-"""The benchmarks' tables: shares of a packed product, what became slower, the README's lines."""
+"""Tables of benchmarks: shares of a packed product, slower ratios, lines of the README."""
 
 from typing import Any
 
@@ -37,11 +37,11 @@ def test_shares_are_operations_of_a_second_over_those_of_packed_products() -> No
         ((1.0, 1.0, 1.0), False),
         ((1.15, 1.15, 1.15), False),  # less than 15 %
         ((1.3, 1.4, 1.5), True),
-        ((0.9, 1.4, 1.5), False),  # the ranges meet
+        ((0.9, 1.4, 1.5), False),  # the ranges overlap
     ],
 )
 def test_slower_is_a_ratio_that_fell_beyond_noise(cpu: tuple[float, ...], is_slower: bool) -> None:
-    """Ratios were 1.9 to 2.1; rows that are not in the table are not compared."""
+    """Kept ratios were 1.9 to 2.1; rows missing from the table are not compared."""
     theirs = side("peer", 2.0, 2.0, 2.0)
     kept = measured(compare("m", side("ours", 1.0, 2 / 2.1, 2 / 1.9), theirs, unit="u"))
     new = [compare(name, side("ours", *cpu), theirs, unit="u") for name in ("m", "other")]

@@ -16,7 +16,7 @@ WORKS = [CITATION["preferred-citation"], *CITATION["references"]]
 
 
 def entries() -> dict[str, dict[str, str]]:
-    """Address → fields of each BibTeX entry of a card of everything."""
+    """Address → fields of each BibTeX entry of a card with all sources."""
     text = citation_section(KNOWN_SOURCES, paraphrases=True)
     found = {}
     for entry in re.findall(r"^@.*?^}", text, flags=re.DOTALL | re.MULTILINE):

@@ -1,4 +1,4 @@
-"""Every figure on the pages has a source: `claims.toml` says which, section by section."""
+"""Every figure on the pages has a source, given section by section in `claims.toml`."""
 
 import csv
 import re
@@ -23,7 +23,7 @@ CLAIMS: Final[dict[str, dict[str, list[str]]]] = tomllib.loads(
 """Page → heading → figures, in order, and their source."""
 
 ELSEWHERE: Final = {"THIRD-PARTY.md", "CHANGELOG.md", "merge_metric/reproduce.md"}
-"""Pages without claims of ours, and the one whose commands a test of its own runs."""
+"""Pages without claims of ours, and the page whose commands have a separate test."""
 
 PAGES: Final = [
     "merge_dataset/card.toml",
@@ -53,15 +53,15 @@ FIGURE: Final = re.compile(rf"(?<![\w.−-])\.?\d[\d,.]*(?: ?(?:{_UNIT})\b| ?%)?
 SMALL: Final = re.compile(
     rf"\[#,|, #\]|\| #(?: [|/[])|/ # \||# of \d|\d of #|# to [\d.,]+ ?(?:{_UNIT})"
 )
-"""Where a number (#) below 30 is a figure: in intervals, counts, ranges and cells of their own."""
+"""A number (#) below 30 is a figure in intervals, counts, ranges and separate cells."""
 
 KINDS: Final = ("computed by", "stands in", "cites", "is set", "describes", "was measured by")
-"""A test, a file, a document; a limit, default, version or example; files that we bundle; a command
-that was run once, and takes too long, or wants too much, for a test."""
+"""A test, a file, a document; a limit, default, version or example; bundled files; a command that
+was run once, as it takes too long, or needs too much, for a test."""
 
 
 def figures(page: str) -> Iterator[tuple[str, str]]:
-    """Yield heading and figure: what has a unit or decimals, is 30 or more, or stands as one."""
+    """Yield heading and figure: a number with unit or decimals, of 30 or more, or marked as one."""
     text = (ROOT / page).read_text(encoding="utf-8")
     for pattern in _NO_TEXT:
         text = re.sub(pattern, "", text, flags=re.DOTALL | re.MULTILINE)

@@ -44,7 +44,7 @@ SHOTS = tuple(Example(pair, label) for label, pair in enumerate(PAIRS[12:15]))
 
 
 def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) -> list[Any]:
-    """A wrapped copy of a live model on the processor, and one on the GPU."""
+    """Wrap a live model on the processor, and its copy on the GPU."""
     tokenizer = helpers.tiny_tokenizer(kind)
     places = (copy.deepcopy(model).to(device) for device in ("cpu", DEVICE))
     return [make(Loaded(each, tokenizer, kind, "1")) for each in places]

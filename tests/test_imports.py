@@ -1,4 +1,4 @@
-"""The import contract of the design: who may import whom, and what may be heavy."""
+"""The import contract of the design: allowed imports, and homes of heavy libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 OURS = ("generation", "merge_dataset", "merge_metric")
 
 SPACE = "merge_metric.seed_variant_accuracy"
-"""The folder that is uploaded as it is."""
+"""The folder that is uploaded unchanged."""
 
 ARROWS = {
     "generation": ("merge_dataset.schema", "merge_dataset.dataset_columns", "merge_dataset.files",
@@ -29,10 +29,10 @@ ARROWS = {
     "merge_metric": ("merge_dataset",),
     "merge_dataset": (),
 }  # fmt: skip
-"""Package → what it may import of the others; commands, beside this, import commands."""
+"""Package → other packages that it may import; commands may also import commands."""
 
 FRONTS = ("generation.__main__", "generation.cli", "generation.commands")
-"""The front door: it mounts the commands of all packages."""
+"""Modules that mount the commands of all packages."""
 
 HOMES = {
     "torch": {"generation.suggestions.masked_lm", "generation.model_signals.likelihoods",
@@ -53,7 +53,7 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str]:
-    """Every module that a text imports: `from a import b` is a.b if that is a module, else a."""
+    """All modules that a text imports: `from a import b` is a.b if that is a module, else a."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -70,7 +70,7 @@ def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str
         elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
             name = node.args[0] if node.args else None
             if module == "merge_dataset.lazy_names":
-                continue  # the public names of a package, which TYPE_CHECKING imports too
+                continue  # the public names of a package, which TYPE_CHECKING imports, too
             if not isinstance(name, ast.Constant):
                 raise ValueError(f"{module}:{node.lineno}: imports what only its run can tell")
             found.add(str(name.value))
@@ -111,12 +111,12 @@ def is_within(module: str, rooms: Iterable[str]) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The folder or file right below the package; for the package's front, the package."""
+    """The folder or file right below the package; for the package's own file, the package."""
     return ".".join(module.split(".")[:2])
 
 
 def circles(arrows: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """A circle for each place where a graph cannot be ordered; none if it can."""
+    """A circle for each place at which a graph cannot be ordered; none if it can."""
     try:
         TopologicalSorter(arrows).prepare()
     except CycleError as error:
@@ -124,7 +124,7 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
     return []
 
 
-# --- The parser sees what it should ---
+# --- The parser ---
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_imports_are_found_wherever_they_stand(source: str, expected: set[str]) 
 
 
 def test_how_imports_are_read() -> None:
-    """A dot is the package in `__init__`, its parent in a module; names of run time are errors."""
+    """A dot is the package in `__init__`, and its parent in a module; run-time names are errors."""
     assert imports_of("from .config import x", "generation", is_package=True) == {
         "generation.config"
     }
@@ -168,7 +168,7 @@ def test_how_imports_are_read() -> None:
 
 
 def test_packages_import_downwards_only() -> None:
-    """Generation → merge_metric.models → merge_dataset; commands meet commands."""
+    """Generation → merge_metric.models → merge_dataset; commands may import commands."""
     wrong = [
         f"{module} imports {name}"
         for module in imports()
@@ -250,7 +250,7 @@ HELP = {
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`merge-nli --help` answers at once, because none of these is imported; nor by commands'."""
+    """`merge-nli --help` is fast, as neither it nor a command's help imports any of these."""
     done = run_python(f"""
 import sys
 from generation.cli import app

@@ -41,7 +41,7 @@ PAGES = sorted(
 OTHER_OPTIONS = {
     "--min-letters", "--rounds", "--problems", "--rows", "--again", "--logits", "--extra-index-url",
 }  # fmt: skip
-"""The setting that CONTRIBUTING.md adds, options of `make bench` and of other programs."""
+"""A setting that CONTRIBUTING.md adds, and options of `make bench` and other programs."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -> list[str]:
-    """Run a page's blocks here: what each printed; `replaced` are words of the reader's."""
+    """Run a page's blocks here and return their outputs; `replaced` has the reader's words."""
     outputs: list[str] = []
     for language, code in blocks(page):
         if language == "text":
@@ -61,7 +61,7 @@ def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -
 
 
 def run_shell(code: str, home: Path, replaced: Mapping[str, str]) -> str:
-    """Commands of ours here, as that is quicker; the rest in a shell."""
+    """Run our commands in this process, which is faster, and other lines in a shell."""
     files = "".join(re.findall(r"^cat .*?^END\n", code, flags=re.DOTALL | re.MULTILINE))
     subprocess.run(["bash", "-ec", files], check=True)
     output = ""
@@ -92,7 +92,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Masked LM → the number of questions that it answered."""
+    """Masked LM → number of questions that it answered."""
     counts: Counter[str] = Counter()
     score = MaskedLM.score
 
@@ -302,7 +302,7 @@ def test_paths_are_there(page: str) -> None:
 
 @pytest.mark.parametrize("package", ["generation", "merge_dataset", "merge_metric"])
 def test_maps_name_files_that_are_there(package: str) -> None:
-    """The first cells of a package's map: rooms, and files in them or beside them."""
+    """First cells of a package's map: rooms, and files in them or beside them."""
     text = (ROOT / package / "architecture.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, flags=re.MULTILINE)
     names = [name for cell in cells for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell)]
@@ -341,7 +341,7 @@ def test_licences_are_those_of_the_files() -> None:
 
 
 def test_page_for_pypi_stands_alone() -> None:
-    """It links nothing of the repository; its code, commands and output are the README's."""
+    """It has no links to the repository; its code, commands and output are the README's."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = (ROOT / project["readme"]).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text)

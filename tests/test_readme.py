@@ -35,7 +35,7 @@ def run(command: list[str], cwd: Path, home: Path) -> str:
 
 @pytest.fixture
 def demo(once: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, str]:
-    """Working directory, cache and output of `merge-nli demo`, run once; each has a copy."""
+    """Working directory, cache and output of `merge-nli demo`, run once; each test has a copy."""
 
     def make(folder: Path) -> None:
         (folder / "cwd").mkdir()
@@ -104,7 +104,7 @@ def test_python_of_the_readme_runs(demo: tuple[Path, Path, str]) -> None:
 def test_lines_that_demo_prints_load_from_anywhere(
     demo: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
-    """The demo registers the bare names: they load where there is no folder of that name."""
+    """The demo registers the bare names, which load where no folder has this name."""
     _, home, output = demo
     assert 'evaluate.load("seed_variant_accuracy")' in output
     assert len(list((home / "modules").rglob("seed_variant_accuracy.py"))) == 1

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """But the page of PyPI, cards of bundled models, and those of data for tests."""
+    """Exceptions are PyPI's page and the cards of bundled models and of test data."""
     config = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", config, re.MULTILINE)
     there = {str(page.relative_to(ROOT)) for page in pages()}
@@ -36,7 +36,7 @@ def test_links_to_files_become_text() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_api_has_the_public_names(package: str) -> None:
-    """All of `__all__`, which is read from the file and not imported."""
+    """The API has all of `__all__`, which is read from the file, without an import."""
     module = __import__(package)
     assert all(f'"{name}"' in api_page(package) for name in module.__all__)
 

@@ -1,4 +1,4 @@
-"""The house's conventions that a program can check; CONTRIBUTING.md has them all."""
+"""Conventions of the project that a program can check; CONTRIBUTING.md has all of them."""
 
 import ast
 import re
@@ -21,20 +21,20 @@ def modules(*folders: str) -> dict[Path, ast.Module]:
 
 
 NO_OPENING = re.compile(r"(Of|What|Whatever|Which|Who|Whose|Those|Such|The same)\b")
-"""Words with which no description begins: it is a sentence, or a noun phrase by itself."""
+"""Words with which no description begins, as it is a sentence or a separate noun phrase."""
 
 ALIKE = {
     "config.py": "settings of a run",
     "register.py": "makes something load by its bare name",
     "registry.py": "what a room's members register with",
 }
-"""Files of the same name in several rooms, which mean the same thing in each."""
+"""Files of the same name in several rooms, with the same meaning in each."""
 
 LONGEST_MODULE, LONGEST_FUNCTION = 600, 60
 
 
 def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of all docstrings, those below constants and fields included."""
+    """Yield line and text of all docstrings, including those below constants and fields."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if text := ast.get_docstring(node):
@@ -50,14 +50,14 @@ def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_descriptions_are_plain() -> None:
-    """A first line stands by itself: "Yield block results", not "Of all blocks"."""
+    """A first line is independent: "Yield block results", not "Of all blocks"."""
     found = [
         (str(path), *each)
         for path, tree in modules(*PACKAGES).items()
         for each in descriptions(tree)
     ]
     assert len(found) > 1000
-    of_tests = [  # not parsed: that would take seconds
+    of_tests = [  # not parsed, which would take seconds
         (str(path.relative_to(ROOT)), number, line.strip().removeprefix('"""'))
         for path in sorted((ROOT / "tests").rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
@@ -70,7 +70,7 @@ def test_descriptions_are_plain() -> None:
 
 
 def test_a_file_name_means_one_thing() -> None:
-    """A name stands in one room, and perhaps once more among the commands that run it."""
+    """A name is in one room, and maybe also among the commands that run it."""
     places = defaultdict(list)
     for path in modules(*PACKAGES):
         if path.name not in {"__init__.py", *ALIKE} and "templates" not in path.parts:

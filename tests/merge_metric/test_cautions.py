@@ -18,7 +18,7 @@ MIXED = "snli: Seeds with 2 and 4 variants (2 and 1 seeds) are mixed"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small dataset folder, in the working directory, with predictions of two models."""
+    """The small dataset folder in the working directory, with predictions of two models."""
     monkeypatch.chdir(tmp_path)
     for name in ("bert", "other"):
         pq.write_table(pa.Table.from_pylist(predicted("snli")), tmp_path / f"{name}.parquet")

@@ -131,7 +131,7 @@ def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]
 
 
 def test_identical_answers_tie() -> None:
-    """Two models that answer alike differ in nothing, and nothing else can be said."""
+    """Two models with equal answers do not differ, with p-values of 1."""
     rows = random_problems(random.Random(2), seeds=12)
     result = compare_models({name: run(rows).counts for name in "ab"}, n_bootstrap=100)
     (pair,) = result.pairs.rows
@@ -161,7 +161,7 @@ def test_there_are_replicates_enough_for_the_correction(n_models: int) -> None:
 
 
 def test_many_models_can_differ_significantly() -> None:
-    """With 1,000 replicates no pair out of 28 could reach 5 %; compare takes more."""
+    """With 1,000 replicates, none of 28 pairs could reach 5 %; compare uses more."""
     rng = random.Random(4)
     rows = random_problems(rng, seeds=40, variants=(2, 3))
     counts = {str(n): run(answered(rows, rng, 0.1 + 0.11 * n)).counts for n in range(8)}
@@ -193,7 +193,7 @@ def test_incomplete_predictions_are_compared_on_common_seeds(
 ) -> None:
     some = [row for row in models["weak"] if not row.seed_id.endswith(("1", "2"))]
     rest = {row.seed_id for row in some}
-    # ids are counted over all rows, so variants keep theirs
+    # ids are counted over all rows, so variants keep them
     table = pq.read_table(write_answers(tmp_path / "whole.parquet", models["weak"]))
     keep = pc.is_in(table["seed_id"], value_set=pc.cast(sorted(rest), "string"))
     pq.write_table(table.filter(keep), tmp_path / "some.parquet")
@@ -237,7 +237,7 @@ def test_models_without_a_common_configuration(
 
 
 def test_different_seeds_and_different_gold_labels() -> None:
-    """Nothing in common is an error; so is another gold label of the same seed."""
+    """No common seeds are an error, as are different gold labels of a seed."""
     a = run(problems("E E E", "N N N")).counts
     renamed = run([Row(f"t:{n}", "neutral", "neutral", "neutral") for n in range(2)]).counts
     with pytest.raises(ValueError, match="got none in common: one has 's:0', 's:1', another 't:0'"):

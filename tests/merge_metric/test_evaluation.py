@@ -68,7 +68,7 @@ def test_functions_of_labels(folder: Path) -> None:
     assert by_name.results["snli"]["variant_accuracy"] == 1.0
     turned = run(turn, folder)
     assert turned.results["snli"]["seed_accuracy"] == 0.0
-    # Its class 0 is contradiction, 1 entailment, 2 neutral.
+    # Class 0 is contradiction, 1 entailment, 2 neutral.
     right = run(turn, folder, label_order="c,e,n")
     assert right.results["snli"]["seed_accuracy"] == 1.0
 
@@ -141,7 +141,7 @@ def test_what_is_no_model(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_estimators(folder: Path) -> None:
-    """Classes as names or numbers in any order, with probabilities or without."""
+    """Classes may be names or numbers in any order, with or without probabilities."""
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.dummy import DummyClassifier
 
@@ -187,7 +187,7 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
     expected = by_name.results["snli"]
     for kind in kinds:
         found = run(kind, folder, name="live").results["snli"]
-        # Products of float32 differ in their last bits by processor, and so divergences do.
+        # Products in float32 differ in their last bits by processor, and so do divergences.
         close = pytest.approx({key: expected[key] for key in KEYS}, abs=1e-8)
         assert {key: found[key] for key in KEYS} == close
         assert model.training
@@ -202,7 +202,7 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_real_cross_encoder(folder: Path, tmp_path: Path) -> None:
-    """The folder says nothing of sentence-transformers, as most NLI models', or it saved it."""
+    """A folder without data of sentence-transformers, as most NLI models, and one saved by it."""
     import torch
     from sentence_transformers import CrossEncoder
     from transformers import BertConfig, BertForSequenceClassification
@@ -239,7 +239,7 @@ def test_cross_encoders(folder: Path) -> None:
 
         def predict(self, pairs: Pairs, **options: Any) -> np.ndarray:
             assert options["apply_softmax"]
-            columns = np.array([1, 2, 0])  # entailment stands in column 1, ...
+            columns = np.array([1, 2, 0])  # column 1 is entailment, ...
             return np.eye(3)[columns[knows(pairs)]]
 
     found = run(CrossEncoder(), folder)
@@ -272,7 +272,7 @@ def test_clients_of_servers(folder: Path) -> None:
 def test_a_sample_is_reported_without_a_warning(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The seeds that were not asked about are missing because the user said so."""
+    """The missing seeds were left out at the user's request."""
     found = evaluate_model(knows, folder, n_bootstrap=0, progress=False, name="a", limit_seeds=2)
     found.report(tmp_path / "report.md")
     assert not [message for message in caplog.messages if "left out" in message]

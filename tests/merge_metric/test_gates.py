@@ -12,7 +12,7 @@ from merge_metric.score import failures, read_gates
 
 @pytest.fixture
 def files(folder: Path, tmp_path: Path) -> tuple[Path, str, str]:
-    """Predictions for both sources of the small dataset folder: S is 2/3 on `snli`, 1 on `demo`."""
+    """Predictions for both sources of the small dataset: S is 2/3 on `snli`, 1 on `demo`."""
     pq.write_table(pa.Table.from_pylist(predicted()), path := tmp_path / "p.parquet")
     return path, "--dataset", str(folder)
 
@@ -50,7 +50,7 @@ def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
 
 
 def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
-    """Nothing can be said of them, so the gate neither passes nor fails: exit code 2."""
+    """The gate neither passes nor fails: exit code 2."""
     rows = predicted("demo")
     wrong = [{**row, "prediction": E} for row in rows]
     pq.write_table(pa.Table.from_pylist(wrong), path := tmp_path / "p.parquet")
@@ -79,7 +79,7 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_unusable_gates(gate: str, message: str) -> None:
-    """Refused before a file is looked for."""
+    """They are refused before any file is opened."""
     assert message in refused("score", "nowhere.parquet", gate)
 
 

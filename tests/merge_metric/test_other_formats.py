@@ -64,7 +64,7 @@ def test_scores_by_name(folder: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_scores_by_position_and_probabilities(folder: Path, tmp_path: Path) -> None:
-    """Integers are places among the dataset's labels, and so are probabilities."""
+    """Integers are positions among the dataset's labels, as are positions of probabilities."""
     rows = [
         row("pairs:1", 1, 1, probabilities=[0.25, 0.75]),
         row("pairs:1/noun/dog/cat", 1, 1, probabilities=[0.5, 0.5]),
@@ -192,7 +192,7 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
 
 
 def test_label_orders() -> None:
-    """Names in any case, to the letter first; orders told by the seeds for few labels."""
+    """Names match in any case, exact names first; seeds determine orders of few labels."""
     known = ("no", "yes")
     assert parse_order("Yes, no", known) == LabelOrder((1, 0), "given", known)
     assert read_order({0: "YES", 1: "No"}, "m", known=known).labels == (1, 0)

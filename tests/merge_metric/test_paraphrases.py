@@ -29,10 +29,10 @@ PROBLEMS: dict[str, Problem] = {
     "anli-r1:4": ("Two men sit.", "They rest.", N),
     "anli-r1:4/paraphrase/d": ("Two men sit.", "They are resting.", N),
 }
-"""Seed 1 has both kinds of variants, 2 replacements, 3 and the one of ANLI paraphrases."""
+"""Seed 1 has both kinds of variants, 2 has replacements, 3 and ANLI's seed have paraphrases."""
 
 WRONG = {"snli:1/paraphrase/b": N, "snli:3/paraphrase/c": E, "anli-r1:4": E}
-"""Problems that a model answers wrongly."""
+"""Problems with wrong predictions."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 def predicted(
     path: Path, *names: str, wrong: Mapping[str, int] = WRONG, without: tuple[str, ...] = ()
 ) -> Path:
-    """A predictions file for the problems whose ids begin with one of the names."""
+    """Write predictions for the problems whose ids begin with one of the names."""
     rows: list[dict[str, Any]] = [
         {
             "variant_id": name,
@@ -87,7 +87,7 @@ def test_part_of_a_source(folder: Path) -> None:
 
 
 def test_the_same_seed_must_be_the_same_problem(folder: Path) -> None:
-    """In both collections of its source; else one answer would stand for two problems."""
+    """It is in both collections of a source; else, one answer would be for two problems."""
     other = problem_row("snli:1", ("A girl runs.", "A girl moves!", E))
     write_rows(folder / "snli_paraphrases/seeds.parquet", [other])
     with pytest.raises(ValueError, match="two with different hypothesis for 'snli:1'"):
@@ -100,10 +100,10 @@ def test_the_same_seed_must_be_the_same_problem(folder: Path) -> None:
         (ALL, (), ["anli-r1_paraphrases", "snli", "snli_paraphrases"]),
         (("snli:",), (), ["snli", "snli_paraphrases"]),
         (("snli:1", "snli:2"), ("snli:1/paraphrase/a", "snli:1/paraphrase/b"), ["snli"]),
-        (("snli:1/p", "snli:3"), (), ["snli_paraphrases"]),  # a file cut short: no seed 1
+        (("snli:1/p", "snli:3"), (), ["snli_paraphrases"]),  # a truncated file: no seed 1
         (("snli:1", "snli:3"), ("snli:1/noun/0", "snli:1/verb/0"), ["snli_paraphrases"]),
         (("snli:1",), ("snli:1/verb/0",), ["snli_nouns", "snli_paraphrases"]),
-        (("snli:3",), ("snli:3/paraphrase/c",), ["snli_paraphrases"]),  # nothing but a seed
+        (("snli:3",), ("snli:3/paraphrase/c",), ["snli_paraphrases"]),  # only a seed
         (("anli",), (), ["anli-r1_paraphrases"]),
         (("anli",), ("anli-r1:4/paraphrase/d",), ["anli-r1_paraphrases"]),
     ],
@@ -154,7 +154,7 @@ def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> N
 
 
 def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
-    """A file with some is incomplete, and other configurations are pointed to."""
+    """A file with some paraphrases is incomplete; the message names other configurations."""
     path = predicted(tmp_path / "p.parquet", "snli", without=("snli:3/paraphrase/c",))
     message = (
         "snli_paraphrases: predictions are missing for 1 of 3 variants: "
@@ -182,7 +182,7 @@ def test_anli_is_shown_examples_of_multinli(
 
 
 def test_other_sources_have_no_examples() -> None:
-    """The message says which have, and what else may be chosen."""
+    """The message names sources with examples, and further choices."""
     message = (
         r"sources snli, mnli-m, mnli-mm \(MultiNLI's may go together\), got anli-r1, snli; run "
         "sources one by one, or choose mix, snli, mnli, none or a file of your own"

@@ -63,7 +63,7 @@ def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
-    """Figures and where they would go; only reading requests."""
+    """A dry run shows figures and their place, by reading requests only."""
     result = publish(desk, predictions, folder, "--config", "snli")
     lines = result.out.splitlines()
     assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
@@ -114,7 +114,7 @@ def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path
 
 @pytest.mark.usefixtures("dataset")
 def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, folder: Path) -> None:
-    """They are not taken for none, which would remove those on other tasks."""
+    """They do not count as none, which would remove results on other tasks."""
     old = [{"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5}]
     repo = desk.hub.repo("model", MODEL)
     repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False)}, "Earlier")
@@ -178,7 +178,7 @@ def test_figures_of_data_that_are_not_published(
 @pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> None:
-    """A file of that name that is something else is not overwritten; no model, no token."""
+    """A file of this name with other content is not overwritten; errors for no model, no token."""
     for content in (b"value: 3", b"- 3", b"- {value: 3}", b"{", b"a: [1"):
         desk.hub.repo("model", MODEL).add("main", {FILE: Entry(content, False)}, "Odd")
         said = refused(desk, predictions, folder, "--yes", code=1)
@@ -197,7 +197,7 @@ def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> 
 
 @pytest.mark.usefixtures("dataset")
 def test_predictions_of_a_part_or_another_model(desk: Desk, folder: Path, tmp_path: Path) -> None:
-    """Figures of a part would stand beside those of the whole; a model may have been renamed."""
+    """Results of a part would mix with those of the whole; a model may have another name."""
     cut = write(tmp_path / "cut.parquet", name=MODEL, left_out=("snli:a/noun/1",))
     assert "missing" in refused(desk, cut, folder, "--yes")
     assert desk.hub.requests == []

@@ -16,7 +16,7 @@ NAME = "somebody/seed_variant_accuracy"
 
 
 def local() -> dict[str, bytes]:
-    """Everything in the metric's folder that git keeps."""
+    """All files in the metric's folder that git keeps."""
     return {path.name: path.read_bytes() for path in SPACE.iterdir() if path.is_file()}
 
 
@@ -99,7 +99,7 @@ def test_spaces_that_cannot_be(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_connection_cut(desk: Desk) -> None:
-    """In the middle of the commit: done in the end, once."""
+    """A cut in the middle of the commit: it is finally made, once."""
     desk.hub.fail("commit", cut="after")
     desk.good("metric", "--repo", NAME, "--yes")
     assert desk.hub.repo("space", NAME).history() == ["The metric of merge-nli", "initial commit"]

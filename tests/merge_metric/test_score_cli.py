@@ -25,7 +25,7 @@ def some_of(result: dict[str, Any], *keys: str) -> list[Any]:
 
 
 def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
-    """Among a's three variants, big suggested 1 and 2, small 1 and 3."""
+    """Big suggested 1 and 2 of a's three variants, small 1 and 3."""
     (nouns,) = score_file(predictions, folder, ["snli_nouns"], by=["mlms"]).values()
     groups = nouns["by_group"]["mlms"]
     assert [groups[name]["n_variants"] for name in ("x/big", "y/small")] == [3, 3]
@@ -45,7 +45,7 @@ def test_options_reach_the_metric(predictions: Path, folder: Path) -> None:
 
 
 def test_allow_missing(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An error without it; with it the complete seeds, and how many were left out."""
+    """Without the option, an error; with it, complete seeds, and the number left out."""
     path = write(tmp_path / "p.jsonl", without(predicted("snli"), "snli:a/noun/2", "snli:b/verb/1"))
     told = refused("score", path, "--dataset", folder)
     assert f"error: {path}: snli: predictions are missing for 2" in told
@@ -122,7 +122,7 @@ def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet(quiet: bool, folder: Path, predictions: Path) -> None:
-    """Warnings are told, what was done is not, wherever the option stands."""
+    """With it, warnings are shown but no progress, wherever the option is given."""
     command = [sys.executable, "-m", "generation", "score", str(predictions)]
     command += ["--quiet"] * quiet
     command += ["--dataset", str(folder), "--per-seed", "seeds.csv"]

@@ -1,4 +1,4 @@
-"""Print what trackers keep in a folder: tracker → run → name → [step, value]s, and texts."""
+"""Print the records of trackers in a folder: tracker → run → name → [step, value]s, and texts."""
 
 import json
 import struct
@@ -57,7 +57,7 @@ def log_records(content: bytes) -> Iterator[bytes]:
         _, size, kind = header.unpack_from(content, at)
         record += content[at + header.size : at + header.size + size]
         at += header.size + size
-        if kind in (1, 4):  # a whole one, or the last part of one
+        if kind in (1, 4):  # a whole record, or the last part of one
             yield record
             record = b""
 

@@ -1,4 +1,4 @@
-"""Figures in real trackers, read back: `make test-trackers`, in an environment of their own."""
+"""Figures in real trackers, read back: `make test-trackers`, in a separate environment."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def run(place: Path, *arguments: object, **environment: str) -> subprocess.Compl
     trackers = ("WANDB_", "MLFLOW_", "TENSORBOARD_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(trackers)}
     ours = {"PYTHONPATH": str(HERE.parents[1]), "HF_HOME": str(place / "home"), "HOME": str(place)}
-    ours["WANDB_ERROR_REPORTING"] = "false"  # old releases write of their failed reports at the end
+    ours["WANDB_ERROR_REPORTING"] = "false"  # old releases add a note about failed reports
     return subprocess.run(
         [python, *map(str, arguments)], cwd=place, env=kept | ours | environment,
         capture_output=True, text=True, check=False, timeout=600,
@@ -104,7 +104,7 @@ def test_names_are_those_of_training(place: Path) -> None:
         "wandb": {f"eval/merge_{key}" for key in MAIN_FIGURES},
     }
     for tracker, names in expected.items():
-        # W&B's run of the training is still active, so it gets what is logged after it too.
+        # W&B's run of the training is still active, so it also gets what is logged later.
         runs = [run for name, run in found[tracker].items() if name != "tiny"]
         steps: dict[str, list[int]] = {}
         for run_ in runs:

@@ -1,4 +1,4 @@
-"""Train two steps, reporting to every tracker, and log once more: `train_and_log.py DATASET`."""
+"""Train two steps, with reports to every tracker, and log once more: `train_and_log.py DATASET`."""
 
 import sys
 from pathlib import Path

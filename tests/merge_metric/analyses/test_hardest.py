@@ -76,7 +76,7 @@ def test_votes_are_summed_up() -> None:
 
 
 HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C" * 19)
-"""Of 20 variants, none is right for the first and third seed, and one, 5 %, for the second."""
+"""None of 20 variants is right for the first and third seed, and one, 5 %, for the second."""
 
 
 def test_below_a_share() -> None:

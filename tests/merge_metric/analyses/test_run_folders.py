@@ -69,7 +69,7 @@ def write_run(
 
 
 def test_table_3_by_hand(tmp_path: Path) -> None:
-    """Of five problems, four share words and two are seeds.
+    """Four of five problems share words, and two are seeds.
 
     The second noun of s:0 occurs twice but is not replaced, so the seed has no such word.
     """

@@ -197,7 +197,7 @@ def hash_of(text: str) -> int:
 @pytest.mark.slow
 @pytest.mark.real
 def test_on_the_judged_variants(shared_models: Path, tmp_path: Path) -> None:
-    """The page's figures: small models on the 585 variants that a language model judged."""
+    """Figures of the page: small models on the 585 variants that a language model judged."""
     page = (Path(__file__).parents[3] / "merge_metric/analyses.md").read_text(encoding="utf-8")
     folder, shares, changes = write_judged(tmp_path / "data"), [], 0.0
     for name in ("bert-tiny-nli", "minilm-l6-nli"):

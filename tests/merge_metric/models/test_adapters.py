@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(kind: str, folder: Path) -> tuple[Path, Any]:
-    """An adapter with a head of its own, saved by peft, and its model."""
+    """Train an adapter with its own head, save it by peft, and return it with its model."""
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -77,7 +77,7 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     assert find_kind(ModelRequest(model=str(folder))) == "classifier"
     if unfit_torch():
-        return  # it may not read the pickle
+        return  # it may be unable to read the pickle
     weights = folder / "adapter_model.safetensors"
     torch.save(load_file(weights), folder / "adapter_model.bin")
     weights.unlink()

@@ -90,7 +90,7 @@ SEEN = [
     ("The answer would be B.", "B"), ("If I had to choose, I would say the answer is B.", "B"),
     ("The answer is B, because it would be entailment only if he slept.", "B"),
     ("If a man sleeps, he would not run, so the answer is contradiction.", "C"),
-    # denied, before and behind; words of a statement that are none
+    # denied, before and after; words of a statement that is not an answer
     ('{"label": "neutral", "reason": "A label of contradiction would need X; the conclusion '
      'entailment is not forced."}', "B"),
     ("Answer: Entailment is not possible; neutral.", "B"),
@@ -123,7 +123,7 @@ def test_forms_of_answers(text: str, expected: str) -> None:
 
 
 def test_cut_answers_need_more_than_a_sentence() -> None:
-    """A sentence may go on to say something else; a statement of the answer stays one."""
+    """A sentence may change its meaning later; a statement of the answer is final."""
     assert letter("It seems to be entailment", is_cut=True) == ""
     assert letter("It seems to be entailment") == "A"
     assert letter("The answer is B. The prem", is_cut=True) == "B"
@@ -166,5 +166,5 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_no_label_is_that_of_the_metric() -> None:
-    """Two modules name it, as one must not import NumPy and the other nothing of ours."""
+    """Two modules define it, as one must not import NumPy and the other none of ours."""
     assert NO_LABEL == options.NO_LABEL

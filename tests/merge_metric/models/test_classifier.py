@@ -1,4 +1,4 @@
-"""Classifiers of every kind against the plain way: one pair at a time, by the Auto classes."""
+"""Classifiers of every kind against the plain way: one pair at a time, by Auto classes."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ PAIRS = [
     ("A </s> dog <|end|> runs.", "«Ünïcode» 🙂"), ("", "A dog."),
 ]  # fmt: skip
 LIMITS = {"xlnet": 10_000}
-"""Longest inputs of tiny models; XLNet has no limit."""
+"""Largest input lengths of tiny models; XLNet has no limit."""
 GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
@@ -133,7 +133,7 @@ def test_cut_pairs_are_counted(kind: str) -> None:
 
 
 def test_a_pair_at_the_limit_is_not_cut() -> None:
-    """64 tokens are whole, 65 are one too many; what is cut off is looked at, too."""
+    """64 tokens are kept, 65 are too many; truncated text is also checked for unknown words."""
     model = tiny("bert-uncased")
     words = ["dog"] * 61
     assert model.notes([(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
@@ -176,7 +176,7 @@ def test_description() -> None:
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "bart"])
 def test_the_number_of_parameters_is_told(kind: str) -> None:
-    """Tied weights once. No part of the description: earlier files would be another run's."""
+    """Tied weights count once. The description lacks the number, to match earlier files."""
     model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier(kind))
     storages = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert tiny(kind).notes([])["parameters"] == sum(storages.values())
@@ -215,7 +215,7 @@ def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
 def test_real_models(
     name: str, low: float, high: float, shared_models: Path, shared_data: Path
 ) -> None:
-    """Accuracy on SNLI test is that of the models' card, within sampling error."""
+    """Accuracy on SNLI's test set equals that of the model card, within sampling error."""
     lines = (shared_data / "snli_test.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["gold_label"] in LABELS][:300]
     pairs = [(row["sentence1"], row["sentence2"]) for row in rows]

@@ -39,7 +39,7 @@ def test_each_text_is_seen_alone(kind: str) -> None:
 
 
 def test_numbers_of_rows_are_few() -> None:
-    """At least as many as wanted, an eighth more at most from 128 on, and four to a doubling."""
+    """At least as many as given, less than a quarter more from 64 on, and four per doubling."""
     found = {count: rows_for(count) for count in range(1, 5000)}
     assert all(0 <= rows - count < max(16, count / 4) for count, rows in found.items())
     assert len(set(found.values())) < 8 + 4 * 6
@@ -47,10 +47,10 @@ def test_numbers_of_rows_are_few() -> None:
 
 @pytest.mark.parametrize(("size", "k"), [(30_522, 200), (1_000, 200), (250, 200), (200, 200)])
 def test_the_most_probable_are_those_of_a_sort(size: int, k: int) -> None:
-    """Equal ones, infinite ones and zeros of both signs included: the lower token first."""
+    """Ties, infinities and zeros of both signs are included: the lower token comes first."""
     random = torch.Generator().manual_seed(size)
     logits = torch.randn(5, size, generator=random)
-    logits[1] = logits[1].round()  # many equal
+    logits[1] = logits[1].round()  # many ties
     logits[2, ::2] = -torch.inf
     logits[3] = torch.where(logits[3] > 0, 0.0, -0.0)
     logits[4, 7] = torch.inf

@@ -28,13 +28,13 @@ from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)
 PROGRESS = re.compile(r"\d+%|^\s*$|: converted \S+\.bin ")
-"""Lines that say how far a command has come."""
+"""Lines that report the progress of a command."""
 Predict = Callable[..., tuple[Result, dict[str, list[float]]]]
 
 
 @pytest.fixture
 def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
-    """Runs `predict` in this process, offline; gives the probabilities by problem, too."""
+    """Runs `predict` in this process, offline; also returns the probabilities by problem."""
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -58,11 +58,11 @@ FIRST = (
     "varun-v-rao/gpt2-large-snli-model3",
     "adapter/stray-config",
 )
-"""A pickle with SentencePiece alone, a model without a token for padding, an adapter."""
+"""A pickle with only SentencePiece, a model without a padding token, an adapter."""
 
 
 def folder_of(name: str, parent: Path) -> Path:
-    """A layout as a folder on disk; the base of an adapter lies beside it."""
+    """Write a layout as a folder; the base of an adapter is beside it."""
     layout = LAYOUTS[name]
     folder = layout.write(parent / name)
     if "adapter_config.json" in layout.files:
@@ -73,7 +73,7 @@ def folder_of(name: str, parent: Path) -> Path:
 
 
 def differing(names: Iterable[str], predict: Predict, tmp_path: Path) -> list[str]:
-    """List the folders of models that answer other than the plain model of their kind."""
+    """List models whose answers from a folder differ from those of the plain model."""
     found_otherwise = []
     for name in names:
         layout = LAYOUTS[name]
@@ -105,11 +105,11 @@ SHARPEST = (
     "cut/half", "cut/pickle-pointer", "cut/gguf", "index/upwards", "config/layers",
     "config/custom-head", "sizes", "tokenizer/none", "payload/zip", "payload/old",
 )  # fmt: skip
-"""One of each kind; the others belong to the second tier."""
+"""Damages of each kind; the others belong to the second tier."""
 
 
 def told_badly(names: Iterable[str], predict: Predict, tmp_path: Path) -> list[str]:
-    """List the damages that end in anything but exit code 2 and a line that names the place."""
+    """List damages whose end is not exit code 2 with a line that names the place."""
     odd = []
     base = LAYOUTS["google-bert/bert-large-cased"].write(tmp_path / "base")
     for number, name in enumerate(names):
@@ -125,7 +125,7 @@ def told_badly(names: Iterable[str], predict: Predict, tmp_path: Path) -> list[s
 
 
 def told(damage: Damage, message: str) -> bool:
-    """Tell whether a message is one line that names what is wrong."""
+    """Tell whether a message is one line that names the error."""
     lines = [line for line in message.splitlines() if not PROGRESS.search(line)]
     return len(lines) == 1 and re.search(damage.named, lines[0]) is not None
 
@@ -141,7 +141,7 @@ def test_damages_are_told_in_one_line(
 
 @pytest.fixture(scope="module")
 def at() -> Iterator[Console]:
-    """A Hub with all layouts, and a console; tests leave both as they found them."""
+    """A Hub with all layouts, and a console; tests leave both unchanged."""
     with console() as made:
         for name, layout in LAYOUTS.items():
             serve(made.hub, name, layout)
@@ -183,7 +183,7 @@ def plain_probabilities(at: Console, name: str) -> np.ndarray:
 
 
 def check_hub(at: Console, name: str, *options: str, offline: bool = False, **more: str) -> str:
-    """Predict with a model of the Hub as with the plain one; what was on stderr."""
+    """Require that a model of the Hub answers as the plain one; return stderr."""
     layout = LAYOUTS[name]
     wanted = plain_probabilities(at, name)
     options += ("--label-order", layout.order) if layout.order else ()
@@ -229,7 +229,7 @@ def test_a_branch_that_moves_while_a_model_is_loaded(fresh: Console, tmp_path: P
     assert len(repo.commits) > 5
     version = repo.at(commit)["config.json"] == versions[1]["config.json"]
     np.testing.assert_allclose(fresh.probabilities(), wanted[version], atol=1e-6)
-    # The newest commit is loaded next, and the older one is still there by its name.
+    # The newest commit is loaded next, and the older one is still available by its name.
     newest = repo.branches["main"]
     assert recorded(fresh.predict("moving/main", "--format", "json"))["revision"] == newest
     again = fresh.predict("moving/main", "--format", "json", offline=True)
@@ -289,14 +289,14 @@ def test_a_hub_that_fails(fresh: Console) -> None:
         fresh.hub.fail(route, times=100, **fault)
         done = fresh.predict(name, "--label-order", "e,n,c")
         fresh.hub.forgive()
-        if done.code != 0:  # the route may not be asked at all
-            # Before it, the Hub's library says what it tries again.
+        if done.code != 0:  # the command may not use the route
+            # Before it, the Hub's library reports attempts.
             message = done.err.splitlines()[-1]
             assert done.code == 2
             assert re.match(f"error: {name}: .*(the Hub|Hub cannot)", message), done.err
             assert str(fault.get("status", "")) in message
         check_hub(fresh, name)
-    # What is in the cache needs no Hub that works.
+    # A cached model needs no working Hub.
     for route in ("info", "tree", "resolve", "paths"):
         fresh.hub.fail(route, times=100, status=503)
     try:

@@ -126,7 +126,7 @@ def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_headers(tmp_path: Path) -> None:
-    """Longer than what is read at first."""
+    """A header longer than the part that is read first."""
     tensors = {f"tensor-{n:05}": (n % 3, 2) for n in range(3000)}
     folder = folder_of(tmp_path, {"a.safetensors": safetensors(tensors)})
     found = read_header(list_files(find_files(folder)), "a.safetensors")
@@ -134,7 +134,7 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def gguf(values: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> bytes:
-    """A GGUF file with numbers, texts and lists of texts, and tensors of zeros in float32."""
+    """Write a GGUF file with numbers, texts and lists of texts, and zeros in float32 as tensors."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -157,7 +157,7 @@ def gguf(values: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> bytes:
 
 
 def test_gguf(tmp_path: Path) -> None:
-    """Sizes come from the header; half a file, another file and absurd sizes are told."""
+    """Sizes come from the header; truncated files, other files and absurd sizes are errors."""
     values = {"general.architecture": "llama", "llama.block_count": 2, "tokens": ["a", "b", "ü"]}
     tensors = {"a": (4, 8), "b": (8, 8)}
     content = gguf(values, tensors)

@@ -19,7 +19,7 @@ ORDERS = [",".join(order) for order in permutations("enc")]
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_class_goes_to_its_label(order: str) -> None:
-    """Against a look-up by name, row by row."""
+    """Compare with a look-up by name, row by row."""
     of_classes = np.random.default_rng(0).dirichlet([1, 1, 1], 50)
     of_labels = parse_order(order).rearrange(of_classes)
     for theirs, ours in zip(of_classes, of_labels, strict=True):
@@ -53,7 +53,7 @@ def test_names_in_the_configuration(names: list[str], labels: tuple[int, ...]) -
 
 
 def test_documented_models_whose_configuration_says_nothing() -> None:
-    """The paper's, by Hub id in any case; the configuration is believed first."""
+    """Models of the paper are known by Hub id in any case; their configuration has precedence."""
     generic = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
     order = read_order(generic, "textattack/bert-base-uncased-mnli")
     assert (order.names, order.source) == (["contradiction", "entailment", "neutral"], "documented")
@@ -83,7 +83,7 @@ def test_other_numbers_of_classes_are_refused(names: list[str], message: str) ->
 
 
 def answers(n: int, right: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Gold labels, and predictions of which a share is right."""
+    """Gold labels, and predictions with a share of `right` ones."""
     generator = np.random.default_rng(1)
     gold = generator.integers(0, 3, n)
     wrong = (gold + generator.integers(1, 3, n)) % 3
@@ -123,10 +123,10 @@ def test_order_from_seeds(true: str) -> None:
 
 
 def test_how_sure_the_seeds_are() -> None:
-    """By hand: 30 right, then a swap of the last two classes is right on 12 of these and 6 more.
+    """By hand: 30 are right; with the last two classes swapped, 12 of these and 6 others are.
 
-    Of the 24 seeds that only one of these orders gets right, 18 speak for the better one. An order
-    that moves the first class as well is right on fewer; there are five others in all.
+    Of the 24 seeds that only one of both orders gets right, 18 favour the better order. An order
+    that also moves the first class is right on fewer; there are five other orders in all.
     """
     confusion = np.array([[12, 0, 0], [0, 9, 3], [0, 3, 9]])
     classes, gold = np.divmod(np.repeat(np.arange(9), confusion.reshape(-1)), 3)

@@ -1,4 +1,4 @@
-"""Language models against the slow way: one prompt at a time, all of it, no cache."""
+"""Language models against the slow way: one whole prompt at a time, no cache."""
 
 import json
 import random
@@ -52,7 +52,7 @@ def model_of(kind: str, prompt: Prompt = SHOTS, **options: Any) -> LanguageModel
 def slow_answers(
     kind: str, texts: Sequence[str], letters: Sequence[Sequence[str]], **how: Any
 ) -> NDArray[np.float64]:
-    """Shares of the letters' tokens in the next token's probability."""
+    """Probabilities of the letters' tokens as the next token, normalised."""
     tokenizer, model = tiny_tokenizer(kind), tiny_lm(kind)
     rows = []
     for text in texts:
@@ -104,7 +104,7 @@ def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
     assert list(model.probabilities([])) == []
-    # A budget of one prompt's keys and values makes batches of one.
+    # A budget of one prompt's keys and values gives batches of one.
     monkeypatch.setattr(language_model, "_BYTES", 1)
     model = model_of(kind)
     assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
@@ -122,7 +122,7 @@ CHAT = (
     "{% endif %}[{{ message.role }}]\n{{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]\n{% endif %}"
 )
-"""A template without a place for a system message."""
+"""A chat template without a place for a system message."""
 
 
 def with_template(kind: str, template: str) -> Any:
@@ -133,7 +133,7 @@ def with_template(kind: str, template: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_chats(kind: str) -> None:
-    """Examples are turns; nothing but the template puts special tokens."""
+    """Examples are turns; only the template adds special tokens."""
     block = "[user]\nPremise: {}\nHypothesis: {}\nA. Entailment\nB. Neutral\nC. Contradiction\n"
     block += "Answer:\n[assistant]\n"
     shown = "".join(block.format(*e.texts) + "ABC"[e.label] + "\n" for e in EXAMPLES)
@@ -147,7 +147,7 @@ def test_chats(kind: str) -> None:
 
 
 def test_reasoning_is_switched_off() -> None:
-    """Templates that would have the model think first are told not to."""
+    """Templates that would let the model think first are told not to."""
     template = CHAT + "{% if enable_thinking is defined and not enable_thinking %}quiet{% endif %}"
     tokens = PromptTokens(with_template("gpt2", template), SHOTS, chat=True)
     text = tiny_tokenizer("gpt2").decode(tokens.encode([("a", "b")])[0])
@@ -183,21 +183,21 @@ def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
 
 
 def test_what_cannot_be_asked_for_letters() -> None:
-    """A tokenizer that cannot tell B from C, or could not be checked; chats with base models."""
+    """A tokenizer without distinct B and C, or of an unknown kind; chats with base models."""
     with pytest.raises(ValueError, match=r"expected a tokenizer in which the answers A, B, C are"):
         PromptTokens(uncased_words(), SHOTS)
     with pytest.raises(ValueError, match="expected a fast tokenizer, got object"):
         PromptTokens(object(), SHOTS)
     with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
         model_of("gpt2", chat_template=True)
-    # A prompt that is too long is an error before any work, which names the premise.
+    # Before any work, an error for a prompt that is too long names the premise.
     generator = model_of("gpt2").probabilities([*PAIRS, ("very " * CONTEXT, "It is long.")])
     with pytest.raises(ValueError, match=rf"at most {CONTEXT} tokens.* 'very .*fewer or shorter"):
         next(generator)
 
 
 def test_common_prefix() -> None:
-    """Against comparing column by column; also where a row begins another, or is alone."""
+    """Compare with columns one by one, also if a row begins another, or is alone."""
     rng = random.Random(1)
     for n in [1, 2, 4] * 100:
         rows = [[rng.randrange(2) for _ in range(rng.randrange(1, 7))] for _ in range(n)]
@@ -221,7 +221,7 @@ def test_models_with_another_state_run_without_the_cache(
 def test_a_cache_that_changes_answers_is_not_used(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The longest prompt is run both ways first, so the reason does not matter."""
+    """The longest prompt is first run in both ways, so any cause is detected."""
 
     def damaged(self: PrefixCache, model: Any, ids: Sequence[int]) -> None:
         original(self, model, ids)
@@ -248,7 +248,7 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = model_of("gpt2")
     n_parameters, n_cached = model._model.num_parameters(), len(model._tokens.shared)
     assert model.notes(PAIRS) == {"parameters": n_parameters, "prefix_cached_tokens": n_cached}
-    assert "parameters" not in model.describe()  # it would make earlier files another run's
+    assert "parameters" not in model.describe()  # else earlier files would be another run's
     masses = [model.measures for _ in model.probabilities(PAIRS)]
     letter_mass = float(np.concatenate(masses).mean())
     ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])

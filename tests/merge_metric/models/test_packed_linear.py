@@ -35,7 +35,7 @@ SMALL: Final = {
     "hidden_dim": 64, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "ffn_dim": 64, "d_ff": 64,
     "max_position_embeddings": 64,
 }  # fmt: skip
-"""By the names that configurations have for these."""
+"""Small sizes, by their names in configurations."""
 
 
 def small_model(model_type: str, kind: Any = AutoModel) -> Any:
@@ -121,7 +121,7 @@ def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
 
 @needs_packing
 def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers of encoders on processors that end at AVX2; no head, nor other models."""
+    """MKL computes layers of encoders on processors up to AVX2; no head, no other models."""
     monkeypatch.setattr("merge_metric.models.fast_layers.keeps_to_avx2", lambda: True)
     for kind, expected in (("bert", True), ("distilbert", False)):
         model = small_model(kind, AutoModelForMaskedLM)
@@ -168,7 +168,7 @@ def test_only_where_it_is_known_to_be_good(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def tried_anew() -> Iterator[None]:
-    """The operators are tried in this test, and again after it."""
+    """Make this test try the operators, and later tests try them again."""
     _operators_work.cache_clear()
     yield
     _operators_work.cache_clear()
@@ -203,7 +203,7 @@ def test_faulty_operators_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """They are gone, want other arguments or compute something else: one line, and plain layers."""
+    """Missing, refusing or wrong operators: one line of warning, and plain layers."""
     if operator is None:
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
     else:

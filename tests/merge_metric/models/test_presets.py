@@ -1,4 +1,4 @@
-"""The list of the paper's models, and what selects from it."""
+"""The list of the paper's models, and selections from it."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ Gemma-2-9b Llama-3.1-8B
 
 
 def test_the_papers_models() -> None:
-    """Its Table 7, in its order: 17 classifiers and 2 language models."""
+    """Table 7 of the paper, in its order: 17 classifiers and 2 language models."""
     presets = read_presets("paper")
     assert [preset.name for preset in presets] == TABLE_7
     assert Counter(preset.group for preset in presets) == {"S": 8, "SMFA": 5, "M": 4, "LLM": 2}
@@ -36,12 +36,12 @@ def test_the_papers_models() -> None:
     ],
 )
 def test_selection(only: list[str], names: list[str]) -> None:
-    """By name or group, in any case, in the order of the list, each once."""
+    """Selection is by name or group, in any case, in the list's order, without repetition."""
     assert [preset.name for preset in read_presets("paper", only)] == names
 
 
 def test_the_models_of_the_other_papers() -> None:
-    """Columns of Table 1 of the paper on sensitivity, in its order; those that the poster names."""
+    """Columns of Table 1 of the paper on sensitivity, in order; models named by the poster."""
     sensitivity, poster = read_presets("sensitivity"), read_presets("poster")
     assert [preset.name for preset in sensitivity] == [
         "bart-large", "roberta-large", "distilbart", "deberta-base", "deberta-large",
@@ -66,7 +66,7 @@ def test_a_model_of_two_lists_has_one_label_order() -> None:
 
 
 def test_documented_orders() -> None:
-    """TextAttack's models turn the labels round; nothing is said of what is not documented."""
+    """TextAttack's models have another label order; undocumented models have none."""
     documented = documented_order("TextAttack/bert-base-uncased-SNLI")
     assert documented is not None
     assert (documented[0], documented[1].rpartition("/")[2]) == ("c,e,n", "dataset_args.py")

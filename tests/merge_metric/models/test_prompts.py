@@ -1,4 +1,4 @@
-"""The prompt is the paper's, and its examples are what they say they are."""
+"""The prompt is the paper's, and its examples are as documented."""
 
 import json
 import logging
@@ -31,11 +31,11 @@ A. Entailment
 B. Neutral
 C. Contradiction
 Answer: {{ choice_text }}"""
-"""The template as the paper prints it."""
+"""The template as printed in the paper."""
 
 
 def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
-    """Render it with Jinja, which the paper's template is written in."""
+    """Render the paper's template with Jinja."""
     jinja2 = pytest.importorskip("jinja2")
     shots = [
         {"premise": e.texts[0], "hypothesis": e.texts[1], "answer": "ABC"[e.label]}
@@ -48,7 +48,7 @@ def table_6(prompt: Prompt, premise: str, hypothesis: str, answer: str) -> str:
 
 @pytest.mark.parametrize("shots", ["snli", "mnli", "mixed", "none"])
 def test_prompts_are_the_papers_to_the_letter(shots: str) -> None:
-    """Prompt, space and answer are the rendered Table 6: every line break, no more, no less."""
+    """Prompt, space and answer equal the rendered Table 6, with all line breaks."""
     prompt = read_prompt(shots)
     premise, hypothesis = "A {dog}  runs.", 'He said "no"\\n.'
     expected = table_6(prompt, premise, hypothesis, "B")
@@ -71,7 +71,7 @@ def test_a_chat_asks_the_same() -> None:
     ("shots", "order"), [("snli", "ABCCBA"), ("mnli", "ABCABC"), ("mixed", "ABCABC")]
 )
 def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
-    """Six examples, two per label, in the paper's order."""
+    """There are six examples, two per label, in the paper's order."""
     examples = read_prompt(shots).examples
     assert "".join("ABC"[e.label] for e in examples) == order
     assert {e.label: n for e, n in Counter(examples).items()} == {0: 1, 1: 1, 2: 1}
@@ -113,7 +113,7 @@ def test_descriptions_tell_prompts_apart() -> None:
     assert len({prompt.describe()["prompt_sha256"] for prompt in prompts}) == 4
     assert prompts[0].describe() == read_prompt("snli").describe()
     assert (prompts[0].describe()["shots"], prompts[0].describe()["n_shots"]) == ("snli", 6)
-    # Answers in words are read by names of choices, though they are not shown.
+    # Answers in words are read by the choices' names, even if these are not shown.
     shown = read_prompt("none")
     hidden = replace(shown.template, question="{premise} {hypothesis} True, false or unclear?")
     other = [
@@ -124,7 +124,7 @@ def test_descriptions_tell_prompts_apart() -> None:
 
 
 def test_names_that_no_question_can_have() -> None:
-    """They would stand in the place of something else, or have no letter."""
+    """They would conflict with placeholders, or have no letter."""
     for fields, labels, message in (
         (("choices", "b"), ("no", "yes"), "got 'choices'"),
         (("a", "b"), ("no", "{a}"), "got '{a}'"),
@@ -142,7 +142,7 @@ OWN = [
 
 
 def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """TOML and JSON lines say the same; label names and positions; other keys do not matter."""
+    """TOML and JSON lines are equivalent; labels are names or positions; other keys are ignored."""
     lines = tmp_path / "own.jsonl"
     lines.write_text("\n".join(json.dumps(r, ensure_ascii=False) for r in OWN) + "\n\n", "utf-8")
     tables = tmp_path / "own.toml"
@@ -154,7 +154,7 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert [e.label for e in prompt.examples] == [0, 1, 2]
     assert prompt.examples[0].texts[1] == "Es ist \u2028 naß."
     assert not caplog.records
-    # Two of one label, one of another, none of the third are told.
+    # Two of one label, one of another and none of the third cause a warning.
     lines.write_text("\n".join(json.dumps({**OWN[0], "label": n}) for n in (0, 1, 1)), "utf-8")
     with caplog.at_level(logging.WARNING):
         read_prompt(str(lines))

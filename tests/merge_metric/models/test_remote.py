@@ -1,4 +1,4 @@
-"""Models on servers: a real HTTP server in this process answers, well and badly."""
+"""Models on servers: a real HTTP server in this process, which answers well or badly."""
 
 import json
 import logging
@@ -36,20 +36,20 @@ def pair_of(payload: dict[str, Any]) -> tuple[str, str]:
 
 
 def table(log_probs: dict[str, float]) -> dict[str, Any]:
-    """The form of /completions."""
+    """Log-probabilities in the form of /completions."""
     best = max(log_probs, key=log_probs.__getitem__, default="")
     own = {"tokens": [best], "token_logprobs": [log_probs.get(best)]}
     return {"choices": [{"text": best, "logprobs": {"top_logprobs": [log_probs], **own}}]}
 
 
 def records(log_probs: dict[str, float]) -> dict[str, Any]:
-    """The form of /chat/completions."""
+    """Log-probabilities in the form of /chat/completions."""
     top = [{"token": t, "logprob": p, "bytes": list(t.encode())} for t, p in log_probs.items()]
     return {"choices": [{"logprobs": {"content": [{**top[0], "top_logprobs": top}]}}]}
 
 
 def good(request: Request, number: int = 0) -> Reply:
-    """A quarter of each letter's share without a space before it, and another token."""
+    """Reply with shares of each letter, a quarter of them without a space, and another token."""
     found = {"The": math.log(0.2)}
     for letter, share in zip("ABC", shares(pair_of(request.payload)), strict=True):
         found[f" {letter}"] = math.log(0.6 * share)
@@ -115,7 +115,7 @@ def test_requests_overlap() -> None:
 
 
 def test_descriptions(server: Server) -> None:
-    """In JSON; chats and completions differ; how to treat answers without letters does not."""
+    """They are JSON; chats differ from completions; options for missing letters do not count."""
     base = model_at(server).describe()
     assert json.loads(json.dumps(base)) == base
     assert (base["kind"], base["name"]) == ("remote", "tiny")
@@ -200,7 +200,7 @@ def test_a_server_that_hangs() -> None:
 
 
 def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pause is about twice the one before; the server's own wish comes first."""
+    """Each pause is about twice as long as the last one; the server's own wish has precedence."""
     pauses: list[float] = []
     with serving(lambda _, n: Reply({}, 429, {"Retry-After": "7"} if n == 3 else {})) as server:
         model = model_at(server, retries=4, backoff=1.0)
@@ -212,7 +212,7 @@ def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_ends_the_run_soon() -> None:
-    """Threads that wait for another attempt, for an hour, are not waited for."""
+    """The error does not wait for threads that pause for an hour before another attempt."""
 
     def some(request: Request, number: int) -> Reply:
         if number == 0:
@@ -237,7 +237,7 @@ def test_leaving_early_ends_the_run(server: Server) -> None:
     [(400, "too long"), (401, "`api_key_env`"), (404, "ends in /v1"), (307, ""), (418, "")],
 )
 def test_refusals(status: int, hint: str) -> None:
-    """Not repeated; the server's own words are shown."""
+    """Refused requests are not repeated; the server's own words are shown."""
     error, server = outcome(lambda *_: Reply({"detail": "because"}, status))
     assert isinstance(error, ValueError)
     assert f'expected an answer, got HTTP {status}: {{"detail": "because"}}' in str(error)
@@ -263,14 +263,14 @@ def test_refusals(status: int, hint: str) -> None:
 )
 @pytest.mark.parametrize("chat", [False, True])
 def test_other_answers(body: Any, message: str, chat: bool) -> None:
-    """Noticed at the first request, whichever form it has."""
+    """They are detected at the first request, in either form."""
     error, server = outcome(lambda *_: Reply(body), chat=chat)
     assert message in str(error)
     assert len(server.requests) == 1
 
 
 def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Request, int], Reply]:
-    """Answer as another model, or of no more than so many tokens, one and a half to a word."""
+    """Answer as another model, or count at most `limit` prompt tokens, one and a half per word."""
 
     def answer(request: Request, number: int) -> Reply:
         payload = request.payload
@@ -322,7 +322,7 @@ def test_the_token_itself_counts_once() -> None:
 
 
 def test_letters_beyond_the_alternatives() -> None:
-    """One that is not listed has probability 0; how often that was is noted."""
+    """A missing letter has probability 0; the number of such answers is noted."""
 
     def partial(request: Request, number: int) -> Reply:
         return Reply(table({" A": math.log(0.6), "▁C": math.log(0.2)})) if number else good(request)

@@ -1,4 +1,4 @@
-"""Our client and transformers on one model, asked by llama.cpp's server; `make test-server`."""
+"""Our client and transformers on one model, in llama.cpp's server; `make test-server`."""
 
 import json
 import os
@@ -20,9 +20,9 @@ from merge_metric.models.remote import RemoteModel
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 NATS = 0.002
-"""Most by which log-probabilities differ. Both sides compute in float32; with llama.cpp's
-half-precision keys and values it is about that, and with 4-bit weights 0.1, as it then rounds
-activations to 8 bits."""
+"""Largest difference of log-probabilities. Both sides compute in float32; the difference is
+similar with llama.cpp's half-precision keys and values, and 0.1 with 4-bit weights, with
+which it rounds activations to 8 bits."""
 PROMPT = read_prompt("snli", start="<|endoftext|>")
 PAIRS = [
     ("A girl jumps in the air.", "A girl jumps high."),
@@ -34,7 +34,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """SmolLM2 in float32: half a gigabyte, removed afterwards."""
+    """SmolLM2 in float32: half a gigabyte, deleted afterwards."""
     path = tmp_path_factory.mktemp("gguf") / "smollm2.gguf"
     write_in_float32(smollm2(), path)
     yield path

@@ -63,7 +63,7 @@ def sharded(tensors: dict[str, Any], folder: Path) -> None:
 
 
 def tied(tensors: dict[str, Any], folder: Path) -> None:
-    """Views of one memory, one of them turned, and parameters."""
+    """Save views of one memory, one of them transposed, and parameters."""
     words = tensors["bert.embeddings.word_embeddings.weight"]
     backing = words.t().contiguous().t()
     more = {
@@ -87,7 +87,7 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path, cache: Path) -> Non
         np.testing.assert_array_equal(answers_of(folder), expected, err_msg=name)
         assert inspect(folder, CLASSIFIER).notes == []
         assert len(list(cache.iterdir())) == number
-    # The same bytes elsewhere are not read again.
+    # The same bytes in another folder are not converted again.
     again = shutil.copytree(tmp_path / "zip", tmp_path / "again")
     files = list_files(find_files(again))
     assert find_converted(files, find_weights(files))
@@ -106,13 +106,13 @@ def test_what_was_used_is_recorded(tmp_path: Path) -> None:
     assert conversion.digest_of_files(found.files, ["pytorch_model.bin"]) != digest
     shutil.copy(tiny_classifier("bert-uncased") / "model.safetensors", folder)
     beside = load(inspect(folder, CLASSIFIER), device="cpu")
-    assert beside.weights["format"] == "safetensors"  # then the pickle plays no part
+    assert beside.weights["format"] == "safetensors"  # then the pickle is unused
     plain = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")
     assert beside.revision == plain.revision != loaded.revision
 
 
 class Payload:
-    """Makes a file when it is unpickled by a reader that runs what it names."""
+    """Makes a folder when unpickled by a reader that runs the functions it names."""
 
     target = ""
 

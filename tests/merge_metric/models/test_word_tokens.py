@@ -1,4 +1,4 @@
-"""Tokens looked up word by word against the tokenizer's own, on texts of every kind."""
+"""Tokens looked up word by word against the tokenizer's own, on many kinds of texts."""
 
 from functools import cache
 from typing import Any

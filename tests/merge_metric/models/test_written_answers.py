@@ -195,7 +195,7 @@ def test_most_requests_of_several_answers(tmp_path: Path) -> None:
 
 
 def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal batches have draws of their own, which going on repeats."""
+    """Equal batches have different draws, which a resumed run repeats."""
     monkeypatch.setattr("merge_metric.models.written_answers._WINDOW", 2)
     loaded = Loaded(tiny_lm("gpt2"), tiny_tokenizer("gpt2"), "tiny", "0")
     model = WritingModel(loaded, prompt=PROMPT, words=Words(max_tokens=8, temperature=1.0))
@@ -232,7 +232,7 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
 
 @given(st.lists(st.sampled_from(["A", "B", "C", "?"]), min_size=1, max_size=9), st.text("ab "))
 def test_votes(said: list[str], premise: str) -> None:
-    """A tie is broken the same way whenever the question is the same, whatever the order."""
+    """A tie is broken in the same way for the same question, whatever the order of answers."""
     words, pair = Words(samples=len(said)), (premise, "x")
     shares, (chosen, lost), _ = words.read(PROMPT, pair, [Said(text) for text in said])
     votes = {letter: said.count(letter) for letter in "ABC"}
@@ -253,7 +253,7 @@ def test_ties_favour_no_label() -> None:
 
 
 class Characters:
-    """A tokenizer of characters, whose chat template begins the thinking."""
+    """A tokenizer of characters, whose chat template opens the thinking."""
 
     chat_template, eos_token_id, pad_token_id = "{{ messages }}<think>\n", 0, 0
     added_tokens_decoder: ClassVar[dict[int, Any]] = {}
@@ -285,7 +285,7 @@ def writing_of(written: str, tokenizer: Characters) -> WritingModel:
 
 
 class Marked(Characters):
-    """A tokenizer in which a letter stands for a mark of thinking, and one for a pad."""
+    """A tokenizer with letters for an end mark of thinking and for padding."""
 
     chat_template = "{{ messages }}"
     added_tokens_decoder: ClassVar[dict[int, Any]] = {
@@ -301,12 +301,12 @@ class Marked(Characters):
 
 
 def test_thinking_that_the_prompt_begins() -> None:
-    """The template writes the opening tag, the model the closing one, if it comes so far."""
+    """The template writes the opening tag, and the model the closing one, unless it is cut off."""
     done = writing_of("It may be A.</think>B", Characters())
     assert (done.measures[0, 0], done.texts[0][0]) == (1, "B")
     cut = writing_of("The answer is A. Hm, the answer is B", Characters())
     assert (cut.measures[0, 0], cut.texts[0][:7]) == (NO_LABEL, "<think>")
-    # Marks of thinking that are special tokens are kept, other special tokens are not.
+    # Special tokens that mark thinking are kept; other special tokens are not.
     marked = writing_of("The answer is A.{~B~", Marked())
     assert (marked.measures[0, 0], marked.texts) == (1, ["B"])
 
@@ -393,7 +393,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file for"
     ):
-        read_prompt("mix", problem_format=READING)  # examples of NLI are of NLI
+        read_prompt("mix", problem_format=READING)  # NLI's examples are for NLI only
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ from merge_metric.predict.baselines import (
 )
 
 WORDS = {0: "outside", 1: "tall", 2: "sleeping"}
-"""Words that give each label away."""
+"""Label → word that reveals it."""
 
 
 def hypotheses(n: int = 90) -> tuple[list[str], NDArray[np.int64]]:
-    """Hypotheses with a word that goes with their label, among others that do not."""
+    """Hypotheses with a word that reveals the label, among other words."""
     generator = np.random.default_rng(0)
     labels = np.arange(n) % 3
     nouns = generator.choice(["man", "woman", "dog", "girl", "boy"], n)
@@ -88,7 +88,7 @@ print(json.dumps(here.ask(here.HypothesisOnly(here.training_data()), {pairs!r}).
 
 
 def test_descriptions() -> None:
-    """By what each was trained on, and with what; the majority answers all alike."""
+    """Descriptions tell training data and packages; the majority answers everything alike."""
     description = HypothesisOnly(training_data()).describe()
     assert (description["kind"], description["name"]) == ("baseline", "hypothesis-only")
     assert description["revision"] == "0" * 64
@@ -102,7 +102,7 @@ def test_descriptions() -> None:
 
 @pytest.mark.real
 def test_on_real_hypotheses(shared_data: Path) -> None:
-    """Gururangan et al. (2018) have 67 % with all 550,000 problems; here are 9,842."""
+    """Gururangan et al. (2018) report 67 % with all 550,000 problems; these are 9,842."""
     model = HypothesisOnly(read_training_data(shared_data / "snli_dev.jsonl"))
     test = read_training_data(shared_data / "snli_test.jsonl")
     found = ask(model, [("", text) for text in test.hypotheses])
@@ -116,7 +116,7 @@ ROWS = [
 
 
 def content_of(name: str) -> str:
-    """The rows as files of that name have them."""
+    """The rows in the format of a file of that name."""
     if name.endswith(".jsonl"):
         rows = [{"sentence1": "p", "sentence2": h, "gold_label": label} for h, label in ROWS]
         return "".join(json.dumps(row) + "\n" for row in rows)
@@ -178,7 +178,7 @@ def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Pa
 
 
 def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training and predicting work where pickles cannot be read."""
+    """Training and prediction work without reading pickles."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("read a pickle")

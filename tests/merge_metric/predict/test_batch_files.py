@@ -37,7 +37,7 @@ def problems() -> pa.Table:
 
 
 def answered(body: dict[str, Any]) -> dict[str, Any]:
-    """A server's answer to a request, by letters or in words."""
+    """Answer a request as a server, by letters or in words."""
     n = int(body["messages"][-1]["content"].split("Premise ")[1].partition(".")[0])
     choice: dict[str, Any] = {"message": {"content": f"Answer: {'ABC?'[n % 4]}"}}
     if "logprobs" in body:
@@ -55,7 +55,7 @@ def model_at(url: str, words: Words | None, **options: Any) -> RemoteModel:
 
 
 def results_of(files: list[tuple[Path, int]]) -> list[str]:
-    """Lines of results, as a provider writes them."""
+    """Lines of results in a provider's format."""
     lines = [line for path, _ in files for line in path.read_text().splitlines()]
     found = []
     for line in lines:
@@ -96,7 +96,7 @@ def test_a_batch_is_as_good_as_asking(
     for place, part in zip(places, parts, strict=True):
         place.write_text("\n".join(part) + "\n\n")
     take = partial(batch_files.take_results, paths=places)
-    for _ in range(2):  # the same results again count once
+    for _ in range(2):  # repeated results count once
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
             predict(model_at(url, words), problems(), out, progress=False, batch=take)
     left = tmp_path / "rest.jsonl"
@@ -181,7 +181,7 @@ def command(url: str, dataset: Path, out: Path, *more: object) -> list[str]:
 
 
 def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
-    """Requests, tokens and cost; nothing is asked or written."""
+    """They show requests, tokens and cost; nothing is asked or written."""
     out = tmp_path / "p.parquet"
     url = "http://localhost:1/v1"
     more = ("--dry-run", "--prices", "1,10", "--repeat-seeds", 2, "--max-answer-tokens", 100)
@@ -258,7 +258,7 @@ def test_a_killed_run_goes_on(dataset: Path, tmp_path: Path) -> None:
         arguments += ["--concurrency", "1"]
         process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         assert halfway.wait(120)
-        time.sleep(1)  # while the journal takes the answer before
+        time.sleep(1)  # while the journal gets the answer before
         process.send_signal(signal.SIGKILL)
         process.wait(30)
         assert not out.exists()

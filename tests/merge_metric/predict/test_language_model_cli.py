@@ -77,7 +77,7 @@ def test_a_model_in_a_folder(cache: str) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_server() -> None:
-    """The source's own examples are sent; an answer without letters ends the run, or not."""
+    """The source's own examples are sent; an answer without letters may end the run."""
 
     def answer(request: Request, number: int) -> Reply:
         prompt = request.payload["prompt"]

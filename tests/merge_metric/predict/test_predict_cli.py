@@ -90,7 +90,7 @@ def test_a_file_per_source_by_default(predict: Run) -> None:
 
 @pytest.mark.slow
 def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> None:
-    """So that a try does not replace the real thing."""
+    """Thus a trial does not replace full predictions."""
     for options in (("--config", "snli"), ("--limit-seeds", "5"), ("--config", "snli_verbs")):
         predict("--model", MODEL, *options)
     names = {path.name.removeprefix(MODEL.name) for path in Path("predictions").iterdir()}
@@ -101,7 +101,7 @@ def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> No
 
 @pytest.fixture
 def turned(run: Run, tmp_path: Path) -> Path:
-    """A model without names for its classes; by the gold labels in `true` they are n,c,e."""
+    """A model without class names; by the gold labels in `true`, its order is n,c,e."""
     folder = tiny_classifier("xlnet", GENERIC)
     truth = ["enc".index(letter) for letter in expected(folder, list(PROBLEMS), "n,c,e")]
     labelled = {
@@ -176,7 +176,7 @@ def test_kinds_of_models(tmp_path: Path) -> None:
 
 @pytest.fixture
 def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
-    """A list of two models that are there, and two that cannot be had in between."""
+    """A list with two usable models, and two unusable ones in between."""
     entries = [
         Preset("First", str(MODEL), "S"),
         Preset("Absent", "nobody/nothing", "S"),

@@ -29,7 +29,7 @@ Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
 
 
 def answer(pair: Pair) -> NDArray[np.float64]:
-    """Some probabilities that tell pairs apart."""
+    """Probabilities that differ between pairs."""
     values = np.array([len(pair[0]), len(pair[1]), sum(map(ord, "".join(pair))) % 97], float) + 1
     return values / values.sum()
 
@@ -209,7 +209,7 @@ def test_what_is_finished_is_not_run_again(
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
     left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.journal")
-    left.touch()  # as when the command was stopped after the file was there
+    left.touch()  # as if the command was stopped after the file appeared
     with caplog.at_level(logging.INFO):
         again = predict(model, problems, out, progress=False)
         assert model.asked == []

@@ -1,4 +1,4 @@
-"""Predictions dealt to tasks, which run here in this process, one after the other."""
+"""Predictions split into tasks, which run in this process, one after the other."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def save_tiny(folder: Path) -> None:
 
 
 def files(folder: str) -> dict[str, bytes]:
-    """Everything in a folder but locks; a file that is left behind shows."""
+    """All files of a folder except locks, so that leftover files are found."""
     paths = Path(folder).iterdir()
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
 
@@ -83,7 +83,7 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
         assert files(str(count)) == {"mine.parquet": whole}
         assert f"  {count}/mine.parquet\n" in done.stdout
         assert f"{len(PROBLEMS)} problems" in done.stdout
-    shutil.copytree(MODEL, "problems")  # as tasks call a file of their own
+    shutil.copytree(MODEL, "problems")  # as in a task's own file
     predict("--model", "problems", "--out", "p.parquet", *TASKS, 2)
 
 
@@ -243,7 +243,7 @@ def test_options_that_do_not_fit(
 
 
 def test_predictions_of_others_are_told_before(predict: Run, tasks: UnitsHere) -> None:
-    """And replaced only if that is asked for."""
+    """They are replaced only with --overwrite."""
     Path("mine.jsonl").write_text("{}")
     command = ("--model", MODEL, "--out", "mine.jsonl", *TASKS, 2)
     done = predict(*command, code=2)

@@ -1,4 +1,4 @@
-"""Datasets → tables of problems, against rows written by hand."""
+"""Tables of problems from datasets, against rows written by hand."""
 
 from pathlib import Path
 from tempfile import gettempdir
@@ -67,7 +67,7 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
 def test_a_dataset_that_is_replaced_meanwhile(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused, as problems would be of one dataset and digests of draws of another."""
+    """Otherwise, problems and digests of draws could come from different datasets."""
 
     def replaced(*args: Any) -> dict[str, str]:
         file = folder / "demo" / "verbs" / "variants.parquet"
@@ -90,7 +90,7 @@ def test_a_dataset_that_is_replaced_meanwhile(
     ],
 )
 def test_damaged_rows(folder: Path, change: dict[str, Any], message: str) -> None:
-    """One id with two texts, labels out of range, empty cells."""
+    """One id with two texts, labels out of range and empty cells are errors."""
     row = problem_row("snli:1", PROBLEMS["snli:1"]) | change
     write_rows(folder / "snli/verbs/seeds.parquet", [row])
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""A dataset of two sources, three models' predictions for it, and the reports on them."""
+"""A dataset of two sources, predictions of three models, and reports on them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ ABILITIES = {"weak": 0.45, "middle": 0.65, "strong": 0.85}
 
 @dataclass(frozen=True)
 class Case:
-    """Where the data are, and what they were made from."""
+    """The data's paths, and the problems from which they were made."""
 
     folder: Path
     files: list[str]
-    """Predictions: a file per model; of `strong` one per source."""
+    """Predictions: a file per model; for `strong`, one per source."""
     snli: Problems
     mnli: Problems
 
 
 @pytest.fixture(scope="session")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """Sources snli, 30 seeds of nouns and verbs, and mnli-m, 9 seeds."""
+    """Sources snli, with 30 seeds with nouns and verbs, and mnli-m, with 9 seeds."""
     place = tmp_path_factory.mktemp("report")
     snli, mnli = problems(30), problems(9, "mnli-m")
     folder = place / "merge-nli"
@@ -64,6 +64,6 @@ def page(evidence: Evidence, sources: list[SourceSeeds]) -> str:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """A browser that reaches nothing but this machine."""
+    """A browser without access to other machines."""
     with chromium(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver

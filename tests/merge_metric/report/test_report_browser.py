@@ -40,7 +40,7 @@ def url(page: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def opened(browser: Chrome, url: str) -> Iterator[Chrome]:
-    """The report, just opened; afterwards, what went wrong in it."""
+    """The opened report; afterwards, there must be no errors or outside requests."""
     console_errors(browser), requests(browser)
     browser.get(url)
     yield browser
@@ -73,7 +73,7 @@ def text_of(result: dict[str, Any], figure: Figure) -> str:
 
 
 def legend(browser: Chrome) -> dict[str, list[str]]:
-    """Model → the cells beside it: SV at the threshold with its interval, S, MC."""
+    """Model → its cells: SV at the threshold with its interval, S, MC."""
     rows = find(browser, "#legend tbody tr")
     return {text(one(row, ".name")): cells(row) for row in rows}
 
@@ -83,7 +83,7 @@ def cells(row: WebElement) -> list[str]:
 
 
 def found(browser: Chrome) -> int:
-    """How many seeds pass the filters."""
+    """Number of seeds that pass the filters."""
     return int(one(browser, "#found").text.split(" of ")[1].split()[0].replace(",", ""))
 
 
@@ -106,7 +106,7 @@ def test_it_opens_from_disk_alone(opened: Chrome, url: str) -> None:
 
 
 def test_a_page_may_not_reach_out(opened: Chrome) -> None:
-    """The policy refuses requests, styles and scripts that somebody might put in."""
+    """The policy blocks injected requests, styles and scripts."""
     blocked = opened.execute_async_script(
         """
         const done = arguments[0];
@@ -123,7 +123,7 @@ def test_a_page_may_not_reach_out(opened: Chrome) -> None:
 
 
 def test_without_javascript(browser: Chrome, url: str, evidence: Evidence) -> None:
-    """All figures and drawings are there; what needs scripts is not."""
+    """All figures and drawings are there; parts that need scripts are hidden."""
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(url)
@@ -192,7 +192,7 @@ def test_switching_a_curve_off(opened: Chrome) -> None:
     boxes = find(opened, "#legend tbody input")
     boxes[0].click()
     until(opened, lambda: blue not in colours(opened))
-    assert vermillion in colours(opened)  # though the pointer is over the first row
+    assert vermillion in colours(opened)  # although the pointer is over the first row
     assert "off" in (find(opened, "#legend tbody tr")[0].get_attribute("class") or "")
     one(opened, "#every").click()
     until(opened, lambda: vermillion not in colours(opened))
@@ -226,7 +226,7 @@ def test_the_comparison_is_that_of_the_configuration(opened: Chrome, evidence: E
 
 
 def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
-    """A text of the chart's content, for those who do not see it."""
+    """The chart's content is also text, for users who cannot see it."""
     one(opened, "#curve-values summary").click()
     rows = [text(row) for row in find(opened, "#curve-values tbody tr")]
     curves = [result["sv_curve"]["accuracy"] for result in evidence.configurations[0].scored]
@@ -235,7 +235,7 @@ def test_values_as_a_table(opened: Chrome, evidence: Evidence) -> None:
 
 
 def test_sorting(opened: Chrome, evidence: Evidence) -> None:
-    """A click on a heading sorts from the highest, another from the lowest; by keys too."""
+    """A click on a heading sorts from the highest value, another from the lowest; keys do, too."""
     results = evidence.configurations[0].scored
     s = {name: r["seed_accuracy"] for name, r in zip(evidence.names, results, strict=True)}
     (table, _) = find(opened, "table.figures")
@@ -343,7 +343,7 @@ def test_hardest_first_and_pages(table: Chrome, sources: list[SourceSeeds]) -> N
 
 
 def test_search(table: Chrome, case: Any) -> None:
-    """All words must occur, in premise, hypothesis or id, in any case."""
+    """All words must occur in premise, hypothesis or id, in any case."""
     one(table, "#search").send_keys("HORSE number")
     expected = [row for row in case.snli.seeds if "horse" in row["premise"]]
     until(table, lambda: found(table) == len(expected) < 20)
@@ -356,7 +356,7 @@ def test_search(table: Chrome, case: Any) -> None:
 
 
 def test_filters(table: Chrome, case: Any) -> None:
-    """By class, label, and what a model or all of them answer."""
+    """Filters are by class, label, and the answers of one model or of all."""
     rows = {name: case.snli.predictions(a, name) for name, a in (("weak", 0.45), ("strong", 0.85))}
     choose(table, "gold", "neutral")
     assert found(table) == 10
@@ -477,7 +477,7 @@ def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None
     rows = find(opened, "#figures [data-config='snli'] tbody tr")
     for model, result in enumerate(snli(evidence).results):
         right, fooled = rows[model].find_elements(By.CSS_SELECTOR, "a.seeds")
-        opened.execute_script("arguments[0].click()", right)  # the bar may lie on it
+        opened.execute_script("arguments[0].click()", right)  # the bar may cover it
         n_right = round(result["seed_accuracy"] * result["n_seeds"])
         assert found(opened) == n_right
         assert one(opened, "#model option:checked").text == evidence.names[model]
@@ -533,7 +533,7 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
 
 
 def test_phone(browser: Chrome, url: str) -> None:
-    """Nothing is wider than the screen, with a row open and a definition unfolded."""
+    """Nothing is wider than the screen, even with a row and a definition opened."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     try:
         browser.get(url)
@@ -559,7 +559,7 @@ def test_phone(browser: Chrome, url: str) -> None:
 
 
 def test_print(opened: Chrome) -> None:
-    """All configurations with their drawings, everything unfolded, and no controls."""
+    """A print has all configurations with their drawings, opened, without controls."""
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         opened.execute_script("dispatchEvent(new Event('beforeprint'))")
@@ -586,7 +586,7 @@ def open_report(browser: Chrome, evidence: Evidence, path: Path) -> None:
 
 
 def test_many_models(browser: Chrome, case: Any, tmp_path: Path) -> None:
-    """Beyond six, pairs are folded, and problems have totals, in their details each model."""
+    """Beyond six models, pairs are folded, and problems have totals, with models in details."""
     files = [
         str(write_predictions(tmp_path / f"m{i}.parquet", case.mnli.predictions(i / 9, str(i))))
         for i in range(8)

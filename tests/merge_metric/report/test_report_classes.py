@@ -26,7 +26,7 @@ FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matchi
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, Path, dict[str, str]]:
-    """24 seeds of snli, 16 of them with paraphrases too, and 6 of mnli-m; two models."""
+    """24 seeds of snli, 16 of them also with paraphrases, and 6 of mnli-m; two models."""
     place = tmp_path_factory.mktemp("classes")
     snli, mnli = paraphrased(problems(24)), problems(6, "mnli-m")
     folder = place / "merge-nli"
@@ -55,7 +55,7 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
             for key in FIGURES:
                 assert of[name, variants][key] == result[key]
                 assert of[name, variants][f"{key}_ci"] == result[f"{key}_ci"]
-    # Every variant is in two of three subsamples: of 5.5 nouns a seed has 11/3 there.
+    # Each variant is in two of three subsamples, where a seed with 5.5 nouns has 11/3.
     n_nouns = sum(min(4 + i % 4, 7) for i in range(24))
     assert of["weak", "noun"]["variants_per_seed"] == pytest.approx(2 * n_nouns / 3 / 24)
     assert of["weak", "verb"]["variants_per_seed"] == pytest.approx(2 * 4 / 3)
@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_metric(mixed: Any) -> None:
 
 
 def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
-    """Against `score` of the rows of these seeds, and a bootstrap spelt out."""
+    """Compare with `score` on the rows of these seeds, and an explicit bootstrap."""
     evidence, folder, files = mixed
     (contrast,) = evidence.contrasts
     assert [(row["model"], row["config"]) for row in contrast.rows] == [
@@ -147,7 +147,7 @@ def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
     def find(css: str) -> list[Any]:
         return browser.find_elements(By.CSS_SELECTOR, css)
 
-    def fits(browser: Chrome) -> bool:  # drawings follow a little later
+    def fits(browser: Chrome) -> bool:  # drawings come a little later
         width = "document.documentElement.scrollWidth <= window.innerWidth"
         return bool(browser.execute_script(f"return {width}"))
 

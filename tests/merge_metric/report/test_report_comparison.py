@@ -17,7 +17,7 @@ from merge_metric.report.write import render_html, render_json, render_latex, re
 
 @pytest.fixture(scope="module")
 def many(case: Any, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Seven models on mnli-m, the last two of which answer alike."""
+    """Seven models on mnli-m, of which the last two have equal answers."""
     folder = tmp_path_factory.mktemp("many")
     abilities = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8]
     files = [
@@ -91,7 +91,7 @@ def test_a_model_is_shown_beside_those_it_is_not_worse_than(many: Evidence) -> N
 
 
 def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
-    """Six of 21 pairs on paper, corrected for all; all of them in the page, folded, and in JSON."""
+    """Paper shows six of 21 pairs, corrected for all; the page has all, folded, as has JSON."""
     compared = many.configurations[0].comparison
     assert compared is not None
     ranking, pairs = comparison(many.configurations[0])
@@ -112,7 +112,7 @@ def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
 
 @pytest.mark.parametrize(("n_files", "n_bootstrap"), [(1, 10), (2, 0)])
 def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
-    """A single model, or no bootstrap: neither section nor tables."""
+    """Without a second model or a bootstrap, there are no section and no tables."""
     evidence = gather_evidence(case.files[:n_files], case.folder, n_bootstrap=n_bootstrap)
     assert [c.comparison for c in evidence.configurations] == [None, None]
     assert comparison(evidence.configurations[0]) == []

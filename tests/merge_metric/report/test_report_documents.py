@@ -17,7 +17,7 @@ from merge_metric.report.write import render_latex, write_report
 
 
 def test_latex(evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path) -> None:
-    """Braces close, rows have their columns; set by LaTeX, all fits on its pages."""
+    """Braces match, and rows have all columns; set by LaTeX, everything fits on its pages."""
     text = render_latex(evidence, sources)
     begun = re.findall(r"\\begin\{(\w+)\}", text)
     assert set(begun) == {"longtable", "xltabular"}

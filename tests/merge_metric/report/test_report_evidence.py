@@ -45,7 +45,7 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
 
 
 def test_names(case: Any, tmp_path: Path) -> None:
-    """NAME= goes before the name in the file, that before the file's own."""
+    """NAME= precedes the name in the metadata, which precedes the file's name."""
     rows = case.mnli.predictions(0.5, "x")
     named = write_predictions(tmp_path / "run.parquet", rows, {"name": "some/model"})
     bare = write_predictions(tmp_path / "bare.v2.parquet", rows)
@@ -79,7 +79,7 @@ def test_a_model_without_a_configuration(
 
 
 def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Seeds that lack one are left out where that is allowed; then signatures differ."""
+    """Incomplete seeds are left out on demand; then signatures differ."""
     lacking = case.snli.variants[0]["variant_id"]
     rows = [r for r in case.snli.predictions(0.5, "x") if r["variant_id"] != lacking]
     file = str(write_predictions(tmp_path / "part.parquet", rows))
@@ -101,7 +101,7 @@ def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{"])
 def test_provenance_that_is_none(text: str, tmp_path: Path) -> None:
-    """It must be a JSON object, of whatever keys."""
+    """It must be a JSON object, with any keys."""
     made = problems(3)
     folder = made.write(tmp_path / "data")
     file = str(write_predictions(tmp_path / "x.parquet", made.predictions(1, "x")))

@@ -1,4 +1,4 @@
-"""The finding of a report: sentences by hand, what they need, and the example."""
+"""The finding of a report: sentences by hand, their conditions, and the example."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def result(
     fall: tuple[float, float, float] = (0.1, 0.05, 0.15),
     n: int = 100,
 ) -> dict[str, Any]:
-    """A model's figures; `sv` is SV@90 with its bounds, `fall` the same of S less SV@90."""
+    """Figures of a model; `sv` is SV@90 with bounds, `fall` likewise S minus SV@90."""
     names = ("accuracy", "low", "high")
     return {
         "n_seeds": n, "seed_accuracy": s, "seed_accuracy_ci": [s - 0.05, s + 0.05],
@@ -44,7 +44,7 @@ def result(
 
 
 def pair(a: str, b: str, **more: Any) -> dict[str, Any]:
-    """A row of the comparison, by default of models that differ in everything."""
+    """A row of the comparison, by default of models that differ in all figures."""
     significant = {
         "mcnemar_p_value_holm": 0.01, "tie": False, "seed_variant_accuracy": 0.2,
         "seed_accuracy_ci": [-0.03, 0.07],
@@ -73,7 +73,7 @@ def _evidence(
 
 
 def test_one_model() -> None:
-    """Its share of seeds, how often it changes its answer, how far accuracy falls."""
+    """The finding tells the share of seeds, the rate of changed answers, the fall in accuracy."""
     assert say({"tiny": result(0.677, changes=0.34)}) == [
         "tiny answers 67.7 % of the 100 seeds right (95 % interval 62.7–72.7).",
         "It changes its answer on some variant of 1 in 3 seeds that it answers right (95 % "
@@ -123,7 +123,7 @@ def test_two_models_that_nothing_tells_apart() -> None:
 
 
 def test_many_models() -> None:
-    """The best and the worst, and those that only variants tell apart."""
+    """The best and the worst model, and the models that only variants distinguish."""
     models = {f"m{i}": result(0.6 + i / 20, changes=0.4 - i / 20) for i in range(5)}
     pairs = [pair("m4", "m0"), pair("m3", "m0", mcnemar_p_value_holm=0.2)]
     assert say(models, *pairs) == [
@@ -201,7 +201,7 @@ def test_replacements_and_paraphrases() -> None:
 
 @pytest.fixture(scope="module")
 def flips(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Two models on 40 seeds with replacements and paraphrases: one wrong on two variants."""
+    """Two models on 40 seeds with replacements and paraphrases; one fails on two variants."""
     place = tmp_path_factory.mktemp("flips")
     made = paraphrased(problems(40))
     folder = made.write(place / "merge-nli")
@@ -238,7 +238,7 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
 
 
 def test_example_is_the_best_variant(flips: Evidence) -> None:
-    """By quality where it is known, else by log-odds: the model is to be doubted, not the data."""
+    """The example has the best quality, or log-odds if it is unknown: the model is at fault."""
     configuration = next(each for each in flips.configurations if each.name == "snli")
     (source, *_) = read_seeds(flips)
     columns = ["seed_id", "replacement", "premise", "log_odds"]
@@ -250,7 +250,7 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
     assert example.variant[0] == best["premise"]
 
     class Judged:
-        """The seeds, with a quality that turns the order round."""
+        """The seeds, with qualities that reverse the order."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(source, name)

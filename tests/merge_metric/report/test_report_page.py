@@ -80,7 +80,7 @@ def text_of(result: dict[str, Any], figure: Figure) -> str:
 
 
 def threshold(low: float, high: float | None = None) -> dict[str, float]:
-    """A matching threshold, by default without others that come as close."""
+    """A matching threshold, by default without equally close ones."""
     ends = {"matching_threshold_low": low, "matching_threshold_high": high or low}
     return {"matching_threshold": low, **ends}
 
@@ -108,7 +108,7 @@ def test_cells_by_hand() -> None:
     assert cells["matching_threshold"] == (56.0, None, None)
     assert cells["relaxed_fooling_rate"] == (None, None, None)
     assert cell(result, SV90) == (50.0, 25.0, 100.0)
-    # Wide ranges of thresholds have no value, narrow ones their lower end.
+    # Wide ranges of thresholds have no value; narrow ones have their lower end.
     perfect, other = result | threshold(1.0, 100.0), result | threshold(86.0, 90.0)
     assert shown(perfect, MATCHING) == "1–100"
     assert cell(perfect, MATCHING) == (None, None, None)
@@ -150,7 +150,7 @@ def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
 
 
 def test_best_figures() -> None:
-    """The highest, of fooling rates the lowest, as shown; of one model none."""
+    """The highest displayed figure is best, or the lowest fooling rate; a single model has none."""
     results = [{"relaxed_fooling_rate": 0.2, **threshold(51.0)}]
     assert not is_best(results, results[0], RELAXED)
     results.append({"relaxed_fooling_rate": 0.3, **threshold(51.0)})
@@ -241,5 +241,5 @@ def test_large_pages_show_fewer_variants(
     assert len(smaller.encode()) <= size - 500
     assert "To keep the file small, " in smaller
     assert Page(smaller).rows("figures") == Page(page).rows("figures")
-    monkeypatch.setattr(write, "MAX_BYTES", 1000)  # smaller than it can be
+    monkeypatch.setattr(write, "MAX_BYTES", 1000)  # smaller than possible
     assert "None of the" in render_html(evidence, sources)

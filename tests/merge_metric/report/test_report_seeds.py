@@ -32,13 +32,13 @@ def of_source(sources: list[SourceSeeds], name: str = "snli") -> SourceSeeds:
 
 
 def rows_of(case: Any) -> dict[str, list[dict[str, Any]]]:
-    """Model → the rows of its predictions for snli, made again."""
+    """Model → rows of its predictions for snli, made again."""
     abilities = {"weak": 0.45, "middle": 0.65, "strong": 0.85}
     return {name: case.snli.predictions(ability, name) for name, ability in abilities.items()}
 
 
 def test_counts_per_seed_and_class(sources: list[SourceSeeds], case: Any) -> None:
-    """Against counting the predictions' rows one by one."""
+    """Compare with counting the predictions' rows one by one."""
     source = of_source(sources)
     assert source.word_classes == ("noun", "verb")
     ids = source.seeds["seed_id"].to_pylist()
@@ -60,7 +60,7 @@ def test_counts_per_seed_and_class(sources: list[SourceSeeds], case: Any) -> Non
 
 
 def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
-    """By the share of variants answered right, over models; ties by wrong seeds, then id."""
+    """By mean share of variants answered right over models; ties by wrong seeds, then by id."""
     source = of_source(sources)
     keys = []
     for seed in case.snli.seeds:
@@ -118,7 +118,7 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [260, 200])
 def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
-    """At most so many in all, none of a seed that another has two more of, unless it has all."""
+    """At most `most` in all; no seed has two more than another, unless that one has all shown."""
     shown = limit_variants(sources, most)
     counts = np.concatenate([source.n_shown for source in shown])
     all_counts = np.concatenate([source.n_shown for source in sources])
@@ -127,7 +127,7 @@ def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
     assert most - len(counts) < counts.sum() <= most
     assert f"of each seed at most {cap}, sampled by a hash of their ids." in describe_sample(shown)
     for before, after in zip(sources, shown, strict=True):
-        assert (before.n_right == after.n_right).all()  # figures stay those of all
+        assert (before.n_right == after.n_right).all()  # figures remain those of all variants
 
 
 def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds]) -> None:
@@ -136,7 +136,7 @@ def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds])
         counts = source.n_shown
         assert set(counts.tolist()) <= {0, 4, 5}
         bare = counts[source.hardest()] == 0
-        assert (np.diff(bare.astype(int)) >= 0).all()  # once none, none from there on
+        assert (np.diff(bare.astype(int)) >= 0).all()  # after one without variants, none has any
     assert sum(len(source.seed) for source in shown) <= 50
     assert "easiest seeds" in describe_sample(shown)
     nothing = limit_variants(sources, 0)

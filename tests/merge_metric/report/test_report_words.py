@@ -15,7 +15,7 @@ HOSTILE = "<script>alert(1)</script> The answer is B."
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A report on a model that was asked again, some of whose answers name no label."""
+    """A report on a model with repeated answers, some of which name no label."""
     folder = tmp_path_factory.mktemp("words")
     seeds, variants = [], []
     for n in range(6):
@@ -61,7 +61,7 @@ def test_words_in_the_page(page: str) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_own_words_have_room(page: str, tmp_path: Path) -> None:
-    """In an opened example they stand below the sentences, as text."""
+    """In an opened example, words are below the sentences, as text."""
     from helpers.browser import chromium
     from selenium.webdriver.common.by import By
 

@@ -26,7 +26,7 @@ WORDS = {"noun": "dog", "verb": "runs"}
 
 
 def rows_of(rng: random.Random) -> tuple[list[Any], list[Any]]:
-    """Seeds, two of a premise, with nouns and perhaps verbs, in one or two of two subsamples."""
+    """Seeds, two per premise, with nouns and maybe verbs, in one or two of two subsamples."""
     seeds, variants = [], []
     for n in range(SEEDS):
         texts = (f"The dog runs {n // 2}.", f"A dog runs {n}.")
@@ -75,19 +75,19 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some rows at a time, so that small files come in many pieces."""
+    """Read a few rows at a time, so that small files have many pieces."""
     for module in ("relations", "prediction_columns"):
         monkeypatch.setattr(f"merge_metric.runs.{module}.ROWS", 50)
     monkeypatch.setattr("merge_metric.runs.counting._ROWS_AT_A_TIME", 70)
 
 
 def plain(value: Any) -> Any:
-    """Sums of fractions differ in the last digits."""
+    """Round floats, as sums of fractions differ in the last digits."""
     return json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 12))
 
 
 def obvious_columns(place: Path, config: str, by: Sequence[str] = ()) -> dict[str, Any]:
-    """The slow road: rows of Python, looked up one by one, as `scoring.score` takes them."""
+    """The slow way: Python rows, looked up one by one, as arguments of `scoring.score`."""
     given = {row["variant_id"]: row for row in read_rows(place / "p.parquet")}
     rows = read_columns(
         place / "merge-nli",
@@ -144,7 +144,7 @@ def test_figures_are_those_of_the_obvious_road(
         for text in ("signature", "signature_short"):
             del result[text], wanted[text]
         assert result.pop("n_seeds_left_out") == 0
-        if options.get("cluster"):  # codes of clusters, and so their order in a draw, are others
+        if options.get("cluster"):  # codes of clusters, and so their order in a draw, differ
             result, wanted = (_without_intervals(each) for each in (result, wanted))
         assert result == wanted
     assert next(iter(found.values()))["n_seeds"] > 20
@@ -197,7 +197,7 @@ def test_models_compared_in_parts(
 
 
 def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:
-    """The predictions without the last `drop`, with some rows replaced or added."""
+    """The predictions without the last `drop` rows, with others replaced or added."""
     before = read_rows(place / "p.parquet")
     table = {row["variant_id"]: row for row in [*before[: len(before) - drop], *rows]}
     path = tmp_path / "changed.parquet"
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"(once, got|duplicates of) 'snli:005'") as error:
             score_file(path, dataset, n_bootstrap=0)
         assert str(error.value).startswith(f"{path}: ")
-    # Of text, lines are named.
+    # For text files, lines are named.
     head = "variant_id,seed_id,label,prediction"
     names = head.split(",")
     cells = [",".join(str(row[name]) for name in names) for row in rows.to_pylist()]

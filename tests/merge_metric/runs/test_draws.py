@@ -25,7 +25,7 @@ TOLD = "warning: these predictions are of another draw: the dataset"
 
 
 def drawn_otherwise(folder: Path, out: Path) -> Path:
-    """Copy a dataset, with the nouns' first two variants in other subsamples."""
+    """Copy a dataset, with the first two nouns' variants in other subsamples."""
     shutil.copytree(folder, out)
     rows = pq.read_table(out / NOUNS, partitioning=None).to_pylist()
     rows[0]["subsamples"], rows[1]["subsamples"] = [0], [1, 2]
@@ -53,7 +53,7 @@ def score(path: Path, folder: Path) -> None:
 
 
 def test_digests(made: Path) -> None:
-    """By hand; of any order of rows, and of no other lists or ids."""
+    """By hand; independent of the rows' order, but not of lists or ids."""
     rows = pq.read_table(made / "merge-nli" / NOUNS, partitioning=None)
     total = 0
     for row in rows.to_pylist():

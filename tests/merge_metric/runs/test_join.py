@@ -39,7 +39,7 @@ def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Run]
 
 
 def test_columns_of_a_class(folder: Path) -> None:
-    """By hand: the variants of the class, each beside its seed's prediction."""
+    """By hand: the class's variants, each beside its seed's prediction."""
     (nouns,) = joined(predicted("snli"), folder, "snli_nouns", by=["mlms"])
     assert (nouns.config, nouns.n_seeds_left_out) == ("snli_nouns", 0)
     assert columns_of(nouns) == {
@@ -68,13 +68,13 @@ def test_many_groups_are_told(
 
 
 def test_probabilities_follow_their_rows(folder: Path) -> None:
-    """By hand: the divergences of a class are those of its variants and their seeds."""
+    """By hand: a class's divergences are those of its variants and their seeds."""
     rows = predicted("snli")
     for number, row in enumerate(rows):
         row["probabilities"] = [number / 100, 0.5, 0.5 - number / 100]
     (verbs,) = joined(rows[::-1], folder, "snli_verbs")
     own = {row["variant_id"]: np.array(row["probabilities"]) for row in rows}
-    right = [row for row in rows if "b/verb" in row["variant_id"]]  # c is answered wrong
+    right = [row for row in rows if "b/verb" in row["variant_id"]]  # c has a wrong answer
     for changed, name in ((False, "unchanged"), (True, "changed")):
         some = [row for row in right if (row["prediction"] != N) == changed]
         shifts = (own["snli:b"] - own[row["variant_id"]] for row in some)
@@ -101,7 +101,7 @@ def test_a_dataset_without_subsamples(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Path) -> None:
-    """Each source with all classes, else those it has; a source not mentioned is none."""
+    """Each source with all classes, or with those it has; absent sources do not count."""
     rows = without(predicted(), *lacking)
     assert [each.config for each in joined(rows, folder)] == configs
     assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
@@ -140,7 +140,7 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
 def test_missing_predictions(
     lacking: list[str], configs: list[str], expected: str, folder: Path
 ) -> None:
-    """How many of what, some of them, and what else could be scored."""
+    """The message has counts, some ids, and other configurations to score."""
     told = message(without(predicted("snli"), *lacking), folder, *configs)
     assert told.startswith(expected)
 
@@ -166,7 +166,7 @@ def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFi
 
 
 def test_damaged_datasets(folder: Path) -> None:
-    """Seeds without variants, variants without seeds, files that are no Parquet."""
+    """Seeds without variants, variants without seeds, and files other than Parquet are errors."""
     path = folder / "snli/nouns/seeds.parquet"
     for seeds, expected in (
         ("a", "the seed of every variant in the dataset, got none for 'snli:b'"),

@@ -13,12 +13,12 @@ FLAGGED = {
     "snli:a/noun/1": ["pronoun_clash"], "snli:a/noun/2": ["beyond_premise", "pronoun_clash"],
     "snli:b/verb/2": ["hangs_on_word"], "snli:c/verb/1": ["hangs_on_word"],
 }  # fmt: skip
-"""Variant → its flags; others have none."""
+"""Variant → its flags; other variants have none."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """`snli` has label flags and `demo` has none."""
+    """A dataset in which `snli` has label flags and `demo` does not."""
     folder = write_folder(tmp_path / "data")
     for path in folder.rglob("*.parquet"):
         flags = LABEL_FLAGS if (folder / "snli") in path.parents else ()
@@ -26,14 +26,14 @@ def folder(tmp_path: Path) -> Path:
         for row in rows:
             row |= {"premise": "A dog runs.", "hypothesis": "A dog moves."}
             for name in flags:
-                # What is not known flags nothing.
+                # Unknown values are no flags.
                 row[name] = True if name in FLAGGED.get(row["variant_id"], []) else None
         write_rows(path, rows, NLI.with_optional(flags))
     return folder
 
 
 def expected(flag: str) -> tuple[int, float]:
-    """Distinct variants with a flag, or without any, and accuracy, the mean over subsamples."""
+    """Number of distinct variants with a flag, or with none, and mean accuracy over subsamples."""
     mine = [
         name
         for name in VARIANTS

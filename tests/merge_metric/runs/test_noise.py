@@ -1,4 +1,4 @@
-"""Noise of repeated answers: by hand, against every draw, and from a server that wavers."""
+"""Noise of repeated answers: by hand, against every draw, and from an inconsistent server."""
 
 import json
 import random
@@ -29,12 +29,12 @@ OPPOSITE = {0: 2, 2: 0}
 
 
 def is_strict(own: int, said: int) -> bool:
-    """An opposite or, of neutral, any other label."""
+    """Whether an answer is the opposite or, for neutral, any other label."""
     return said not in (own, -1) and OPPOSITE.get(own, said) == said
 
 
 def expected_share(flags: list[bool], drawn: int) -> float:
-    """The share of draws without replacement that have one of the flags, by trying all."""
+    """Share of draws without replacement that contain a flag, by trying all draws."""
     draws = list(combinations(flags, drawn))
     return sum(any(draw) for draw in draws) / len(draws)
 
@@ -95,7 +95,7 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
 
     def answer(request: Request, number: int) -> Reply:
         text = request.payload["messages"][-1]["content"]
-        if "Seed 0" in text:  # says something else every third time
+        if "Seed 0" in text:  # another answer every third time
             turn["n"] += 1
             said = "C" if turn["n"] % 3 == 0 else "B"
         else:
@@ -140,7 +140,7 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
 
 
 def words_in(path: Path) -> dict[str, str]:
-    """Id of a problem → the answer in the model's own words."""
+    """Id of a problem → the model's answer in words."""
     return dict(open_predictions(path).further(ANSWER_TEXT))
 
 

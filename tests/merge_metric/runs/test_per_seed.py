@@ -17,7 +17,7 @@ from merge_metric.runs.per_seed import write_seed_results
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Predictions, and a dataset folder with texts, and votes on one seed."""
+    """Predictions, and a dataset folder with texts, and with votes on one seed."""
     seeds, variants = (
         [problem_row(name) for name in names if name.startswith("snli")]
         for names in (SEEDS, VARIANTS)

@@ -28,7 +28,7 @@ def told(
     labels: tuple[str, ...] = NLI,
     n_variants: int = 0,
 ) -> list[str]:
-    """Warnings of answers to seeds, and to as many variants of the first of them."""
+    """Return warnings for answers to seeds, and to `n_variants` variants of the first seed."""
     tally, ids = AnswerTally(labels), [f"s:{n}" for n in range(len(gold))]
     rows = {"variant_id": ids, "seed_id": ids, "label": gold, "prediction": said}
     if n_variants:
@@ -61,7 +61,7 @@ def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
     assert told(gold, half, caplog) == []
     few = slice(0, 99)
     assert told(gold[few], guessed[few], caplog) == []
-    # 300 rows, of which 201 are of variants.
+    # 300 rows, of which 201 are variants.
     assert told(gold, guessed, caplog, n_variants=201) == []
 
 
@@ -134,7 +134,7 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
     partly = np.where(np.arange(120) % 10 < 6, turned, 0)  # a poor model, not one of another order
     assert len(told(gold, partly, caplog, order)) == 1
     assert told(gold, partly, caplog, named) == []
-    always = np.full(60, 1)  # says nothing of the order, however rare the label
+    always = np.full(60, 1)  # tells nothing about the order, however rare the label
     assert told(np.repeat([0, 1, 2], [40, 5, 15]), always, caplog, order) == []
     gold = np.arange(120) % 2
     (message,) = told(gold, 1 - gold, caplog, labels=("no", "yes"))

@@ -75,13 +75,13 @@ def test_columns_that_may_be_absent(write: Write) -> None:
     table = read_predictions(write(rows))
     assert table.schema.field("probabilities").type == pa.list_(pa.float64(), 3)
     assert table["probabilities"].to_pylist() == DISTRIBUTIONS
-    # A program without probabilities may write the column empty.
+    # Programs without probabilities may leave the column empty.
     empty = write([{**row, "probabilities": None} for row in ROWS])
     assert "probabilities" not in read_predictions(empty).column_names
-    # A column that is there without a value is another mistake than one that is not there.
+    # An empty column is another error than a missing one.
     with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
         read_predictions(write([{**row, "label": None} for row in ROWS]))
-    # Digests of texts are kept as they are, also where some rows have none.
+    # Digests of texts are kept, even if some rows have none.
     digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
     rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
     assert read_predictions(write(rows)).to_pylist() == rows
@@ -181,14 +181,14 @@ def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
 
 
 LATER = time.time_ns() + 10**12
-"""A time at which no file of a test was changed just now."""
+"""A time at which no test file is recent."""
 
 
 @pytest.mark.parametrize("is_later", [False, True])
 def test_a_file_that_changes_is_read_anew_whatever_its_time_says(
     is_later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other rows of the same size, with the time of change of those before, as `cp -p` keeps it."""
+    """Other rows of the same size, with the earlier modification time, as with `cp -p`."""
     path = tmp_path / "p.csv"
     if is_later:
         monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
@@ -211,7 +211,7 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         file = open_predictions(tmp_path / name)
         for _ in range(3):
             assert len(pa.concat_tables(file.tables())) == len(ROWS)
-    assert len(digests) == 2 * 2  # to write and to read
+    assert len(digests) == 2 * 2  # in writing and in reading
 
 
 @pytest.mark.parametrize("none", [None, -1, "", " ", "-1"])
@@ -232,7 +232,7 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
                 path = tmp_path / f"p.{ending}"
                 write_predictions(path, table)
                 if ending == "jsonl" and labels != LABELS:
-                    continue  # names alone do not tell the order of labels
+                    continue  # names alone do not give the order of labels
                 assert read_predictions(path)["prediction"].to_pylist() == codes
 
 
@@ -247,7 +247,7 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:
-    """Each row needs three numbers that are a distribution."""
+    """Each row needs three numbers that form a distribution."""
     rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     rows[1]["probabilities"] = distribution
     path = write(rows)
@@ -411,7 +411,7 @@ def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_p
             message = str(error)
             noticed += 1
         else:
-            # Where Parquet takes all metadata for absent, the file gives its name.
+            # If Parquet ignores all metadata, the name is the file's.
             message = str(path) if found.equals(expected) and called in (name, path.stem[0]) else ""
         assert str(path) in message
     assert noticed > flips / 3

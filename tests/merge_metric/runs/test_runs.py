@@ -14,12 +14,12 @@ from merge_metric.runs.relations import DatasetRelations
 from merge_metric.score import score_file
 
 STEPS = {"join": DatasetRelations, "count": ConfigAnswers}
-"""From files to counts."""
+"""Steps from files to counts."""
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Three models on replacements and paraphrases; of the last a file for each half."""
+    """Three models on replacements and paraphrases; the last has a file for each half."""
     place = tmp_path_factory.mktemp("road")
     made = paraphrased(problems(8))
     folder = made.write(place / "merge-nli")
@@ -35,7 +35,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each step is taken, wherever it is called from."""
+    """Number of calls of each step, from anywhere."""
     calls: Counter[str] = Counter()
 
     def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

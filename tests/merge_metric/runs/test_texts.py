@@ -24,7 +24,7 @@ def score(path: Path, folder: Path, *more: str) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset, predictions for it, and the dataset with a changed variant."""
+    """A folder with a dataset, predictions for it, and a copy with one changed variant."""
     root = tmp_path_factory.mktemp("texts")
     folder = write_folder(root / "merge-nli", many_problems(40, 3))
     problems = read_problems(str(folder))

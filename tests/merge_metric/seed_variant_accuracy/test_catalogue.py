@@ -50,7 +50,7 @@ def test_columns_have_its_units() -> None:
 
 
 def test_directions() -> None:
-    """Fooling rates and gaps are the better the lower."""
+    """For fooling rates and gaps, lower is better."""
     for worse in ("relaxed_fooling_rate", "strict_fooling_rate", "qt_gap"):
         assert not CATALOGUE[worse].higher_is_better
     assert CATALOGUE["matching_threshold"].higher_is_better

@@ -30,7 +30,7 @@ def clustered(rows: Sequence[Row], premises: Sequence[Any], **options: Any) -> d
 
 
 def every_draw(rows: Sequence[Row], premises: Sequence[str]) -> Iterator[list[Row]]:
-    """Rows of each way of drawing as many premises as there are, all of one probability."""
+    """Yield the rows of each draw of as many premises as there are, all equally probable."""
     distinct = sorted(set(premises))
     for drawn in product(distinct, repeat=len(distinct)):
         times = {f"s:{n}": drawn.count(premise) for n, premise in enumerate(premises)}
@@ -46,12 +46,12 @@ def test_intervals_are_those_of_all_draws_of_premises() -> None:
         for bound, at in zip(result[f"{key}_ci"], (0.025, 0.975), strict=True):
             least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
             assert least - 1e-9 <= bound <= most + 1e-9, key
-    # A binomial over seeds would be another one.
+    # A binomial over seeds would give another interval.
     assert result["seed_accuracy_ci"] != score(**columns(rows))["seed_accuracy_ci"]
 
 
 def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[list[float]]:
-    """Every replicate of every figure, of clusters where there are some."""
+    """All replicates of all figures, by clusters if there are any."""
     several = len(rows[0].subsamples) > 1 or any(len(row.subsamples) != 1 for row in rows)
     clusters = premises and {"premise": [premises[int(row.seed_id[2:])] for row in rows]}
     counts = count(read_rows(**columns(rows, subsamples=several), clusters=clusters))

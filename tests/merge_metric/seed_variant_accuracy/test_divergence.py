@@ -34,7 +34,7 @@ def test_jensen_shannon_stays_within_its_bounds() -> None:
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
 def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
-    """`ks_2samp` of samples in which each label stands as often as its probability says."""
+    """Compare with `ks_2samp` of samples in which labels have the given frequencies."""
     rng = np.random.default_rng(labels)
     times = rng.multinomial(60, rng.dirichlet([0.5] * labels, size=40), size=(2, 40))
     p, q = times / 60
@@ -48,7 +48,7 @@ def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
 
 
 def test_sigma() -> None:
-    """0.4714 at most for three labels (paper, section 5.2), 0 where all are alike."""
+    """At most 0.4714 for three labels (paper, section 5.2), 0 for equal probabilities."""
     p = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3, [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]])
     found = sigma(p)
     assert found[0] == pytest.approx(math.sqrt(2) / 3)

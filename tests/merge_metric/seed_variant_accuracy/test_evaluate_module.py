@@ -21,7 +21,7 @@ Load = Callable[..., Any]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Load]:
-    """Makes metrics that keep their rows in a folder, in which nothing may be left."""
+    """Makes metrics whose rows are stored in a folder, which must be empty in the end."""
 
     def make(config_name: str = "default", **more: Any) -> Any:
         return module.SeedVariantAccuracy(
@@ -82,7 +82,7 @@ def test_batches_and_single_rows(load: Load) -> None:
 
 @pytest.mark.parametrize("rows", [list, np.array, tuple])
 def test_subsamples(load: Load, rows: Callable[..., Any]) -> None:
-    """The second configuration gathers lists of ints, empty ones too."""
+    """The second configuration gathers lists of ints, including empty ones."""
     drawn = [[0, 1], [0], [2, 0, 1], [1, 2]] * 59 + [[0], [1, 2], [], [0, 1]]
     columns = {**many(), "subsamples": [rows(numbers) for numbers in drawn]}
     columns["subsamples"][-2] = []
@@ -132,7 +132,7 @@ NAN = float("nan")
     ],
 )
 def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message: str) -> None:
-    """Refused before `evaluate` turns 0.9 into 0; what was added before is still there."""
+    """Columns are refused before `evaluate` turns 0.9 into 0; earlier rows are kept."""
     metric = load()
     for method in (metric.compute, metric.add_batch):
         with pytest.raises(ValueError, match=message):
@@ -145,7 +145,7 @@ def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message
 
 
 def test_bad_subsamples(load: Load) -> None:
-    """A subsample of 0.5 would become 0 in `evaluate`, and "0" too."""
+    """`evaluate` would turn a subsample of 0.5 into 0, and "0" too."""
     metric = load("subsamples")
     wrong: tuple[tuple[list[Any], str], ...] = (
         ([0, 1, 0, 1], "subsamples: expected a list of ints per variant, such as"),
@@ -208,7 +208,7 @@ def test_missing_and_unknown_names(load: Load) -> None:
 
 @pytest.mark.parametrize("keep_in_memory", [False, True])
 def test_nothing_given(load: Load, keep_in_memory: bool) -> None:
-    """Before and after a computation, and with empty columns."""
+    """Empty input is refused before and after a computation, and with empty columns."""
     metric = load(keep_in_memory=keep_in_memory)
     for columns in ({}, {name: [] for name in ROWS}):
         with pytest.raises(ValueError, match="expected at least one variant, got none"):

@@ -52,7 +52,7 @@ def test_against_slow_definitions(seeds: list[tuple[str, str, list[str]]], ct: i
 
 @given(SEEDS, st.integers(51, 100))
 def test_they_fit_together(seeds: list[tuple[str, str, list[str]]], ct: int) -> None:
-    """Each is bounded by, or made of, figures of the paper."""
+    """Each figure is bounded by the paper's figures, or composed of them."""
     result = scored(rows_of(seeds), correctness_threshold=ct)
     curve = result["sv_curve"]["accuracy"]
     assert result["contrast_consistency"] <= min(curve[99], result["seed_accuracy"])
@@ -78,14 +78,14 @@ def test_agreement_needs_no_gold_label(
 
 
 def test_the_extremes() -> None:
-    """A perfect model has 1 of everything; a model that is stable and wrong shows as such."""
+    """A perfect model has 1 in all figures; a stable and wrong model is identified."""
     perfect, wrong = (scored(problems(*[f"E {a} {a * 5}"] * 3)) for a in "EN")
     assert [perfect[key] for key in KIN] == [1, 1, 1, 1, 1, 0]
     assert [wrong[key] for key in KIN] == [0, 0, 0, 1, 0, 1]
 
 
 def test_equal_to_the_package_of_the_index() -> None:
-    """`llm-consistency` 1.1, where it is installed: MCA, CORE and agreement-gated accuracy."""
+    """`llm-consistency` 1.1, if it is installed: MCA, CORE and agreement-gated accuracy."""
     package = pytest.importorskip("llm_consistency.metrics", reason="pip install llm-consistency")
     rng = random.Random(5)
     for _ in range(30):

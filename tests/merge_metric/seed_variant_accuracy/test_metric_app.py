@@ -29,27 +29,27 @@ from merge_metric.seed_variant_accuracy.scoring import score
 CURVE = "#sva-curve svg"
 COLUMNS = ("variant_id", "seed_id", "label", "prediction")
 SECONDS = 30
-"""To wait at most for a page to show something."""
+"""Longest wait for a page to show something."""
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = "entailment", "neutral", "contradiction"
 
 EXAMPLE_FIGURES = {
     "seed_accuracy": "66.7 %",  # seeds 1 and 2 of 3
     "seed_variant_accuracy": "33.3 %",  # seed 1; the others have 3/4 and 2/4
-    "matching_threshold": "51 %",  # from 51 to 75 two of three seeds hold, as S says
+    "matching_threshold": "51 %",  # from 51 to 75, SV is two of three seeds, as is S
     "holding_threshold": "75 %",
     "qt_gap": "33.3 points",
     "variant_accuracy": "75.0 %",  # 4 + 3 + 2 of 12
-    "relaxed_fooling_rate": "50.0 %",  # of seeds 1 and 2, seed 2
-    "strict_fooling_rate": "50.0 %",  # seed 2 is neutral, where any change counts
+    "relaxed_fooling_rate": "50.0 %",  # seed 2 of seeds 1 and 2
+    "strict_fooling_rate": "50.0 %",  # seed 2 is neutral, for which any change counts
     "sv_curve_area": "75.0 %",
     "core_index": "56.2 %",  # SV is 1 five times of ten, 2/3 twice, 1/3 thrice: M 11/15
     "contrast_consistency": "33.3 %",  # seed 1
     "agreement": "75.0 %",  # 4/4, 3/4, 2/4
-    "agreement_gated_accuracy": "100.0 %",  # of seed 1
+    "agreement_gated_accuracy": "100.0 %",  # for seed 1
     "stable_but_wrong": "0.0 %",
 }
-"""The table that the page starts with, by hand."""
+"""The page's initial table, by hand."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def one_hot(label: str) -> list[float]:
 
 
 def file_rows() -> list[dict[str, Any]]:
-    """Two seeds, both right, 2 of 3 and 1 of 2 of their variants right, all with certainty."""
+    """Two seeds, both right, with 2 of 3 and 1 of 2 variants right, all with probability 1."""
     rows = [
         ("a", "a", ENTAILMENT, ENTAILMENT), ("a:1", "a", ENTAILMENT, ENTAILMENT),
         ("a:2", "a", ENTAILMENT, NEUTRAL), ("a:3", "a", ENTAILMENT, ENTAILMENT),
@@ -172,7 +172,7 @@ def test_figures_of_the_example(app: Any) -> None:
 
 
 def test_curve_is_a_step_function_beside_s(app: Any) -> None:
-    """S is a line across at 2/3; three of four variants right hold up to 75."""
+    """S is a horizontal line at 2/3; three of four variants right count up to 75."""
     points = app.curve_points(example(app))
     drawn = {name: part[[*app.AXES]].values.tolist() for name, part in points.groupby("line")}
     assert drawn["S"] == [[0, 66.67], [100, 66.67]]
@@ -196,9 +196,9 @@ def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
 
 
 def test_page_uses_nothing_deprecated(app: Any) -> None:
-    """Building it warns of nothing, or this would fail; analytics are off."""
+    """Building the page gives no warning, which would be an error; analytics are off."""
 
-    async def build() -> bool:  # in a loop, or Gradio makes one and leaves it open
+    async def build() -> bool:  # in a loop, as Gradio would make one and leave it open
         return bool(app.build().analytics_enabled)
 
     assert asyncio.run(build()) is False
@@ -207,7 +207,7 @@ def test_page_uses_nothing_deprecated(app: Any) -> None:
 def test_without_gradio_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a script one line and exit code 2; whoever imports it gets the error itself."""
+    """A script ends with one line and exit code 2; an import raises the error itself."""
     monkeypatch.setitem(sys.modules, "gradio", None)
     script = str(SPACE / "app.py")
     with pytest.raises(SystemExit, match="2"):
@@ -222,7 +222,7 @@ def test_without_gradio_it_says_what_to_install(
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The app as a Space runs it: in a folder of another name, as a script of its own."""
+    """Run the app as a Space does: in a folder of another name, as a separate script."""
     home = tmp_path_factory.mktemp("space")
     folder = home / "app"
     shutil.copytree(SPACE, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -245,7 +245,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _address(server: subprocess.Popen[str], log: Path) -> str:
-    """Where the server says that it listens; it is stopped if it does not say so in time."""
+    """Return the address that the server prints; kill it if it prints none in time."""
     assert server.stdout is not None
     timer = threading.Timer(SECONDS, server.kill)
     timer.start()
@@ -297,7 +297,7 @@ class Page:
         return str(self.driver.execute_script(script, f"#sva-{part}")).strip()
 
     def edit(self, row: int, column: int, text: str) -> None:
-        """Type into a cell, counted from 0, and leave it by Enter."""
+        """Type into a cell, numbered from 0, and leave it by Enter."""
         cell = f"[data-testid=cell-{row}-{column}]"
         ActionChains(self.driver).double_click(self.one(cell)).perform()
         field = self.wait(lambda: self.find(f"{cell} textarea"))[0]
@@ -316,7 +316,7 @@ class Page:
 
 @pytest.fixture
 def page(browser: Chrome, address: str) -> Iterator[Page]:
-    """A fresh page, which at the end has no complaint and has asked no other machine."""
+    """A fresh page, which must end without errors and without requests to other machines."""
     yield Page(browser, address)
     assert console_errors(browser) == []
     asked = requests(browser)
@@ -391,7 +391,7 @@ def test_downloading_the_figures(app: Any, page: Page, downloads: Path) -> None:
 
 @pytest.mark.browser
 def test_phone(page: Page) -> None:
-    """On a narrow screen the page does not scroll sideways, and the curve stays in sight."""
+    """On a narrow screen, the page does not scroll sideways, and the curve stays visible."""
     driver = page.driver
     screen = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)

@@ -1,4 +1,4 @@
-"""The metric card: its code runs as written, its tables are complete, its numbers the papers'."""
+"""The metric card: its code runs as written, its tables are complete, its numbers are right."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_inputs_are_those_of_the_module() -> None:
 
 
 def test_front_matter() -> None:
-    """Entries that the Hub needs to show and run the Space."""
+    """The card has the entries that the Hub needs to show and run the Space."""
     matter = yaml.safe_load(CARD.split("---\n")[1])
     assert matter["sdk"] == "gradio"
     assert matter["tags"] == ["evaluate", "metric"]
@@ -133,7 +133,7 @@ def test_front_matter() -> None:
 def test_space_has_what_the_package_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     python = yaml.safe_load(CARD.split("---\n")[1])["python_version"]
-    assert isinstance(python, str)  # 3.10 without quotes is 3.1
+    assert isinstance(python, str)  # without quotes, 3.10 is 3.1
     assert python in SpecifierSet(project["requires-python"])
     assert f"Programming Language :: Python :: {python}" in project["classifiers"]
     ours = [*project["dependencies"], *project["optional-dependencies"]["app"]]
@@ -158,7 +158,7 @@ def published(shared_data: Path) -> dict[str, Any]:
 
 @pytest.mark.real
 def test_matching_thresholds_of_the_paper(published: dict[str, Any]) -> None:
-    """Figure 5, every model and source."""
+    """Thresholds of Figure 5, for every model and source."""
     figure = dict(published["figure5_mc"])
     assert figure.pop("columns") == ["snli", "mnli-m", "mnli-mm"]
     table = {row[0]: list(map(int, row[1:])) for row in rows(section(VALUES)) if len(row) == 4}
@@ -167,7 +167,7 @@ def test_matching_thresholds_of_the_paper(published: dict[str, Any]) -> None:
 
 @pytest.mark.real
 def test_figures_of_the_poster(published: dict[str, Any], shared_data: Path) -> None:
-    """Seeds, variants and the four seed accuracies of its Table 3."""
+    """Seeds, variants and the four seed accuracies in its Table 3."""
     seeds, variants = published["poster_seeds_and_variants"]["all"]
     assert f"poster's {seeds:,} seeds (SNLI test; {variants:,} variants)" in CARD
     (poster,) = (shared_data.parent / "papers").glob("001_*.txt")

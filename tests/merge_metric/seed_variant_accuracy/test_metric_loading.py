@@ -38,14 +38,14 @@ def test_from_the_checkout(path: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_as_a_space(tmp_path: Path) -> None:
-    """A copy of the folder elsewhere needs nothing else of this repository."""
+    """A copy of the folder needs nothing else of this repository."""
     shutil.copytree(SPACE, tmp_path / METRIC_NAME, ignore=shutil.ignore_patterns("__pycache__"))
     assert loaded(METRIC_NAME, tmp_path, tmp_path / "home") == score(**ROWS)
 
 
 @pytest.mark.slow
 def test_registered(tmp_path: Path) -> None:
-    """By bare name, in both configurations; without registration the error is evaluate's own."""
+    """The bare name loads in both configurations; if not registered, evaluate raises an error."""
     missing = """
 try:
     evaluate.load("seed_variant_accuracy")
@@ -98,7 +98,7 @@ def entries(cache: Path) -> Path:
 def test_every_command_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command runs also where the cache cannot be written to, or another registers."""
+    """Commands also run if the cache is not writable, or during another registration."""
     (tmp_path / "no folder").touch()
     lock = entries(tmp_path / "held").with_name(f".evaluate-metric--{METRIC_NAME}.lock")
     with exclusive(lock, ""):
@@ -112,7 +112,7 @@ def test_every_command_registers(
 
 
 def newest(cache: Path) -> str:
-    """The entry that evaluate takes: by its own code."""
+    """The entry that evaluate chooses, by its own code."""
     factory = evaluate.loading.CachedEvaluationModuleFactory(
         f"evaluate-metric--{METRIC_NAME}", dynamic_modules_path=str(cache / "evaluate_modules")
     )

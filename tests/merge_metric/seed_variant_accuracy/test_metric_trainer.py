@@ -1,4 +1,4 @@
-"""The card's recipe as `compute_metrics` of a real Trainer, with a tiny random model on the CPU."""
+"""The card's recipe as `compute_metrics` of a real Trainer, with a tiny random model on a CPU."""
 
 import json
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def recipe(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-    """Ids of words by their letters; lengths differ."""
+    """Compute ids of words from their letters; the lengths of texts differ."""
     words = f"{row['premise']} {row['hypothesis']}".split()
     ids = [1 + sum(map(ord, word)) % (VOCABULARY - 1) for word in words]
     padded = ids + [0] * (12 - len(ids))
@@ -95,7 +95,7 @@ def make_trainer(dataset: Path, recipe: dict[str, Any]) -> Callable[..., Trainer
 
 
 def by_hand(trainer: Trainer, recipe: dict[str, Any]) -> dict[str, Any]:
-    """`score` of what the model says of each problem on its own."""
+    """Apply `score` to the model's answers to single problems."""
     trainer.model.eval()
 
     def labels(split: Dataset) -> list[int]:
@@ -114,7 +114,7 @@ def by_hand(trainer: Trainer, recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]) -> None:
-    """Uneven batches, variants in another order than seeds: the figures are those by hand."""
+    """With uneven batches and variants in another order than seeds, figures equal those by hand."""
     trainer = make_trainer()
     metrics = trainer.evaluate()
     expected = by_hand(trainer, recipe)
@@ -143,7 +143,7 @@ def test_training_keeps_the_best(
 
 
 def test_reordered_evaluation_is_refused(make_trainer: Callable[..., Trainer]) -> None:
-    """Sampling by length reorders evaluation too: an error, as the rows would not match."""
+    """Sampling by length also reorders evaluation, so that rows would not match."""
     trainer = make_trainer(train_sampling_strategy="group_by_length")
     with pytest.raises(ValueError, match="references: expected one gold label per seed"):
         trainer.evaluate()

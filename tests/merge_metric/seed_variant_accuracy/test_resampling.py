@@ -22,7 +22,7 @@ from merge_metric.seed_variant_accuracy.scoring import SeedCounts, count, score
 
 REPLICATES = 10_000
 CHANCE = 4 * math.sqrt(0.025 * 0.975 / REPLICATES)
-"""How far the share of so many replicates below a percentile may be from 2.5 %."""
+"""Most by which the share of replicates below a percentile may differ from 2.5 %."""
 
 
 def counts_of(rows: Sequence[Row], *, subsamples: bool = False) -> SeedCounts:
@@ -33,7 +33,7 @@ Outcomes = list[tuple[dict[str, Any], float]]
 
 
 def outcomes(rows: Sequence[Row], figures: Callable[[list[Row]], dict[str, Any]]) -> Outcomes:
-    """The figures of every possible resample of the seeds, with their probabilities."""
+    """Figures of every possible resample of the seeds, with their probabilities."""
     return [
         (figures(oracle.resampled(rows, times)), float(probability))
         for times, probability in oracle.every_resample(list(oracle.by_seed(rows)))
@@ -41,7 +41,7 @@ def outcomes(rows: Sequence[Row], figures: Callable[[list[Row]], dict[str, Any]]
 
 
 def assert_exact(found: Any, key: str, of: Outcomes) -> None:
-    """Whether an interval is that of all possible resamples, but for chance."""
+    """Require that an interval is that of all possible resamples, up to chance."""
     values = [(float(each[key]), p) for each, p in of if each[key] is not None]
     for bound, at in zip(found, (0.025, 0.975), strict=True):
         least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
@@ -49,7 +49,7 @@ def assert_exact(found: Any, key: str, of: Outcomes) -> None:
 
 
 def test_intervals_are_those_of_all_resamples() -> None:
-    """Five seeds can be resampled in 126 ways; their exact percentiles are the intervals."""
+    """Five seeds have 126 resamples; their exact percentiles are the intervals."""
     rows = problems("E E EEEEN", "E N EEENN", "C C CCCCC", "N N NNEEE", "N N NNNNE")
     result = score(**columns(rows), n_bootstrap=REPLICATES, correctness_threshold=60)
     exact = outcomes(rows, lambda drawn: oracle.averaged(drawn, 60))
@@ -97,7 +97,7 @@ def test_intervals_depend_on_rng_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("lines", [
-    ("E E EN", "E E EC"),  # differ in the opposite alone
+    ("E E EN", "E E EC"),  # differ only in the opposite
     ("E E NN", "E C NN"),  # in the seed's own prediction
     ("E C NN", "N C EE"),  # in the gold label
     ("E E EN", "E E EE"), ("E E EN", "E E EENN"),
@@ -123,7 +123,7 @@ def test_intervals_come_out_alike_however_replicates_are_batched(
 
 VARIANTS = 20
 BETA = stats.beta(4, 1)
-"""Draws of the probability that a seed, and each variant of it, is answered right."""
+"""Distribution of the probability that a seed, and each of its variants, is answered right."""
 
 
 def expectation(function: Callable[[float], float]) -> float:
@@ -132,7 +132,7 @@ def expectation(function: Callable[[float], float]) -> float:
 
 
 def simulated(rng: np.random.Generator, p: np.ndarray) -> dict[str, Any]:
-    """Answers to seeds and their variants; what is wrong is the opposite half of the time."""
+    """Answers to seeds and variants; half of the wrong ones are the opposite."""
 
     def answers(p: np.ndarray) -> np.ndarray:
         wrong = np.where(rng.random(p.shape) < 0.5, 1, 2)
@@ -147,7 +147,7 @@ def simulated(rng: np.random.Generator, p: np.ndarray) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """About 95 % of simulations; an interval over rows would do so far less often."""
+    """They do in about 95 % of simulations; intervals over rows would do so far less often."""
     mean = expectation(lambda p: p)
     at_90 = expectation(lambda p: float(stats.binom.sf(17, VARIANTS, p)))
     truth = {
@@ -156,7 +156,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         "relaxed_fooling_rate": 1 - expectation(lambda p: p * p**VARIANTS) / mean,
         "strict_fooling_rate": 1 - expectation(lambda p: p * ((1 + p) / 2) ** VARIANTS) / mean,
     }  # fmt: skip
-    curve = [  # at CT k %, of which the least number of variants is a whole one
+    curve = [  # at CT k %, which needs a whole number of variants
         expectation(lambda p, k=k: float(stats.binom.sf(-(-k * VARIANTS // 100) - 1, VARIANTS, p)))
         for k in range(1, 101)
     ]
@@ -172,7 +172,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         share = result["variant_accuracy"]
         half = 1.96 * math.sqrt(share * (1 - share) / result["n_variants"])
         by_rows += abs(share - mean) <= half
-    # MC moves in steps, and its interval covers more than it says, as the card has it.
+    # MC moves in steps, and its intervals cover more than nominally, as the card notes.
     assert covered.pop("matching_threshold") / simulations > 0.97
     for key, times in covered.items():
         assert 0.92 <= times / simulations <= 0.98, (key, times)
@@ -248,7 +248,7 @@ def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
 
 
 def test_rounding_is_no_difference() -> None:
-    """Equal answers to other subsamples average to equal figures, up to rounding."""
+    """Equal answers in other subsamples have equal mean figures, up to rounding."""
     rng = random.Random(2)
     first, second = [], []
     for seed in range(30):
@@ -265,7 +265,7 @@ def test_rounding_is_no_difference() -> None:
 
 
 def test_both_models_see_the_same_resamples() -> None:
-    """Where they differ on 8 of 60 seeds, the difference is binomial, as unpaired it is not."""
+    """If models differ on 8 of 60 seeds, the paired difference is binomial."""
     n, differing = 60, 8
     lines = ["E E EE", "E N EN"] * 30
     better = problems(*lines)
@@ -276,7 +276,7 @@ def test_both_models_see_the_same_resamples() -> None:
     expected = [binomial.ppf(at) / n for at in (0.025, 0.975)]
     assert result["seed_accuracy"]["difference"] == pytest.approx(differing / n)
     assert result["seed_accuracy"]["ci"] == pytest.approx(expected)
-    # No resample is on the other side of zero but those without any of the eight.
+    # Only resamples without any of the eight are not on this side of zero.
     none = 2 * binomial.pmf(0)
     p_value = result["seed_accuracy"]["p_value"]
     assert p_value == pytest.approx(none, abs=6 * math.sqrt(none / REPLICATES))
@@ -285,7 +285,7 @@ def test_both_models_see_the_same_resamples() -> None:
 
 
 def test_comparison_of_what_is_undefined() -> None:
-    """A figure that one model does not have cannot be compared."""
+    """A figure that one model lacks cannot be compared."""
     a = counts_of(problems("E E EE", "E E EN"))
     b = counts_of(problems("E N EE", "E N EN"))
     result = compare(a, b, Settings(n_bootstrap=20))["relaxed_fooling_rate"]
@@ -327,12 +327,12 @@ def test_comparison_checks_its_options(two_models: Models) -> None:
 
 @pytest.mark.slow
 def test_p_values_are_calibrated_where_models_are_alike() -> None:
-    """Two models of one kind differ at the 5 % level in about 5 % of simulations."""
+    """Two models of equal ability differ at the 5 % level in about 5 % of simulations."""
     rng = np.random.default_rng(3)
     keys = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "relaxed_fooling_rate")
     simulations, rejected, p_values = 200, dict.fromkeys(keys, 0), []
     for number in range(simulations):
-        p = rng.beta(*BETA.args, 100)  # as difficult for the one as for the other
+        p = rng.beta(*BETA.args, 100)  # equally difficult for both
         a, b = (count(read_rows(**simulated(rng, p))) for _ in range(2))
         result = compare(a, b, Settings(n_bootstrap=200, rng_seed=number))
         for key in keys:

@@ -21,7 +21,7 @@ def scored(*lines: str, **options: Any) -> dict[str, Any]:
 
 
 def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any], *, subsampled: bool) -> None:
-    """Every figure: thresholds and counts exactly, others to rounding."""
+    """Compare all figures: thresholds and counts exactly, others up to rounding."""
     for key, wanted in expected.items():
         only_with_subsamples = key.endswith(("_std", "_per_subsample")) or key == "n_subsamples"
         if key == "curve":
@@ -59,20 +59,20 @@ def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: An
 
 
 def test_three_of_four_variants_right() -> None:
-    """Paper, Figure 1: variant accuracy .75 is SV accuracy 1 at CT 50 and 75, 0 at 95."""
+    """Figure 1 of the paper: variant accuracy .75 is SV accuracy 1 at CT 50 and 75, and 0 at 95."""
     at = {ct: scored("N N NNNC", correctness_threshold=ct) for ct in (50, 75, 76, 95)}
     assert at[50]["variant_accuracy"] == 0.75
     assert [result["seed_variant_accuracy"] for result in at.values()] == [1, 1, 0, 0]
     curve = at[50]["sv_curve"]["accuracy"]
     assert curve == [1.0] * 75 + [0.0] * 25
-    for right, accuracy in ((18, 1.0), (17, 0.0)):  # by default the threshold is 90
+    for right, accuracy in ((18, 1.0), (17, 0.0)):  # the default threshold is 90
         found = scored(f"C C {'C' * right}{'N' * (20 - right)}")
         assert (found["seed_variant_accuracy"], found["qt_gap"]) == (accuracy, 1 - accuracy)
 
 
 @pytest.mark.parametrize("n", range(1, 61))
 def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
-    """Among seeds with 0, 1, … n of n right, those with k/n ≥ CT/100; floats would err of 20."""
+    """Seeds with 0, 1, … n of n right count if k/n ≥ CT/100, for which floats would err at 20."""
     found = scored(*(f"E E {'E' * k}{'C' * (n - k)}" for k in range(n + 1)))
     shares = [Fraction(k, n) for k in range(n + 1)]
     assert found["sv_curve"]["accuracy"] == [
@@ -81,7 +81,7 @@ def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
 
 
 def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
-    """Quoted, low, high and holding threshold, and the gap."""
+    """Displayed, low, high and holding threshold, and the gap."""
     ends = (result[f"matching_threshold{end}"] for end in ("", "_low", "_high"))
     return *ends, result["holding_threshold"], result["matching_gap"]
 
@@ -106,11 +106,11 @@ def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
     ("lines", "expected"),
     [
         (("E N NNN", "C N EEE"), (1, 1, 100, 100, 0.0)),  # S = 0 = SV: all match, all hold
-        (("E E EEE", "C C CCC"), (1, 1, 100, 100, 0.0)),  # S = 1 = SV: the same
-        (("E E NNN", "C C NNN"), (1, 1, 100, 0, 1.0)),  # S = 1, SV = 0: all as far, none holds
-        (("E N EEE", "C N CCC"), (1, 1, 100, 100, 1.0)),  # S = 0, SV = 1: all as far, all hold
-        (("E E EEEEN", "C C CNNNN"), (1, 1, 20, 20, 0.0)),  # S = 1 = SV to the worst seed's share
-        (("E N EEEEN", "C N CNNNN"), (81, 81, 100, 100, 0.0)),  # S = 0 = SV above the best one's
+        (("E E EEE", "C C CCC"), (1, 1, 100, 100, 0.0)),  # S = 1 = SV: likewise
+        (("E E NNN", "C C NNN"), (1, 1, 100, 0, 1.0)),  # S = 1, SV = 0: all equally far, none holds
+        (("E N EEE", "C N CCC"), (1, 1, 100, 100, 1.0)),  # S = 0, SV = 1: all equally far, all hold
+        (("E E EEEEN", "C C CNNNN"), (1, 1, 20, 20, 0.0)),  # S = 1 = SV up to the worst seed's
+        (("E N EEEEN", "C N CNNNN"), (81, 81, 100, 100, 0.0)),  # S = 0 = SV above the best seed's
     ],
 )
 def test_matching_threshold_at_both_ends(
@@ -133,18 +133,18 @@ def test_fooling_of_one_seed(line: str, relaxed: float | None, strict: float | N
 
 
 def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
-    """One changed variant is enough: 3 of 4 seeds are fooled, but only 3 of 40 pairs."""
+    """One changed variant suffices: 3 of 4 seeds are fooled, but only 3 of 40 pairs."""
     lines = [f"E E {'E' * 9}{last}" for last in "CCNE"]
     assert oracle.pair_mean_fooling_rate(problems(*lines)) == Fraction(3, 40)
     assert rates(scored(*lines)) == (0.75, 0.5)
-    # Nor is it the mean over seeds of their shares of changed variants, nor of all seeds.
+    # It is not a mean over seeds of shares of changed variants either, nor over all seeds.
     unequal = (*lines, "E E C", "E N CCCC")
     assert oracle.pair_mean_fooling_rate(problems(*unequal)) == Fraction(4, 41)
     assert rates(scored(*unequal)) == (0.8, 0.6)
 
 
 def test_subsamples_are_scored_apart_and_averaged() -> None:
-    """SV of the union would be 0 here; subsample 0 has it 1, subsample 1 has it 0."""
+    """SV of the union would be 0 here; it is 1 in subsample 0, and 0 in subsample 1."""
     result = scored("E E EENC", subsamples=[[0], [0, 1], [1], []])
     assert (result["n_subsamples"], result["n_seeds"], result["n_variants"]) == (2, 1, 3)
     for key, mean, spread in (("seed_variant", 0.5, math.sqrt(0.5)), ("seed", 1.0, 0),
@@ -161,7 +161,7 @@ def test_subsamples_are_scored_apart_and_averaged() -> None:
 
 
 def test_matching_threshold_is_of_the_mean_curve_not_the_mean() -> None:
-    """Subsamples with MC 51 and 1 average to 26; their mean curve is as far from S everywhere."""
+    """MC of subsamples, 51 and 1, averages to 26; the mean curve is as far from S everywhere."""
     rows = [
         *[Row("a", "neutral", "neutral", p, (0,)) for p in ("neutral", "neutral")],
         *[Row("a", "neutral", "neutral", p, (1,)) for p in ("neutral", "entailment")],
@@ -178,7 +178,7 @@ def test_matching_threshold_is_of_the_mean_curve_not_the_mean() -> None:
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
-    """Any threshold; subsamples overlap, some rows are in none; groups lack in some."""
+    """For any threshold; subsamples overlap, some rows are in none; some lack groups."""
     rng, several = random.Random(200 * most_subsamples + number), most_subsamples > 0
     subsamples = rng.randint(1, most_subsamples) if several else 0
     rows = random_problems(rng, seeds=rng.randint(1, 12), subsamples=subsamples)
@@ -197,7 +197,7 @@ def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
     rows = random_problems(rng, seeds=seeds, subsamples=number % 3, unlabelled=share)
     labels = LABELS if number % 2 else None
     given = columns(rows, labels=labels, subsamples=number % 3 > 0, groups=True)
-    if number % 5 == 1:  # as files have them, where a column holds no null
+    if number % 5 == 1:  # as from files, whose column may have no null
         none = -1 if number % 2 else ""
         for name in ("predictions", "seed_predictions"):
             given[name] = [none if value is None else value for value in given[name]]
@@ -239,7 +239,7 @@ def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
 
 @pytest.mark.slow
 def test_agrees_with_the_slow_oracle_on_realistic_sizes() -> None:
-    """40 seeds, 20 variants in each of 10 subsamples, as the paper has them."""
+    """30 seeds with 20 variants in each of 10 subsamples, about as in the paper."""
     rng = random.Random(7)
     rows = []
     for seed in range(30):
@@ -258,7 +258,7 @@ def test_agrees_with_the_slow_oracle_on_realistic_sizes() -> None:
 
 
 def test_matching_threshold_of_a_model_that_is_right_on_97_percent() -> None:
-    """Single subsamples tie low, so that a mean of ten is far from where their mean curve is S."""
+    """Single subsamples tie at low thresholds; their mean is far from the mean curve's MC."""
     rng = np.random.default_rng(2)
     n_seeds, n_subsamples, n_drawn = 40, 10, 20
     right = rng.random((n_seeds, n_subsamples * n_drawn)) < 0.97
@@ -285,7 +285,7 @@ DIVERGENCES = (
 
 
 def random_probabilities(rng: random.Random, favoured: int, size: int) -> list[float]:
-    """Some distribution whose largest value is at `favoured`."""
+    """A random distribution with its largest value at `favoured`."""
     weights = sorted(rng.random() ** 3 for _ in range(size))
     largest = weights.pop()
     rng.shuffle(weights)
@@ -299,7 +299,7 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
     rows = random_problems(rng, seeds=12, skill=(0.1, 0.5, 0.95)[number % 3])
 
     def favoured(label: str) -> int:
-        # Mostly what was predicted, but other decision rules than the maximum are allowed.
+        # Mostly the prediction, but other decision rules than the maximum are allowed.
         return LABELS.index(label) if rng.random() < 0.8 else rng.randrange(3)
 
     own = {row.seed_id: random_probabilities(rng, favoured(row.own), 3) for row in rows}
@@ -315,7 +315,7 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
 
 
 def plain_types(value: Any) -> bool:
-    """Whether only JSON's own types are in it, no NumPy scalar and no subclass."""
+    """Whether a value has only JSON's own types, no NumPy scalars and no subclasses."""
     if isinstance(value, dict):
         return all(type(key) is str and plain_types(item) for key, item in value.items())
     if isinstance(value, list):
@@ -343,7 +343,7 @@ def test_result_is_plain_json(line: str) -> None:
 @pytest.mark.parametrize("n_bootstrap", [0, 10])
 @pytest.mark.parametrize("subsamples", [None, [[0, 1]] * 10, [[0]] * 10])
 def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
-    """Keys depend on options alone; labels and groups have them all too."""
+    """Keys depend only on options; labels and groups also have all of them."""
     result = score(
         **columns(problems("E E EENC", "N N NEC", "C E CCE")), subsamples=subsamples,
         groups={"g": ["x"] * 10}, n_bootstrap=n_bootstrap,
@@ -368,7 +368,7 @@ def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
 
 
 def test_groups_absent() -> None:
-    """Without groups there is no `by_group`; a group column without values has none."""
+    """Without groups, there is no `by_group`; a group column without values gives no group."""
     assert not set(DIVERGENCES) & set(scored("E E EC")), "nor keys of probabilities"
     for options, expected in (
         ({}, None),
@@ -381,9 +381,9 @@ def test_groups_absent() -> None:
 @pytest.mark.parametrize(
     ("values", "counts"),
     [
-        ([1, "1", 1, "2"], {"1": 3, "2": 1}),  # the result names values by strings
-        (["noun", None, float("nan"), float("nan")], {"noun": 1}),  # NaN is none in tables
-        # As where two MLMs of one family are both called by its name.
+        ([1, "1", 1, "2"], {"1": 3, "2": 1}),  # values are strings in the result
+        (["noun", None, float("nan"), float("nan")], {"noun": 1}),  # in tables, NaN is no value
+        # As if two MLMs of one family both have its name.
         ([["bert", "bert"], ["bert"], ["roberta", "bert", 1], [1, "1"]],
          {"1": 2, "bert": 3, "roberta": 1}),
     ],

@@ -23,12 +23,12 @@ def result(**changes: Any) -> dict[str, Any]:
 
 
 def changed(column: Sequence[Any], at: int, value: Any) -> list[Any]:
-    """A copy with another value in one row."""
+    """Copy a column with another value in one row."""
     return [*column[:at], value, *column[at + 1 :]]
 
 
 def assert_refused(*telling: str, **changes: Any) -> None:
-    """A ValueError whose message has all these words, in this order."""
+    """Require a ValueError whose message has all these words, in this order."""
     with pytest.raises(ValueError, match="(?s)" + ".*".join(map(re.escape, telling))):
         result(**changes)
 
@@ -52,7 +52,7 @@ def test_narrow_ints_and_great_numbers() -> None:
     found = score(predictions=predictions, **others, n_bootstrap=0)
     assert found["variant_accuracy"] == 0.91
     assert found["matching_threshold_high"] == 91
-    # Ids that agree in their last bits are different seeds.
+    # Ids with equal last bits are different seeds.
     numbers = np.array([0, 2**8, 2**32, -(2**62)])
     labels = {"references": np.array([0, 1, 2, 0]), "seed_predictions": np.array([0, 1, 0, 1])}
     found = score(predictions=np.zeros(4, int), seed_ids=numbers, **labels, n_bootstrap=0)
@@ -89,7 +89,7 @@ EXPECTED = "expected an integer percent from 1 to 100"
 
 
 def test_thresholds_that_are_none() -> None:
-    """A message about a fraction says which percent was probably meant, but never 0."""
+    """For a fraction, the message suggests the percent that was probably meant, but never 0."""
     for value, hint in ((0.75, 75), (0.07, 7), (0.29, 29), (1.0, 100), (0.01, 1), (90.0, 90)):
         told = (EXPECTED, f"got {value}", f"did you mean {hint}?")
         assert_refused(*told, correctness_threshold=value)
@@ -105,7 +105,7 @@ def test_thresholds_that_are_none() -> None:
 @pytest.mark.parametrize("name", ["n_bootstrap", "rng_seed"])
 @pytest.mark.parametrize("value", [-1, 10.0, "10", None, True])
 def test_counts(name: str, value: Any) -> None:
-    """Replicates and the seed of the generator are ints of 0 or more."""
+    """Numbers of replicates and seeds of the generator are ints of 0 or more."""
     assert_refused(name, "expected an int of 0 or more", f"got {value!r}", **{name: value})
 
 
@@ -127,7 +127,7 @@ def test_opposites_that_are_no_pairs(opposites: Any) -> None:
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_wrong_columns(name: str) -> None:
-    """Logits, booleans, names among positions, ints too large, another length or none."""
+    """Logits, booleans, names mixed with ints, ints too large, other lengths and no column fail."""
     for value in (0.5, 1.0, np.float32(0.25)):
         told = ("expected ints or strings", "got the float", "in row 3", "argmax")
         assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, value)})
@@ -146,9 +146,9 @@ def test_wrong_columns(name: str) -> None:
         assert_refused(name, "expected one entry per variant", **{name: nothing})
     assert_refused("same length", f"{name} 8", **{name: NAMES[name][:-1]})
     assert_refused("same length", f"{name} 0", **{name: []})
-    gap = changed(INTS[name], 2, np.nan)  # which makes floats of ints
+    gap = changed(INTS[name], 2, np.nan)  # which turns ints into floats
     columns = [pd.Series(gap), np.array(gap)]
-    if not name.endswith("predictions"):  # which may name no label
+    if not name.endswith("predictions"):  # which may be no label
         columns.append(pd.Series(changed(NAMES[name], 2, None)))
     for column in columns:
         source = NAMES if column.dtype.kind == "O" or column.dtype == "str" else INTS
@@ -158,7 +158,7 @@ def test_wrong_columns(name: str) -> None:
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("value", [None, float("nan"), np.float64("nan")])
 def test_missing_values(name: str, value: Any) -> None:
-    """None and NaN, in any column of either kind, named with the row; None is no label, too."""
+    """None and NaN are errors in any column, named with their row; None may be a prediction."""
     shown = "None" if value is None else "NaN"
     if value is None and name.endswith("predictions"):
         return
@@ -169,7 +169,7 @@ def test_missing_values(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", ["predictions", "seed_predictions"])
 def test_logits(name: str) -> None:
-    """A table of scores, as array, tensor or lists, gets told of argmax."""
+    """For a table of scores, as array, tensor or lists, the message suggests argmax."""
     logits = np.random.default_rng(0).normal(size=(len(ROWS), 3))
     for table in (logits, torch.tensor(logits), logits.tolist()):
         assert_refused(name, "expected", "argmax", **{**INTS, name: table})
@@ -211,7 +211,7 @@ def test_seeds_with_two_labels() -> None:
     two = changed(NAMES["references"], 5, "entailment")
     told = ("expected one gold label per seed", "entailment and neutral", "'s:1'")
     assert_refused("references", *told, references=two)
-    # As happens where the columns of variants and seeds are confused:
+    # As if the columns of variants and seeds were confused:
     own = {"seed_predictions": changed(INTS["seed_predictions"], 8, 2)}
     told = ("expected one own prediction per seed", "contradiction and entailment", "seed 2")
     assert_refused("seed_predictions", *told, **{**INTS, **own})
@@ -241,7 +241,7 @@ def test_seeds_that_subsamples_miss() -> None:
 
 
 def test_broken_subsamples() -> None:
-    """Lists of ints of 0 or more, each once, as many as rows; the row is named."""
+    """They must be lists of distinct ints of 0 or more, one per row; messages name the row."""
     for value in ([-1], [0, -2], ["0"], [0.5], [None], [True], [2**70], 0, "01", None, [[0]]):
         assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
     assert_refused("subsamples", "row 3", subsamples=changed(WHOLE, 3, [1, None]))
@@ -279,7 +279,7 @@ def test_tables_of_another_shape(table: Any) -> None:
 
 
 def test_softmaxes_of_low_precision() -> None:
-    """Sums off by less than 0.01 are rounding, and are evened out."""
+    """Sums that differ from 1 by less than 0.01 are rounding, and are normalised."""
     rough = [[0.503, 0.25, 0.25]] * len(ROWS)
     found = result(probabilities=rough, seed_probabilities=rough)
     assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)

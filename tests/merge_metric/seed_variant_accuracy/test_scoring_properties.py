@@ -16,7 +16,7 @@ LABEL = st.sampled_from(LABELS)
 SEEDS = st.lists(
     st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=1, max_size=7)), min_size=1, max_size=9
 )
-"""Gold label, the seed's prediction and the variants' predictions of every seed."""
+"""Gold label, the seed's prediction and its variants' predictions, for each seed."""
 
 
 Seeds = list[tuple[str, str, list[str]]]
@@ -32,7 +32,7 @@ def rows_of(seeds: Seeds) -> list[Row]:
 
 @st.composite
 def subsampled(draw: st.DrawFn) -> list[Row]:
-    """Rows drawn into two or three subsamples, every seed into all of them."""
+    """Draw rows in two or three subsamples, with every seed in all of them."""
     count = draw(st.integers(2, 3))
     chosen = st.sets(st.integers(0, count - 1))
     rows = []
@@ -53,7 +53,7 @@ def without_signature(result: dict[str, Any]) -> dict[str, Any]:
 
 @given(SEEDS, st.integers(1, 100))
 def test_the_curve_never_rises(seeds: Seeds, threshold: int) -> None:
-    """At 100 all variants must be right; at 1, of fewer than 100 variants, one must be."""
+    """At 100 all variants must be right; at 1, with fewer than 100 variants, one must be."""
     result = plain(rows_of(seeds), correctness_threshold=threshold)
     curve = result["sv_curve"]["accuracy"]
     assert len(curve) == 100
@@ -129,7 +129,7 @@ def test_one_variant_per_seed(seeds: list[tuple[str, str, str]]) -> None:
 
 @given(subsampled(), st.booleans())
 def test_strict_is_no_more_than_relaxed(rows: list[Row], several: bool) -> None:
-    """0 ≤ r_s ≤ r_r ≤ 1, or both None; for labels too; equal for neutral seeds."""
+    """0 ≤ r_s ≤ r_r ≤ 1, or both are None; for each label, too; equal for neutral seeds."""
     result = score(**columns(rows, subsamples=several), n_bootstrap=0)
     for figures in (result, *result["by_label"].values()):
         relaxed, strict = figures["relaxed_fooling_rate"], figures["strict_fooling_rate"]
@@ -238,7 +238,7 @@ def test_labels_are_names(seeds: Seeds, names: list[str]) -> None:
 
 @given(SEEDS)
 def test_ints_are_names_by_position(seeds: Seeds) -> None:
-    """0, 1, 2 are entailment, neutral, contradiction; of other labels, their positions."""
+    """0, 1, 2 are entailment, neutral, contradiction; with other labels, positions in these."""
     rows = rows_of(seeds)
     expected = without_signature(plain(rows))
     assert without_signature(score(**columns(rows, labels=LABELS), n_bootstrap=0)) == expected
@@ -251,7 +251,7 @@ def test_ints_are_names_by_position(seeds: Seeds) -> None:
 
 @given(SEEDS, st.integers(0, 8))
 def test_a_better_answer_never_lowers_accuracy(seeds: Seeds, which: int) -> None:
-    """Setting one variant right raises variant accuracy by 1/n and lowers no SV."""
+    """One more right variant raises variant accuracy by 1/n and lowers no SV."""
     rows = rows_of(seeds)
     at = which % len(rows)
     better = [replace(r, prediction=r.gold) if i == at else r for i, r in enumerate(rows)]

@@ -45,7 +45,7 @@ def test_other_data_change_it(rows: list[Row]) -> None:
 
 
 def test_other_data_and_other_models() -> None:
-    """Another draw of the same sizes is other data; without replicates rng_seed decides nothing."""
+    """A draw of equal sizes is other data; without replicates, rng_seed does not count."""
     rows = problems("E E EENC", "N N NECN")
     one = [[0], [0], [1], [1]] * 2
     other = [[0, 1], [0], [1], []] * 2

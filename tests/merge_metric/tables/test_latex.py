@@ -13,7 +13,7 @@ from merge_metric.tables.latex import escape
 NAMES = (
     "s[_]#1/a.b:c", "50 % of ~^\\ & {x} $y$ <z> |", "--flag ---", "[0]", "*", "électra “l”",
 )  # fmt: skip
-"""A table of models and seeds, with everything that means something to LaTeX."""
+"""Names with all special characters of LaTeX."""
 
 
 def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more: Any) -> Table:
@@ -51,7 +51,7 @@ def test_intervals_are_below_their_values() -> None:
 
 
 def test_wide_tables_are_several() -> None:
-    """Names in each of them, every number in one, as many as fit."""
+    """Each part has the names and as many numbers as fit; each number is in one part."""
     parts = table(1, 9, names=("a",)).to_latex().split("\n\n")
     heads = [part.splitlines()[5].removesuffix(r" \\").split(" & ") for part in parts]
     assert [head[0] for head in heads] == ["model", "model"]
@@ -59,7 +59,7 @@ def test_wide_tables_are_several() -> None:
     for number, part in enumerate(parts, start=1):
         assert rf"\caption{{Figures ({number} of 2).}}\label{{tab:t-{number}}}" in part
     assert "tab:t}" in table(1, 4, names=("a",)).to_latex()
-    # A long one is broken between rows by LaTeX, whatever its height.
+    # A long table is broken between rows by LaTeX, whatever its height.
     latex = table(200, 1, names=("a", "b")).to_latex()
     assert latex.count(r"\begin{longtable}") == 1
     assert len(re.findall(r"^[ab] & ", latex, re.MULTILINE)) == 200
@@ -71,14 +71,14 @@ def test_passages_stand_in_the_first_column() -> None:
     assert lines[5] == r"seed & gold & right \\"
     assert r"0r1n\newline \textit{premise:} Some \_words\_ \& more. Some" in lines[14]
     assert lines[14].endswith(r"& contradiction & 50.0 \\")
-    # Long names may be broken in a column that wraps, where they have their marks.
+    # Long names may be broken at marks, in a column that wraps.
     latex = table(1, 1, names=("varun-v-rao/bert-large_cased-lora-1.58M-snli",)).to_latex()
     assert r"\arraybackslash}Xr" in latex
     assert r"varun-v-rao/\allowbreak{}bert-large\_\allowbreak{}cased-lora" in latex
 
 
 def test_rows_and_lines() -> None:
-    """A bracket after a row would be its end's argument, an empty line a paragraph."""
+    """A bracket after a row would be an argument of its end; an empty line, a paragraph."""
     lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
     assert r"{}[x] \\" in lines
     assert r"{}* \\" in lines
@@ -86,7 +86,7 @@ def test_rows_and_lines() -> None:
 
 
 def test_escapes() -> None:
-    """Two hyphens are no dash; Latin stays, others become numbers; rates are formulas."""
+    """Two hyphens are no dash; Latin letters stay, others become numbers; rates are formulas."""
     for character in '\\~^<>|"–—−±≥≤Δσ→↔×∩∪·…’“&%$#_{}':
         escaped = escape(f"x{character}y")
         assert escaped.isascii()

@@ -43,7 +43,7 @@ def test_long_passages_are_wrapped() -> None:
 
 
 def test_markdown_escapes_what_would_be_markup() -> None:
-    """One line per row, so that it stays a table."""
+    """One line per row keeps it a table."""
     assert TABLE.to_markdown().splitlines() == [
         "**What is shown**", "", "| model | seeds | S | MC | P |",
         "| :-- | --: | --: | --: | :-- |",
