@@ -335,7 +335,7 @@ def resampled(rows: Sequence[Row], times: Mapping[Any, int]) -> list[Row]:
 
 
 def every_resample(seeds: Sequence[Any]) -> Iterator[tuple[dict[Any, int], Fraction]]:
-    """Yield each multiset of as many seeds as given, with its probability in the bootstrap."""
+    """Yield each multiset of the same number of seeds, with its probability in the bootstrap."""
     count = len(seeds)
     for drawn in combinations_with_replacement(seeds, count):
         times = {seed: drawn.count(seed) for seed in seeds}

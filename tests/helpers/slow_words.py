@@ -43,7 +43,7 @@ class SlowWords:
         itself: bool = False,
         steps: int = 99,
     ) -> float:
-        """Log P of a word's pieces at `span`, or of the first `steps`; all `masked` are hidden."""
+        """Log P of a word's pieces at `span`, or of `steps` of them, with `masked` spans hidden."""
         total = 0.0
         for step, piece in enumerate(pieces[:steps]):
             ids: list[int] = []

@@ -122,7 +122,7 @@ def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet(quiet: bool, folder: Path, predictions: Path) -> None:
-    """With it, warnings are shown but no progress, wherever the option is given."""
+    """With --quiet, warnings are shown but no progress, wherever the option is given."""
     command = [sys.executable, "-m", "generation", "score", str(predictions)]
     command += ["--quiet"] * quiet
     command += ["--dataset", str(folder), "--per-seed", "seeds.csv"]

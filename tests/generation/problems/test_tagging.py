@@ -212,7 +212,7 @@ LISTENER = {"tok2vec": {"@architectures": "spacy.Tok2VecListener.v1"}}
     ],
 )
 def test_half_width_of_other_taggers(nlp: Any, width: int | None) -> None:
-    """The half width is the depth of the one bounded architecture; else it is unknown."""
+    """The half width is the depth of the one bounded architecture, else None: whole sentences."""
     assert half_width(nlp) == width
 
 

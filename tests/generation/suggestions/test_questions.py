@@ -60,7 +60,7 @@ def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
 
 
 def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts have so many questions that a shard would not fit into memory."""
+    """Long texts have more questions than a shard of them could hold in memory."""
     monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", 50)
     questions = written(tmp_path / "q", QUERIES, problems=1)
     assert {shard.bits for shard in questions.shards} == {2}

@@ -36,8 +36,8 @@ def test_linear_kappa_by_hand() -> None:
     By chance, for each answer of one: how often it is given × distances to the ten answers of
     the other. 5: 4 × (3·1 + 3·3 + 1·4) = 64; 4: 3 × (3·1 + 3·2 + 1·3) = 36;
     2: 2 × (3·3 + 3·2 + 1·1) = 32; 1: 1 × (3·4 + 3·3 + 3·1) = 24; together 156 / 100.
-    κ = 1 − 0.3 / 1.56 = 21 / 26. If nobody's 3 did not count as a step between 2 and 4, it
-    would be another.
+    κ = 1 − 0.3 / 1.56 = 21 / 26. If the unused 3 were no step between 2 and 4,
+    κ would be another value.
     """
     assert kappa(ONE, OTHER, 5, "linear") == pytest.approx(21 / 26)
 

@@ -30,7 +30,7 @@ def clustered(rows: Sequence[Row], premises: Sequence[Any], **options: Any) -> d
 
 
 def every_draw(rows: Sequence[Row], premises: Sequence[str]) -> Iterator[list[Row]]:
-    """Yield the rows of each draw of as many premises as there are, all equally probable."""
+    """Yield the rows of each possible draw of premises; all draws are equally probable."""
     distinct = sorted(set(premises))
     for drawn in product(distinct, repeat=len(distinct)):
         times = {f"s:{n}": drawn.count(premise) for n, premise in enumerate(premises)}

@@ -114,7 +114,7 @@ def by_hand(trainer: Trainer, recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]) -> None:
-    """With uneven batches and variants in another order than seeds, figures equal those by hand."""
+    """With uneven batches and variants in another order than seeds, figures are as by hand."""
     trainer = make_trainer()
     metrics = trainer.evaluate()
     expected = by_hand(trainer, recipe)

@@ -51,7 +51,7 @@ def test_intervals_are_below_their_values() -> None:
 
 
 def test_wide_tables_are_several() -> None:
-    """Each part has the names and as many numbers as fit; each number is in one part."""
+    """Each part has the names and the numbers that fit; each number is in one part."""
     parts = table(1, 9, names=("a",)).to_latex().split("\n\n")
     heads = [part.splitlines()[5].removesuffix(r" \\").split(" & ") for part in parts]
     assert [head[0] for head in heads] == ["model", "model"]
