@@ -50,5 +50,6 @@ def test_another_executor_is_a_class_and_its_entry(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", entry)
     dealt = Distribution(executor="cloud", resources=Resources(memory_gb=3))
     assert machine_for(dealt, "cpu").memory_bytes == 3 * 2**30
-    with pytest.raises(ValueError, match="partition: expected with the executor slurm, got it wit"):
-        Distribution(executor="cloud", resources=Resources(partition="gpu"))
+    assert Distribution(executor="cloud", resources=Resources(partition="gpu")).tasks == 1
+    with pytest.raises(ValueError, match="time: expected with the executor slurm, got it with clo"):
+        Distribution(executor="cloud", resources=Resources(time="4:00:00"))

@@ -134,7 +134,8 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
 
 def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    everything = many_problems(14, 2) | many_problems(14, 2, "mine")
+    mine = {n: (f"Now {p}", h, y) for n, (p, h, y) in many_problems(14, 2, "mine").items()}
+    everything = many_problems(14, 2) | mine
     write_folder(tmp_path / "merge-nli", everything)
 
     def answer(request: Request, number: int) -> Reply:
