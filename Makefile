@@ -26,7 +26,7 @@ WORKERS := -n 2 --dist worksteal
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
 
-test: $(READY) lint  ## Lint, types, import contract, the fast tests: about two minutes on two cores
+test: $(READY) lint  ## Lint, types, import contract, the fast tests: three minutes on two fast cores
 	$(PYTEST) $(WORKERS)
 
 test-slow: $(READY) llm  ## What `make test` leaves out, and more examples of each property
