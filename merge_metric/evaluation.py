@@ -16,7 +16,7 @@ from merge_dataset.files import atomic
 from merge_dataset.paths import as_list, as_path, as_texts
 from merge_dataset.settings import did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
-from merge_metric.models.opening import as_pair_model
+from merge_metric.models.loading import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import (
@@ -287,7 +287,7 @@ def evaluate_model(
     Options are checked before the model is asked.
 
     Args:
-        model: Nearly anything; see `models.opening.as_pair_model`.
+        model: Nearly anything; see `models.loading.as_pair_model`.
         dataset: A dataset folder, or a dataset on the Hub as owner/name.
         config: One configuration or several, such as `snli_nouns`; by default those of all word
             classes and of paraphrases.

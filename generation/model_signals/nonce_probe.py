@@ -36,7 +36,7 @@ from merge_dataset.files import RowGroupWriter, atomic, digest_of
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS
-from merge_metric.models.opening import LabelledPairs, find_kind, open_model
+from merge_metric.models.loading import LabelledPairs, find_kind, open_model
 from merge_metric.models.pair_model import ModelRequest, Pair, Share, require_probabilities
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 

@@ -65,8 +65,8 @@ from merge_dataset.settings import require_settings
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head, inspect
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
+from merge_metric.models.loading import open_model
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.opening import open_model
 from merge_metric.models.pair_model import WHOLE, ModelRequest, Pair, PairModel, Share
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 

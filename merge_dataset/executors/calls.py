@@ -38,7 +38,7 @@ _FAILURES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UnitResults:
     """Results of the units that are done."""
 
     records: dict[str, Any]
@@ -57,7 +57,7 @@ def call_tasks(
     units: Sequence[str],
     distribution: Distribution,
     plan: Mapping[str, Any],
-) -> Said:
+) -> UnitResults:
     """Run in tasks the units that have no result for this plan; the caller removes the folder."""
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
@@ -70,7 +70,9 @@ def call_tasks(
     except ExecutorError as failed:
         error = failed
     done = {unit: _record(folder, unit) for unit in units}
-    return Said({unit: read_json(path) for unit, path in done.items() if path.is_file()}, error)
+    return UnitResults(
+        {unit: read_json(path) for unit, path in done.items() if path.is_file()}, error
+    )
 
 
 def says(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:

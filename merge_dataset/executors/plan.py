@@ -63,7 +63,7 @@ class ExecutorEntry:
     """`module:class`; the class takes the number of concurrent tasks and their resources."""
     needs: tuple[str, ...]
     options: tuple[str, ...] = ()
-    """Names of resources that only this executor has."""
+    """Names of resources that not every executor has."""
     is_here: bool = False
     """Whether its tasks run on this machine."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.label_order import LabelOrder, parse_order
     from merge_metric.models.language_model import LanguageModel
-    from merge_metric.models.opening import open_model
+    from merge_metric.models.loading import open_model
     from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
     from merge_metric.models.presets import read_presets
     from merge_metric.models.prompts import read_prompt

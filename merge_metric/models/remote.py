@@ -24,7 +24,7 @@ from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.pair_model import Pair
 from merge_metric.models.templates import Prompt
-from merge_metric.models.written_answers import MEASURED, Said, Words
+from merge_metric.models.written_answers import MEASURED, Words, WrittenAnswer
 
 if TYPE_CHECKING:
     import httpx
@@ -248,7 +248,7 @@ class RemoteModel:
         return found if self.words else found[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
-        """Extract log-probabilities of tokens, or a `Said`, from an answer, or raise ValueError."""
+        """Extract log-probabilities or a `WrittenAnswer`; raise ValueError if there is neither."""
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         text = "\n".join(str(message["content"]) for message in messages)
         try:
@@ -322,7 +322,7 @@ def alternatives(answer: Any) -> dict[str, float]:
     return found
 
 
-def said_in(answer: Any) -> Said:
+def said_in(answer: Any) -> WrittenAnswer:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
     try:
         choice = answer["choices"][0]
@@ -338,7 +338,7 @@ def said_in(answer: Any) -> Said:
             raise KeyError("text")
     except (AttributeError, IndexError, KeyError, TypeError):
         raise ValueError(f"expected a completion, got {beginning(answer)}") from None
-    return Said(content or "", choice.get("finish_reason") == "length")
+    return WrittenAnswer(content or "", choice.get("finish_reason") == "length")
 
 
 class Endpoint:

@@ -34,7 +34,7 @@ _WINDOW: Final = 1024
 _ROWS: Final = 16
 
 
-class Said(NamedTuple):
+class WrittenAnswer(NamedTuple):
     """An answer in a model's own words."""
 
     text: str
@@ -101,12 +101,12 @@ class Words:
         }
 
     def read(
-        self, prompt: Prompt, pair: Pair, answers: Sequence[Said]
+        self, prompt: Prompt, pair: Pair, answers: Sequence[WrittenAnswer]
     ) -> tuple[list[float], list[float], str]:
         """Read the answers to a question: return shares of labels, the measures, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
-        >>> said = [Said("B"), Said("Neutral."), Said("A"), Said("Hm.")]
+        >>> said = [*map(WrittenAnswer, ("B", "Neutral.", "A", "Hm."))]
         >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), said)[1]
         [1.0, 0.25]
         """
@@ -126,7 +126,7 @@ class Words:
         return (counts / counts.sum()).tolist(), [float(best[0]), lost], kept
 
     def read_all(
-        self, prompt: Prompt, pairs: Sequence[Pair], answers: Iterable[Sequence[Said]]
+        self, prompt: Prompt, pairs: Sequence[Pair], answers: Iterable[Sequence[WrittenAnswer]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
         """Apply `read` to each question: return arrays of shares and measures, and the words."""
         found = [self.read(prompt, *each) for each in zip(pairs, answers, strict=True)]
@@ -226,7 +226,9 @@ class WritingModel:
         shares, self.measures, self.texts = found
         return shares
 
-    def _write(self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]) -> list[Said]:
+    def _write(
+        self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]
+    ) -> list[WrittenAnswer]:
         """Generate an answer per prompt of a batch; `draw` (sample, positions) is the seed."""
         import torch
 
@@ -272,7 +274,7 @@ class WritingModel:
             is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
             # Chat templates may begin the thinking; then the text written has only its end.
             begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
-            found.append(Said(begun + whole, is_cut))
+            found.append(WrittenAnswer(begun + whole, is_cut))
             self._n_tokens["prompt_tokens"] += len(ids)
             self._n_tokens["answer_tokens"] += n_tokens
         return found

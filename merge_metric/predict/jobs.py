@@ -25,9 +25,9 @@ from merge_dataset.locks import working_in
 from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
+from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.odd_answers import warn_of_unknown
-from merge_metric.models.opening import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES

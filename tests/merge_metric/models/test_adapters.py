@@ -15,7 +15,7 @@ from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import parse_order
-from merge_metric.models.opening import find_kind
+from merge_metric.models.loading import find_kind
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.weights import unfit_torch
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from merge_dataset.schema import ProblemFormat
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.opening import open_model
+from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
-from merge_metric.models.written_answers import Said, Words, WritingModel
+from merge_metric.models.written_answers import Words, WritingModel, WrittenAnswer
 from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata, read_predictions
 
@@ -108,16 +108,16 @@ def test_what_is_sent() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (chat("B"), Said("B")),
-        (chat("B", "length"), Said("B", is_cut=True)),
-        (chat(None, reasoning_content="The answer is A."), Said("")),
-        (chat("C", reasoning="A?"), Said("C")),
-        (chat(None, refusal="I can't."), Said("I can't.")),
-        (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), Said("B.")),
-        (completion(" B"), Said(" B")),
+        (chat("B"), WrittenAnswer("B")),
+        (chat("B", "length"), WrittenAnswer("B", is_cut=True)),
+        (chat(None, reasoning_content="The answer is A."), WrittenAnswer("")),
+        (chat("C", reasoning="A?"), WrittenAnswer("C")),
+        (chat(None, refusal="I can't."), WrittenAnswer("I can't.")),
+        (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), WrittenAnswer("B.")),
+        (completion(" B"), WrittenAnswer(" B")),
     ],
 )
-def test_forms_of_completions(answer: Any, expected: Said) -> None:
+def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
     assert said_in(answer) == expected
 
 
@@ -149,7 +149,7 @@ def test_servers_that_stream() -> None:
     ):
         list(model_at(server).probabilities(PAIRS[:1]))
     text = 'data: {"choices": [{"text": "B", "finish_reason": "length"}]}\n'
-    assert said_in(joined(text)) == Said("B", is_cut=True)
+    assert said_in(joined(text)) == WrittenAnswer("B", is_cut=True)
 
 
 def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
 def test_votes(said: list[str], premise: str) -> None:
     """A tie is broken in the same way for the same question, whatever the order of answers."""
     words, pair = Words(samples=len(said)), (premise, "x")
-    shares, (chosen, lost), _ = words.read(PROMPT, pair, [Said(text) for text in said])
+    shares, (chosen, lost), _ = words.read(PROMPT, pair, [WrittenAnswer(text) for text in said])
     votes = {letter: said.count(letter) for letter in "ABC"}
     assert lost == said.count("?") / len(said)
     if not any(votes.values()):
@@ -243,11 +243,11 @@ def test_votes(said: list[str], premise: str) -> None:
     assert votes["ABC"[int(chosen)]] == max(votes.values())
     total = sum(votes.values())
     assert shares == [votes[letter] / total for letter in "ABC"]
-    assert words.read(PROMPT, pair, [Said(text) for text in said[::-1]])[1][0] == chosen
+    assert words.read(PROMPT, pair, [WrittenAnswer(text) for text in said[::-1]])[1][0] == chosen
 
 
 def test_ties_favour_no_label() -> None:
-    words, said = Words(samples=2), [Said("A"), Said("C")]
+    words, said = Words(samples=2), [WrittenAnswer("A"), WrittenAnswer("C")]
     chosen = [words.read(PROMPT, (f"{n}", "x"), said)[1][0] for n in range(400)]
     assert 150 < chosen.count(0) < 250
 
@@ -385,7 +385,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
         "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
     )
-    said = [Said("Yes, a cat.")]
+    said = [WrittenAnswer("Yes, a cat.")]
     assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1] == [1, 0]
     assert prompt.stop == "\n\nPassage:"
     usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")

@@ -18,7 +18,7 @@ from typer.testing import Result
 
 from merge_dataset.schema import LABELS
 from merge_metric.models import presets
-from merge_metric.models.opening import find_kind
+from merge_metric.models.loading import find_kind
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
