@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.part_store import missing_parts, require_header, sound_parts, write_part
 from generation.records import Span
 from generation.run_folder import slug
 from generation.suggestions.masked_lm import Input
 from merge_dataset.files import digest_of
+from merge_dataset.part_store import missing_parts, require_header, sound_parts, write_part
 from merge_metric.models.checkpoints import Loaded
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.model_signals.built import Built, absolute
-from generation.part_store import read_or_make, require_header
 from generation.problems.on_disk import read_block
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence, SharedWord, substitute
@@ -30,9 +29,10 @@ from generation.signals.grammar import fitting_article
 from generation.signals.label_flags import NONCE_SCHEMA, NONCE_WORDS, hangs
 from generation.signals.signal_columns import zipf_frequency
 from generation.variants.words import match_case
-from merge_dataset.executors.calls import says
+from merge_dataset.executors.calls import keeps_result
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic, digest_of
+from merge_dataset.part_store import read_or_make, require_header
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS
@@ -288,7 +288,7 @@ def _pair(texts: Sequence[str]) -> Pair:
     return texts[0], " ".join(texts[1:])
 
 
-@says
+@keeps_result
 def ask_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work: ask about a share of missing parts; return the model's description."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)

@@ -33,7 +33,7 @@ from generation.suggestions.store import OF_MODEL
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
-from merge_dataset.executors.calls import says
+from merge_dataset.executors.calls import keeps_result
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import RowGroupWriter, atomic, distinct_rows, read_record
 from merge_metric.models.checkpoints import load
@@ -167,7 +167,7 @@ def _fill_stores(
     return identities
 
 
-@says
+@keeps_result
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
     """Do a unit of work: add a share of missing scores to each store; return their identities."""
     (built, plan), share = Built.of_task(folder), Share.parse(unit)

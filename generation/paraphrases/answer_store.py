@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest, TextGenerator
-from generation.part_store import part_paths, read_or_make
 from merge_dataset.files import digest_of, read_record, write_record
+from merge_dataset.part_store import part_paths, read_or_make
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import WHOLE, Pair, PairModel, Share, require_probabilities
 

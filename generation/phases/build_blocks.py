@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.part_store import read_unit_parts, write_unit_part
 from generation.problems.on_disk import block_sizes
 from generation.problems.shared_words import TaggedProblems
 from generation.reasons import KEPT, NO_REASON, Reason
@@ -50,7 +49,15 @@ from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, re
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.sampling import draw, draw_several, eligible, of_pairs
 from generation.variants.validation import find_replacements
-from merge_dataset.executors.calls import call_tasks, forget, map_blocks, plan_of, says
+from merge_dataset.executors.calls import (
+    call_tasks,
+    forget,
+    keeps_result,
+    map_blocks,
+    plan_of,
+    read_unit_tables,
+    write_unit_table,
+)
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
 from merge_dataset.settings import parse_toml
@@ -274,11 +281,11 @@ def _results_of_tasks(
             "same versions on all machines"
         )
     for unit, record in zip(units, said, strict=True):
-        tables = read_unit_parts(folder, unit, list(record["parts"].values()))
+        tables = read_unit_tables(folder, unit, list(record["parts"].values()))
         yield dict(zip(record["parts"], tables, strict=True)), record["counts"]
 
 
-@says
+@keeps_result
 def candidates_unit(folder: Path, unit: str) -> None:
     """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
     number = int(unit.split()[1])
@@ -287,13 +294,13 @@ def candidates_unit(folder: Path, unit: str) -> None:
     Builder.of_plan(plan_of(folder)).write_candidates(target, number)
 
 
-@says
+@keeps_result
 def block_unit(folder: Path, unit: str) -> dict[str, Any]:
     """Do a unit of work, such as "block 3": write the rows of a block; return parts and counts."""
     number = int(unit.split()[1])
     tables, counts = _builder(folder, json.dumps(plan_of(folder))).result(number)
     parts = {
-        name: write_unit_part(folder, f"{number:06}.{name}", table)
+        name: write_unit_table(folder, f"{number:06}.{name}", table)
         for name, table in tables.items()
     }
     return {"parts": parts, "counts": counts}

@@ -21,7 +21,6 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.part_store import read_unit_parts, write_unit_part
 from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_labels, require_source
 from generation.reasons import NO_REASON
@@ -33,7 +32,15 @@ from generation.variants.candidates import BlockWork
 from generation.variants.funnel import Funnel
 from generation.variants.set_algebra import Occurrences, over_mlms
 from generation.variants.validation import judge_in_context, validated_by
-from merge_dataset.executors.calls import call_tasks, map_blocks, plan_of, run_units, says
+from merge_dataset.executors.calls import (
+    call_tasks,
+    keeps_result,
+    map_blocks,
+    plan_of,
+    read_unit_tables,
+    run_units,
+    write_unit_table,
+)
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     digest_of,
@@ -176,7 +183,7 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
         units = [f"block {number}" for number in range(len(sizes))]
         said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
         for unit, part in zip(units, said, strict=True):
-            yield from read_unit_parts(folder, unit, [part])
+            yield from read_unit_tables(folder, unit, [part])
 
     questions = Questions(run.questions) if run.questions.is_dir() else None
     if questions is None or questions.made_from != made_from or questions.changed():
@@ -186,12 +193,12 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
     return questions
 
 
-@says
+@keeps_result
 def tag_unit(folder: Path, unit: str) -> str:
     """Do a unit of work, such as "block 3": write a part with the questions about its problems."""
     number = int(unit.split()[1])
     questions = _reach(json.dumps(plan_of(folder))).questions(number)
-    return write_unit_part(folder, f"{number:06}", questions)
+    return write_unit_table(folder, f"{number:06}", questions)
 
 
 def ask_what_matters(
@@ -242,7 +249,7 @@ def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_
     return wanted
 
 
-@says
+@keeps_result
 def choose_unit(folder: Path, unit: str) -> list[int]:
     """Do a unit of work: return the rows of the questions to ask about the problems of a block."""
     rows: list[int] = _reach(json.dumps(plan_of(folder))).rows(int(unit)).tolist()

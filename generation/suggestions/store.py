@@ -14,7 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.part_store import (
+from generation.records import MaskedQuery, Scores
+from generation.run_folder import slug
+from generation.suggestions.questions import EVERYTHING, Shard, key_of, question_columns
+from generation.suggestions.vocabulary import Vocabulary
+from merge_dataset.files import digest_of, read_json, write_json
+from merge_dataset.part_store import (
     discard_corrupt,
     is_sound,
     missing_parts,
@@ -22,11 +27,6 @@ from generation.part_store import (
     sound_parts,
     write_part,
 )
-from generation.records import MaskedQuery, Scores
-from generation.run_folder import slug
-from generation.suggestions.questions import EVERYTHING, Shard, key_of, question_columns
-from generation.suggestions.vocabulary import Vocabulary
-from merge_dataset.files import digest_of, read_json, write_json
 
 PART_SIZE: Final = 2048
 """Number of questions in a part; on a CPU, a killed run loses at most two parts' answers."""

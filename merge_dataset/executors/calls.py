@@ -3,7 +3,7 @@
 Each run has its own folder, `tasks/0001`, …, with datatrove's logs and completion markers, so no
 marker outlives its plan. A command needs a plan, names of units, and a function that does a unit:
 
-    @says
+    @keeps_result
     def count_unit(folder: Path, unit: str) -> int:
         return len(read_table(plan_of(folder)["files"][unit]))
 
@@ -25,13 +25,17 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorError, Plan
-from merge_dataset.files import digest_of, read_json, write_json
+from merge_dataset.files import atomic, digest_of, read_json, write_json
+from merge_dataset.part_store import append_record, is_sound, read_records, write_part
 
 _PLAN: Final = "call.json"
-_SAID: Final = "said"
+_RESULTS: Final = "results"
+_TABLES: Final = "parts"
 
 _PROGRESS_SECONDS: Final = 1.0
 _FAILURES_SHOWN: Final = 5
@@ -61,26 +65,25 @@ def call_tasks(
     """Run in tasks the units that have no result for this plan; the caller removes the folder."""
     path = folder / _PLAN
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
-        shutil.rmtree(folder / _SAID, ignore_errors=True)
+        shutil.rmtree(folder / _RESULTS, ignore_errors=True)
         write_json(path, plan)
-    missing = [unit for unit in units if not _record(folder, unit).is_file()]
+    found = _results(folder, units)
     error = None
     try:
-        run_units(function, folder, missing, distribution)
+        run_units(function, folder, [unit for unit in units if unit not in found], distribution)
     except ExecutorError as failed:
         error = failed
-    done = {unit: _record(folder, unit) for unit in units}
-    return UnitResults(
-        {unit: read_json(path) for unit, path in done.items() if path.is_file()}, error
-    )
+    return UnitResults(_results(folder, units), error)
 
 
-def says(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
+def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
     """Decorate a function that does a unit, so that it stores its JSON-able return value."""
 
     @functools.wraps(function)
     def do(folder: Path, unit: str) -> None:
-        write_json(_record(folder, unit), function(folder, unit))
+        result = function(folder, unit)
+        with atomic(_result(folder, unit)) as temporary, temporary.open("wb") as file:
+            append_record(file, result)
 
     return do
 
@@ -93,12 +96,35 @@ def plan_of(folder: Path) -> Any:
 def forget(folder: Path, units: Iterable[str]) -> None:
     """Delete the results of units, so that the same call does them again."""
     for unit in units:
-        _record(folder, unit).unlink(missing_ok=True)
+        _result(folder, unit).unlink(missing_ok=True)
 
 
-def _record(folder: Path, unit: str) -> Path:
-    """Return the path of a unit's result."""
-    return folder / _SAID / f"{digest_of(unit)[:16]}.json"
+def write_unit_table(folder: Path, name: str, table: pa.Table) -> str:
+    """Write a table that a unit made; return its file name, which the unit returns, too."""
+    return write_part(folder / _TABLES, name, table).name
+
+
+def read_unit_tables(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
+    """Read the tables whose file names a unit returned."""
+    paths = [folder / _TABLES / name for name in names]
+    if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
+        forget(folder, [unit])
+        raise ValueError(
+            f"{damaged[0]}: expected it as its task wrote it, got other contents or none; give "
+            "the same command again, and it is made again"
+        )
+    return [pq.ParquetFile(path).read() for path in paths]
+
+
+def _results(folder: Path, units: Iterable[str]) -> dict[str, Any]:
+    """Read the results of the units that have one."""
+    found = {unit: read_records(_result(folder, unit)) for unit in units}
+    return {unit: records[0] for unit, records in found.items() if records}
+
+
+def _result(folder: Path, unit: str) -> Path:
+    """Return the path of a unit's result, a list of one record."""
+    return folder / _RESULTS / f"{digest_of(unit)[:16]}.json"
 
 
 # --- Running them ---

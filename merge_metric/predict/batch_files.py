@@ -18,7 +18,7 @@ from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
 from merge_metric.models.remote import RemoteModel, alternatives, said_in
 from merge_metric.predict.driver import PredictRun
-from merge_metric.predict.journal import Journal, read_journals
+from merge_metric.predict.journal import Journal
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import PairModel
@@ -141,7 +141,7 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
 def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
     if run.finished():
         return np.zeros(len(run.asked), bool)
-    return np.isnan(read_journals(run.journal, len(run.asked), run.width)[0][:, 0])
+    return Journal(run.journal, len(run.asked), run.width).unanswered
 
 
 def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[int, int, Any, str]:

@@ -31,7 +31,7 @@ from merge_metric.models.pair_model import (
     require_probabilities,
 )
 from merge_metric.models.templates import Prompt
-from merge_metric.predict.journal import TEXTS, Journal, open_journal, remove_journals
+from merge_metric.predict.journal import Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
     description_of,
     distinct_pairs,
@@ -207,7 +207,7 @@ class PredictRun:
             self.asked = np.concatenate([self.asked, again])
         self.digests = problem_digests(problems)
         self.fingerprint = fingerprint_of(self.description, problems, self.digests)
-        self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.journal")
+        self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.answers")
         """Path of the journal of answers so far; shares have their own journals beside it."""
         self.width = len(self.labels) + len(self.measured)
 
@@ -290,10 +290,12 @@ class PredictRun:
             PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
         )
         further = [model.measures] if hasattr(model, "measures") else []
-        notes = model.noted() if hasattr(model, "noted") else {}
-        if said := getattr(model, "texts", None):
-            notes[TEXTS] = dict(zip(map(str, positions), said, strict=True))
-        journal.add(positions, np.concatenate([rows, *further], axis=1), notes)
+        journal.add(
+            positions,
+            np.concatenate([rows, *further], axis=1),
+            texts=getattr(model, "texts", None),
+            notes=model.noted() if hasattr(model, "noted") else {},
+        )
 
     def _tell_odd(self, journal: Journal, told: set[str]) -> None:
         """Warn of oddities of answers that are not in `told` yet, and add them to it."""
@@ -326,7 +328,7 @@ class PredictRun:
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.notes(),
-            **{name: value for name, value in journal.notes.items() if name != TEXTS},
+            **journal.notes,
             **measures,
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
@@ -344,7 +346,7 @@ class PredictRun:
         names = [*REQUIRED, TEXT_DIGEST]
         if getattr(self.model, "has_probabilities", True):
             names.append(PROBABILITIES)
-        if TEXTS in journal.notes:
+        if journal.texts:
             names.append(ANSWER_TEXT)
         if len(self.asked) > len(self.pairs):
             names.append(REPEATS)
@@ -364,8 +366,7 @@ class PredictRun:
                 PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(self.labels)),
             }
             if ANSWER_TEXT in names:
-                said = journal.notes[TEXTS]
-                texts = [said.get(str(pair)) for pair in self.pair_of_row[rows].tolist()]
+                texts = [*map(journal.texts.get, self.pair_of_row[rows].tolist())]
                 columns[ANSWER_TEXT] = pa.array(texts, pa.string())
             if REPEATS in names:
                 # repeated answers to seeds; null for variants

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 
-from merge_dataset.executors.calls import call_tasks, forget, plan_of, says
+from merge_dataset.executors.calls import call_tasks, forget, keeps_result, plan_of
 from merge_dataset.executors.plan import Distribution, ExecutorError
 from merge_dataset.files import RowGroupWriter, atomic, digest_of, read_row_groups, read_schema
 from merge_dataset.locks import working_in
@@ -330,7 +330,7 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
     return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
-@says
+@keeps_result
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     """Ask a model about a share of the pairs; return `answer_share` for each predictions file."""
     name, _, text = unit.rpartition(" ")

@@ -1,9 +1,6 @@
 """Journals: a model's answers so far on disk, from which an interrupted run continues."""
 
-import json
-import os
-import struct
-import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,27 +9,30 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.part_store import append_record, open_records, read_records
 from merge_metric.models.pair_model import Share
 
-_HEAD: Final = struct.Struct("<II")
-"""Head of a batch: number of answers (0 for notes), and CRC-32 of the bytes that follow."""
-_LENGTH: Final = struct.Struct("<I")
-TEXTS: Final = "texts"
-"""Key of notes with a model's own words: position, as text → answer."""
-_POSITION: Final = np.dtype("<i8")
 _NUMBER: Final = np.dtype("<f8")
 
 
 class Journal:
-    """Answers by position; each batch is stored whole or not at all."""
+    """Answers by position, in memory and in a list of records, a record for each batch."""
 
-    def __init__(self, file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> None:
-        """Take an open file and its content; use `open_journal`."""
-        self._file = file
-        self.notes = notes
-        """All notes on answers: numbers are summed, lists merged."""
-        self.answers = answers
+    def __init__(self, path: Path, size: int, width: int, *, file: BinaryIO | None = None) -> None:
+        """Read the answers to `size` questions, `width` numbers each, of a run and its shares.
+
+        `file`, from `open_records`, is the list to add answers to.
+        """
+        self.answers = np.full((size, width), np.nan)
         """Answers, (n, numbers); NaN where there is no answer yet."""
+        self.texts: dict[int, str] = {}
+        """Position → the model's own words, if it answers in words."""
+        self.notes: dict[str, Any] = {}
+        """All notes on answers: numbers are summed, lists merged."""
+        self._file = file
+        for each in _lists_of(path):
+            for record in read_records(each):
+                self._take(record)
 
     @property
     def unanswered(self) -> NDArray[np.bool_]:
@@ -44,98 +44,57 @@ class Journal:
         self,
         positions: Sequence[int],
         answers: NDArray[np.float64],
+        *,
+        texts: Sequence[str] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
         """Store answers, (n, numbers), whose first number is not NaN, and their JSON-able notes."""
-        before = b""
-        if notes:
-            said = json.dumps(notes).encode()
-            before = _HEAD.pack(0, zlib.crc32(said)) + _LENGTH.pack(len(said)) + said
-            _unite(self.notes, notes)
-        where = np.asarray(positions, _POSITION)
-        content = where.tobytes() + answers.astype(_NUMBER).tobytes()
-        self._file.write(before + _HEAD.pack(len(where), zlib.crc32(content)) + content)
-        self._file.flush()
-        self.answers[where] = answers
+        assert self._file is not None
+        record = {
+            "positions": [*positions],
+            "answers": b64encode(answers.astype(_NUMBER).tobytes()).decode(),
+            "texts": texts or [],
+            "notes": notes or {},
+        }
+        append_record(self._file, record)
+        self._take(record)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        numbers = np.frombuffer(b64decode(record["answers"]), _NUMBER)
+        self.answers[record["positions"]] = numbers.reshape(-1, self.answers.shape[1])
+        self.texts.update(zip(record["positions"], record["texts"], strict=bool(record["texts"])))
+        for name, value in record["notes"].items():
+            if isinstance(value, int):
+                self.notes[name] = self.notes.get(name, 0) + value
+            elif isinstance(value, list):
+                self.notes[name] = sorted({*self.notes.get(name, ()), *value})
+            else:
+                self.notes.setdefault(name, value)
 
 
 @contextmanager
 def open_journal(
     path: Path, size: int, width: int, *, share: Share | None = None
 ) -> Iterator[Journal]:
-    """Open or make a journal, with the whole batches of all journals of the run.
+    """Open or make a journal, with the answers of all shares of the run.
 
-    The file name identifies the run. When the block of a whole run (no share) ends without an
-    error, all journals of the run are removed.
+    The file name identifies the run; a share has its own file beside it. When the block of a whole
+    run (no share) ends without an error, all journals of the run are removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     mine = path if share is None else path.with_name(f"{path.name}.{share.index}-{share.count}")
-    answers, notes = read_journals(path, size, width, mine=mine)
-    with mine.open("a+b") as file:
-        file.seek(0)
-        file.truncate(_replay(file, answers, notes))
-        yield Journal(file, answers, notes)
+    with open_records(mine) as file:
+        yield Journal(path, size, width, file=file)
     if share is None:
         remove_journals(path)
 
 
-def read_journals(
-    path: Path, size: int, width: int, *, mine: Path | None = None
-) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Read answers, (size, width), NaN if missing, and notes from a run's other journals."""
-    answers, notes = np.full((size, width), np.nan), dict[str, Any]()
-    for other in _journals_of(path):
-        if other != mine:
-            with other.open("rb") as file:
-                _replay(file, answers, notes)
-    return answers, notes
-
-
 def remove_journals(path: Path) -> None:
     """Remove the journals of a run."""
-    for each in _journals_of(path):
+    for each in _lists_of(path):
         each.unlink()
 
 
-def _journals_of(path: Path) -> list[Path]:
+def _lists_of(path: Path) -> list[Path]:
     """List the journals of a run and of its shares."""
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     return sorted(each for each in beside if f"{each.name}.".startswith(f"{path.name}."))
-
-
-def _unite(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, value in more.items():
-        if isinstance(value, int):
-            notes[name] = notes.get(name, 0) + value
-        elif name == TEXTS:
-            notes.setdefault(name, {}).update(value)
-        elif isinstance(value, list):
-            notes[name] = sorted({*notes.get(name, ()), *value})
-        else:
-            notes.setdefault(name, value)
-
-
-def _replay(file: BinaryIO, answers: NDArray[np.float64], notes: dict[str, Any]) -> int:
-    """Fill in a journal's answers and notes; return the bytes up to its last whole batch."""
-    good, width, waiting = 0, answers.shape[1], list[dict[str, Any]]()
-    size = _POSITION.itemsize + width * _NUMBER.itemsize
-    most = os.fstat(file.fileno()).st_size // size  # a damaged count may exceed memory
-    while len(head := file.read(_HEAD.size)) == _HEAD.size:
-        count, checksum = _HEAD.unpack(head)
-        if not count:
-            length = _LENGTH.unpack(file.read(_LENGTH.size).ljust(_LENGTH.size, b"\0"))[0]
-            said = file.read(min(length, most * size))
-            if zlib.crc32(said) != checksum:
-                break
-            waiting.append(json.loads(said))
-            continue
-        content = file.read(min(count, most) * size)
-        if len(content) < count * size or zlib.crc32(content) != checksum:
-            break
-        positions = np.frombuffer(content, _POSITION, count)
-        numbers = np.frombuffer(content, _NUMBER, offset=count * _POSITION.itemsize)
-        answers[positions] = numbers.reshape(-1, width)
-        while waiting:
-            _unite(notes, waiting.pop())
-        good = file.tell()
-    return good

@@ -74,8 +74,8 @@ READERS = (
            60, made="out"),
     Reader("damaged slices, build", "build --run sliced --out out --overwrite",
            ("sliced/*.json", "sliced/config.toml", "sliced/slices/**/*"), 60, made="out"),
-    Reader("damaged journal, predict", f"{PREDICT} --out new/p.parquet", ("begun/.*.journal",), 60,
-           made="new", goes_on="begun"),
+    Reader("damaged journal, predict", f"{PREDICT} --out new/p.parquet",
+           ("begun/.*.answers",), 60, made="new", goes_on="begun"),
     Reader("damaged paraphrase run", f"{PARAPHRASE} --run new/run --out new/data",
            ("paraphrased/run/**/*",), 60, made="new", goes_on="paraphrased"),
     Reader("damaged registration", "register merge-nli --cache-dir new", ("cache/merge-nli/**/*",),
@@ -107,11 +107,11 @@ def make(folder: Path) -> None:
 def _interrupt_predictions() -> None:
     batches = []
 
-    def add(journal: Journal, *batch: Any) -> None:
+    def add(journal: Journal, *batch: Any, **more: Any) -> None:
         if len(batches) == 8:
             raise KeyboardInterrupt
         batches.append(batch)
-        keep(journal, *batch)
+        keep(journal, *batch, **more)
 
     keep = Journal.add
     with pytest.MonkeyPatch.context() as patched:

@@ -22,6 +22,7 @@ from generation.problems.sources import load_problems
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
+from merge_dataset.executors.calls import keeps_result
 from merge_dataset.executors.plan import Distribution, ExecutorError, Resources
 from merge_dataset.files import write_text
 
@@ -104,17 +105,16 @@ def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggest
 def test_tasks_with_other_taggers_are_not_mixed(
     build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block = build_blocks.block_unit
+    block = build_blocks.block_unit.__wrapped__  # type: ignore[attr-defined]
 
-    def elsewhere(folder: Path, unit: str) -> None:
-        before = set(folder.glob("said/*"))
-        block(folder, unit)
+    def elsewhere(folder: Path, unit: str) -> Any:
+        made = block(folder, unit)
         if unit == "block 2":
-            (path,) = set(folder.glob("said/*")) - before
-            path.write_text(path.read_text().replace('"tagger": "', '"tagger": "other '))
+            made["counts"]["tagger"] = "other"
+        return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_blocks, "block_unit", elsewhere)
+        patch.setattr(build_blocks, "block_unit", keeps_result(elsewhere))
         told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
     assert "tagger: expected the same in every task, got en_core_web_sm" in told.stderr
@@ -179,6 +179,26 @@ def test_other_settings_tag_anew(find: Find, tasks: UnitsHere) -> None:
     nouns = find("dealt", 2, word_classes=("noun",))
     assert tasks.units == UNITS
     assert find("here", word_classes=("noun",)) == nouns
+
+
+@pytest.mark.parametrize("where", ["results", "parts"])
+def test_what_a_task_made_is_made_again_if_damaged(
+    where: str, find: Find, tasks: UnitsHere, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks.failing = ("block 4",)
+    with pytest.raises(ExecutorError):
+        find("dealt", 2)
+    tasks.failing = ()
+    damaged = sorted((tmp_path / "dealt").rglob(f"{where}/*"))[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    if where == "parts":  # found when the tables are read
+        with pytest.raises(ValueError, match=f"{damaged}: expected it as its task wrote it"):
+            find("dealt", 2)
+    assert find("dealt", 2) == find("here")
+    assert len(tasks.units) == (2 if where == "results" else 1)
+    assert (f"{damaged}: damaged, the rest is made again" in caplog.text) == (where == "results")
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_batch_is_as_good_as_asking(
     assert metadata[1].pop("milliseconds", None) is None
     metadata[0].pop("milliseconds", None)
     assert metadata[0] == metadata[1]
-    assert not [*tmp_path.glob(".*journal*")]
+    assert not [*tmp_path.glob(".*answers*")]
 
 
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def journals(out: Path) -> list[Path]:
-    return sorted(out.parent.glob(f".{out.name}.*.journal"))
+    return sorted(out.parent.glob(f".{out.name}.*.answers"))
 
 
 def interrupt(problems: pa.Table, out: Path, batches: int) -> Fake:
@@ -165,17 +165,20 @@ def test_an_interrupted_run_goes_on(
 
 @pytest.mark.parametrize("cut", [None, 1, 7, 8, 9, 40, 231])
 def test_half_a_batch_or_a_damaged_one_is_asked_again(
-    problems: pa.Table, out: Path, cut: int | None
+    problems: pa.Table, out: Path, cut: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     interrupt(problems, out, 2 if cut else 3)
     (journal,) = journals(out)
-    content, batch = bytearray(journal.read_bytes()), 8 + 7 * 32
-    assert len(content) == (2 if cut else 3) * batch
-    content[batch + 50] ^= 0 if cut else 1
-    journal.write_bytes(content[: batch + cut if cut else None])
+    first, *others = journal.read_bytes().splitlines(keepends=True)
+    assert len(others) == (1 if cut else 2)
+    content = bytearray(b"".join(others)[:cut])
+    if cut is None:
+        content[50] ^= 1
+    journal.write_bytes(first + content)
     again = Fake()
     outcome = predict(again, problems, out, progress=False)
     assert len(again.asked) == outcome.pairs - 7
+    assert (f"{journal}: damaged, the rest is made again" in caplog.text) == (cut is None)
 
 
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
@@ -208,7 +211,7 @@ def test_what_is_finished_is_not_run_again(
 ) -> None:
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
-    left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.journal")
+    left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.answers")
     left.touch()  # as if the command was stopped after the file appeared
     with caplog.at_level(logging.INFO):
         again = predict(model, problems, out, progress=False)

@@ -1,20 +1,24 @@
 """Parts of a run's work on disk, so that an interrupted run can go on.
 
-A part is a Parquet file `NAME.DIGEST.parquet`, written whole or not at all; one that does not fit
-its digest counts as missing. Several processes may write to the same folder.
+All unfinished work is here: suggestions, likelihoods, paraphrases, blocks of a build, results of
+tasks, and answers of `predict`. A part is a table, in a Parquet file `NAME.DIGEST.parquet` that is
+written whole or not at all; or a list of records, in a file that grows by a line of JSON with a
+checksum. What does not fit its digest or checksum counts as missing. Several processes may write
+to the same folder, but not to the same records.
 """
 
 import fnmatch
+import json
 import logging
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.executors.calls import forget
 from merge_dataset.files import digest_of_file, partial_file, read_json, sync, write_json
 
 Item = TypeVar("Item")
@@ -22,7 +26,6 @@ Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 _DIGEST_LENGTH = 16
-_OF_UNITS = "parts"
 
 
 def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, redo: str) -> None:
@@ -35,6 +38,9 @@ def require_header(folder: Path, identity: Mapping[str, Any], *, contents: str, 
             f"{header}: expected the {contents} of {identity}, got those of {there}; "
             f"move the folder away and run: {redo}"
         )
+
+
+# --- Tables ---
 
 
 def is_sound(path: Path) -> bool:
@@ -71,26 +77,9 @@ def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
     """Remove parts that do not match their digest, warn of each, and return their names."""
     corrupt = [path for path in paths if not is_sound(path)]
     for path in corrupt:
-        path.unlink()
+        path.unlink(missing_ok=True)  # another task may have removed it
         log.warning("%s: damaged, made again: %s", store, path.name)
     return [path.name for path in corrupt]
-
-
-def write_unit_part(folder: Path, name: str, table: pa.Table) -> str:
-    """Write a part that a unit of a call made; return its file name, for the unit to report."""
-    return write_part(folder / _OF_UNITS, name, table).name
-
-
-def read_unit_parts(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
-    """Read the parts that a unit of a call reported."""
-    paths = [folder / _OF_UNITS / name for name in names]
-    if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
-        forget(folder, [unit])
-        raise ValueError(
-            f"{damaged[0]}: expected it as its task wrote it, got other contents or none; give "
-            "the same command again, and it is made again"
-        )
-    return [pq.ParquetFile(path).read() for path in paths]
 
 
 def read_or_make(folder: Path, name: str, make: Callable[[], pa.Table]) -> pa.Table:
@@ -122,3 +111,41 @@ def missing_parts(
         if wanted(number)
     )
     return [piece for piece in unknown if piece]
+
+
+# --- Records ---
+
+
+def append_record(file: BinaryIO, record: Any) -> None:
+    """Append a JSON-able record to a list; if the process is killed right after, it stays."""
+    line = json.dumps(record).encode()
+    file.write(b"%08x %b\n" % (zlib.crc32(line), line))
+    file.flush()
+
+
+def open_records(path: Path) -> BinaryIO:
+    """Open a list of records, or make one, to append to; cut off a torn or damaged end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+b")
+    file.seek(0)
+    file.truncate(sum(map(len, _sound_lines(file))))
+    return file
+
+
+def read_records(path: Path) -> list[Any]:
+    """Read the records of a list up to a torn or damaged one; none if the list is missing."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        return [json.loads(line[9:]) for line in _sound_lines(file)]
+
+
+def _sound_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines until one does not fit its checksum, of which a warning tells, or is torn."""
+    for line in file:
+        if not line.endswith(b"\n"):
+            return  # of a process that was killed
+        if line[:9] != b"%08x " % zlib.crc32(line[9:-1]):
+            log.warning("%s: damaged, the rest is made again", file.name)
+            return
+        yield line
