@@ -253,20 +253,17 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
     changes = (row["premise_pll_change"], row["hypothesis_pll_change"])
     if any(x is not None and x < limits.get("min_pll_change", -1e9) for x in changes):
         return "less_likely_sentence"
-    if limits.get("same_number") and row["number_changed"] is True:
-        return "other_number"
-    if limits.get("same_tense") and row["tense_changed"] is True:
-        return "other_tense"
-    if limits.get("fitting_article") and row["article_fits"] is False:
-        return "other_article"
-    if limits.get("attested_form") and row["form_attested"] is False:
-        return "unattested_form"
-    if limits.get("agreeing_number") and row["number_agrees"] is False:
-        return "other_agreement"
-    if limits.get("fitting_determiner") and row["determiner_fits"] is False:
-        return "other_determiner"
-    if limits.get("no_compounds") and row["in_compound"] is True:
-        return "in_compound"
+    for limit, column, wrong, reason in (
+        ("same_number", "number_changed", True, "other_number"),
+        ("same_tense", "tense_changed", True, "other_tense"),
+        ("fitting_article", "article_fits", False, "other_article"),
+        ("attested_form", "form_attested", False, "unattested_form"),
+        ("agreeing_number", "number_agrees", False, "other_agreement"),
+        ("fitting_determiner", "determiner_fits", False, "other_determiner"),
+        ("no_compounds", "in_compound", True, "in_compound"),
+    ):
+        if limits.get(limit) and row[column] is wrong:
+            return reason
     usual = row.get("valency")
     if usual is not None and usual < limits.get("min_valency", -1e9):
         return "other_valency"

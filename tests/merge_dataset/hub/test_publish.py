@@ -446,27 +446,26 @@ def test_offline_mode() -> None:
         parse_repository(NAME, "dataset").state()
 
 
-def test_somebody_commits_meanwhile(desk: Desk, small: Path) -> None:
-    repo = desk.hub.make("dataset", NAME)
-    theirs = {"README.md": Entry(b"theirs", False)}
-    desk.hub.before["commit"] = lambda: repo.add("main", theirs, "Theirs")
-    result = publish(desk, small, code=1)
-    assert "something else changed the repository meanwhile" in result.err
-    assert "(412): A commit has happened since" in result.err
-    assert re.search(rf"main of {NAME} was at \w+ and is at \w+ now", result.err)
-    assert repo.history() == ["Theirs", "initial commit"]
-    publish(desk, small)
-    assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
-
-
-def test_somebody_commits_before_it_begins(desk: Desk, small: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("tree", "something else changed main since it was looked at; run the same command"),
+        ("commit", "something else changed the repository meanwhile"),
+    ],
+)
+def test_somebody_commits(desk: Desk, small: Path, before: str, told: str) -> None:
     """Nothing is done that was not shown."""
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
-    desk.hub.before["tree"] = lambda: repo.add("main", theirs, "Theirs")
-    result = publish(desk, small, code=1)
-    assert "something else changed main since it was looked at; run the same command" in result.err
+    desk.hub.before[before] = lambda: repo.add("main", theirs, "Theirs")
+    said = publish(desk, small, code=1).err
+    assert told in said
+    if before == "commit":
+        assert "(412): A commit has happened since" in said
+        assert re.search(rf"main of {NAME} was at \w+ and is at \w+ now", said)
     assert repo.history() == ["Theirs", "initial commit"]
+    publish(desk, small)
+    assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
 
 
 def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
