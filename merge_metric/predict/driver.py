@@ -57,7 +57,7 @@ from merge_metric.runs.prediction_columns import (
     SUFFIXES,
     check_column,
     labelled,
-    read_batches,
+    open_predictions,
     require_distinct,
     row_number,
     suffix_of,
@@ -136,7 +136,7 @@ def predict(
         if getattr(model, "strict", False):
             require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
         tally = AnswerTally(run.labels)
-        for rows in read_batches(out):
+        for rows in open_predictions(out).tables():
             tally.add(rows)
         tell_of_model(metadata["name"], metadata)
         tell_of_answers(metadata["name"], tally, metadata)
@@ -228,7 +228,7 @@ class PredictRun:
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
             done = 0
-            for rows in read_batches(self.out):
+            for rows in open_predictions(self.out).tables():
                 for name in further:
                     rows = rows.append_column(name, more[name].slice(done, len(rows)))
                 done += len(rows)

@@ -229,11 +229,6 @@ def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile
     return file
 
 
-def read_batches(path: Path, dataset: Path | None = None) -> Iterator[pa.Table]:
-    """Read and check a predictions file in batches; repeated ids are not checked."""
-    return open_predictions(path, dataset).tables()
-
-
 def _open_parquet(path: Path) -> PredictionsFile:
     with naming_damage(path), open_parquet(path) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows

@@ -27,8 +27,8 @@ from merge_metric.runs.prediction_columns import (
     description_in,
     labelled,
     labels_of,
+    open_predictions,
     place_in,
-    read_batches,
     require_columns,
     require_distinct,
     row_number,
@@ -39,7 +39,7 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 
 def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.Table:
-    """Read and check a predictions file; arguments and errors as in `read_batches`.
+    """Read and check a predictions file; arguments and errors as in `open_predictions`.
 
     Returns:
         The columns as returned by `validate`.
@@ -50,7 +50,7 @@ def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.
     """
     file = as_path("path", path)
     folder = None if dataset is None else as_path("dataset", dataset)
-    table = pa.concat_tables(read_batches(file, folder))
+    table = pa.concat_tables(open_predictions(file, folder).tables())
     require_distinct(table["variant_id"], place_in(file), f"{file}: ")
     return table.select([name for name in COLUMNS if name in table.column_names])
 
