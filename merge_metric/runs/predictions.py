@@ -125,7 +125,7 @@ def write_batches(
         return
     metadata = dict(schema.metadata or {})
     metadata[DIGEST_KEY] = digest_of(
-        {name: rows for name in schema.names if name in (*COLUMNS, *FURTHER)},
+        {name: rows for name in (*COLUMNS, *FURTHER) if name in schema.names},
         metadata.get(METADATA_KEY, b""),
         labels,
         lambda name: (batch[name].combine_chunks() for batch in batches([name])),

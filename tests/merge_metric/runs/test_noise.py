@@ -205,7 +205,7 @@ def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
 def test_changed_repeats_and_words_are_noticed(name: str, tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     rows = {"variant_id": ["s", "s/0"], "seed_id": ["s", "s"], "label": [0, 0]}
-    further = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
+    further = {"repeats": [[0, -1], None], "answer_text": ["So A.", None]}  # in any order
     write_predictions(path, pa.table({**rows, "prediction": [0, 1], **further}))
     table = pq.read_table(path)
     pq.write_table(table, path)
