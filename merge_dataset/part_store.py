@@ -1,10 +1,10 @@
 """Parts of a run's work on disk, so that an interrupted run can go on.
 
 All unfinished work is here: suggestions, likelihoods, paraphrases, blocks of a build, results of
-tasks, and answers of `predict`. A part is a table, in a Parquet file `NAME.DIGEST.parquet` that is
-written whole or not at all; or a list of records, in a file that grows by a line of JSON with a
-checksum. What does not fit its digest or checksum counts as missing. Several processes may write
-to the same folder, but not to the same records.
+tasks, and answers of `predict`. It is kept as tables, each a Parquet file `NAME.DIGEST.parquet`
+that is written whole or not at all, and as lists of records, each a file that grows by a line of
+JSON with its checksum. A table or a record that does not fit its digest or checksum counts as
+missing. Several processes may write to the same folder, but not to the same list.
 """
 
 import fnmatch
@@ -77,7 +77,7 @@ def discard_corrupt(paths: Sequence[Path], *, store: Path) -> list[str]:
     """Remove parts that do not match their digest, warn of each, and return their names."""
     corrupt = [path for path in paths if not is_sound(path)]
     for path in corrupt:
-        path.unlink(missing_ok=True)  # another task may have removed it
+        path.unlink()
         log.warning("%s: damaged, made again: %s", store, path.name)
     return [path.name for path in corrupt]
 
@@ -117,35 +117,34 @@ def missing_parts(
 
 
 def append_record(file: BinaryIO, record: Any) -> None:
-    """Append a JSON-able record to a list; if the process is killed right after, it stays."""
+    """Append a JSON-able record to a list; it stays even if the process is killed right after."""
     line = json.dumps(record).encode()
     file.write(b"%08x %b\n" % (zlib.crc32(line), line))
     file.flush()
 
 
 def open_records(path: Path) -> BinaryIO:
-    """Open a list of records, or make one, to append to; cut off a torn or damaged end."""
+    """Open a list of records, or make one, to append to; cut off a line that was not ended."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+b")
     file.seek(0)
-    file.truncate(sum(map(len, _sound_lines(file))))
+    file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
     return file
 
 
-def read_records(path: Path) -> list[Any]:
-    """Read the records of a list up to a torn or damaged one; none if the list is missing."""
+def read_records(path: Path) -> Iterator[Any]:
+    """Yield the records of a list, if it exists, and warn at its end of damaged ones, left out."""
     if not path.is_file():
-        return []
+        return
+    damaged = 0
     with path.open("rb") as file:
-        return [json.loads(line[9:]) for line in _sound_lines(file)]
-
-
-def _sound_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines until one does not fit its checksum, of which a warning tells, or is torn."""
-    for line in file:
-        if not line.endswith(b"\n"):
-            return  # of a process that was killed
-        if line[:9] != b"%08x " % zlib.crc32(line[9:-1]):
-            log.warning("%s: damaged, the rest is made again", file.name)
-            return
-        yield line
+        for line in file:
+            checksum, _, record = line.removesuffix(b"\n").partition(b" ")
+            if not line.endswith(b"\n"):
+                break  # of a process that was killed
+            if record and checksum == b"%08x" % zlib.crc32(record):
+                yield json.loads(record)
+            else:
+                damaged += 1
+    if damaged:
+        log.warning("%s: %d damaged records, made again", path, damaged)

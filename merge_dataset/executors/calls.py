@@ -35,7 +35,7 @@ from merge_dataset.part_store import append_record, is_sound, read_records, writ
 
 _PLAN: Final = "call.json"
 _RESULTS: Final = "results"
-_TABLES: Final = "parts"
+_TABLES: Final = "tables"
 
 _PROGRESS_SECONDS: Final = 1.0
 _FAILURES_SHOWN: Final = 5
@@ -67,13 +67,20 @@ def call_tasks(
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
         shutil.rmtree(folder / _RESULTS, ignore_errors=True)
         write_json(path, plan)
-    found = _results(folder, units)
-    error = None
+    there, error = set(_results(folder, units)), None
+    missing = [unit for unit in units if unit not in there]
+    forget(folder, missing)  # damaged ones
     try:
-        run_units(function, folder, [unit for unit in units if unit not in found], distribution)
+        run_units(function, folder, missing, distribution)
     except ExecutorError as failed:
         error = failed
-    return UnitResults(_results(folder, units), error)
+    found = _results(folder, units)
+    if error is None and (lost := [unit for unit in units if unit not in found]):
+        error = ExecutorError(
+            f"{folder}: expected the result of {lost[0]}, found none, or a damaged one; give the "
+            "same command again, and it is made again"
+        )
+    return UnitResults(found, error)
 
 
 def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
@@ -118,13 +125,12 @@ def read_unit_tables(folder: Path, unit: str, names: Sequence[str]) -> list[pa.T
 
 def _results(folder: Path, units: Iterable[str]) -> dict[str, Any]:
     """Read the results of the units that have one."""
-    found = {unit: read_records(_result(folder, unit)) for unit in units}
-    return {unit: records[0] for unit, records in found.items() if records}
+    return {unit: record for unit in units for record in read_records(_result(folder, unit))}
 
 
 def _result(folder: Path, unit: str) -> Path:
     """Return the path of a unit's result, a list of one record."""
-    return folder / _RESULTS / f"{digest_of(unit)[:16]}.json"
+    return folder / _RESULTS / f"{digest_of(unit)[:16]}"
 
 
 # --- Running them ---

@@ -51,18 +51,19 @@ class Journal:
         """Store answers, (n, numbers), whose first number is not NaN, and their JSON-able notes."""
         assert self._file is not None
         record = {
-            "positions": [*positions],
+            "positions": np.asarray(positions).tolist(),
             "answers": b64encode(answers.astype(_NUMBER).tobytes()).decode(),
             "texts": texts or [],
             "notes": notes or {},
         }
+        self._take(record)  # first, as a record that cannot be taken must not stay
         append_record(self._file, record)
-        self._take(record)
 
     def _take(self, record: Mapping[str, Any]) -> None:
         numbers = np.frombuffer(b64decode(record["answers"]), _NUMBER)
         self.answers[record["positions"]] = numbers.reshape(-1, self.answers.shape[1])
-        self.texts.update(zip(record["positions"], record["texts"], strict=bool(record["texts"])))
+        if record["texts"]:
+            self.texts.update(zip(record["positions"], record["texts"], strict=True))
         for name, value in record["notes"].items():
             if isinstance(value, int):
                 self.notes[name] = self.notes.get(name, 0) + value

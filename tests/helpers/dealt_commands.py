@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "build": Command(
         ("build", "--run", "run", "--into", "again", "--out", "dataset", "--min-mlms", "1"),
         "run/again/**/[!c]*",  # settings include the number of workers
-        "run/again/build_tasks/parts/*.variants.*",
+        "run/again/build_tasks/tables/*.variants.*",
     ),
     "signals": Command(
         ("signals", "--run", "run", "--lm", "generator", "--device", "cpu"),

@@ -169,16 +169,16 @@ def test_half_a_batch_or_a_damaged_one_is_asked_again(
 ) -> None:
     interrupt(problems, out, 2 if cut else 3)
     (journal,) = journals(out)
-    first, *others = journal.read_bytes().splitlines(keepends=True)
-    assert len(others) == (1 if cut else 2)
-    content = bytearray(b"".join(others)[:cut])
+    first, second, *third = journal.read_bytes().splitlines(keepends=True)
+    damaged = bytearray(second[:cut])
     if cut is None:
-        content[50] ^= 1
-    journal.write_bytes(first + content)
+        damaged[50] ^= 1
+    journal.write_bytes(b"".join([first, damaged, *third]))
+    interrupt(problems, out, 1)
     again = Fake()
     outcome = predict(again, problems, out, progress=False)
-    assert len(again.asked) == outcome.pairs - 7
-    assert (f"{journal}: damaged, the rest is made again" in caplog.text) == (cut is None)
+    assert len(again.asked) == outcome.pairs - (14 if cut else 21)
+    assert (f"{journal}: 1 damaged records, made again" in caplog.text) == (cut is None)
 
 
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
