@@ -1,25 +1,26 @@
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from merge_dataset.executors.calls import map_blocks
-from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorEntry, Resources
+from merge_dataset.executors import calls
+from merge_dataset.executors.plan import (
+    EXECUTORS,
+    Distribution,
+    ExecutorEntry,
+    ExecutorError,
+    Resources,
+)
 from merge_metric.models.readiness import machine_for
-
-Work = Callable[[int], tuple[int, int]]
 
 
 def work(factor: int, block: int) -> tuple[int, int]:
     if block < 0:
         raise ValueError(f"expected a positive block, got {block}")
     return factor * block, os.getpid()
-
-
-def open_work(factor: int) -> Work:
-    return partial(work, factor)
 
 
 def counted(blocks: range, read: list[int]) -> Iterator[int]:
@@ -30,19 +31,26 @@ def counted(blocks: range, read: list[int]) -> Iterator[int]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
-    outcomes = list(map_blocks(range(20), partial(open_work, 3), workers=workers))
+    outcomes = list(calls.map_blocks(range(20), partial(partial, work, 3), workers=workers))
     assert [outcome for outcome, _ in outcomes] == [3 * block for block in range(20)]
     assert (os.getpid() in {pid for _, pid in outcomes}) == (workers == 1)
 
 
 def test_blocks_are_read_as_they_are_needed() -> None:
     read: list[int] = []
-    outcomes = map_blocks(counted(range(100), read), partial(open_work, 1), workers=2)
+    outcomes = calls.map_blocks(counted(range(100), read), partial(partial, work, 1), workers=2)
     assert next(outcomes)[0] == 0
     assert len(read) <= 6
     outcomes.close()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="expected a positive block, got -1"):
-        list(map_blocks([1, -1, 2], partial(open_work, 1), workers=2))
+        list(calls.map_blocks([1, -1, 2], partial(partial, work, 1), workers=2))
+
+
+def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "run_units", lambda *_: None)
+    done = calls.call_tasks("module:function", tmp_path, ["a"], Distribution(executor="local"), {})
+    with pytest.raises(ExecutorError, match="expected the result of a, found none, or a damaged"):
+        done.all()
 
 
 def test_another_executor_is_a_class_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
