@@ -139,12 +139,12 @@ def read_records(path: Path) -> Iterator[Any]:
     damaged = 0
     with path.open("rb") as file:
         for line in file:
-            checksum, _, record = line.removesuffix(b"\n").partition(b" ")
             if not line.endswith(b"\n"):
                 break  # of a process that was killed
+            checksum, _, record = line[:-1].partition(b" ")
             if record and checksum == b"%08x" % zlib.crc32(record):
                 yield json.loads(record)
             else:
                 damaged += 1
     if damaged:
-        log.warning("%s: %d damaged records, made again", path, damaged)
+        log.warning("%s: damaged, made again: %d records", path, damaged)

@@ -192,7 +192,7 @@ def test_what_a_task_made_is_made_again_if_damaged(
             find("dealt", 2)
     assert find("dealt", 2) == find("here")
     assert len(tasks.units) == (2 if where == "results" else 1)
-    assert caplog.text.count(f"{damaged}: 2 damaged records") == (where == "results")
+    assert caplog.text.count(f"{damaged}: damaged, made again: 2") == (where == "results")
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_half_a_batch_or_a_damaged_one_is_asked_again(
     again = Fake()
     outcome = predict(again, problems, out, progress=False)
     assert len(again.asked) == outcome.pairs - (14 if cut else 21)
-    assert (f"{journal}: 1 damaged records, made again" in caplog.text) == (cut is None)
+    assert (f"{journal}: damaged, made again: 1 records" in caplog.text) == (cut is None)
 
 
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
