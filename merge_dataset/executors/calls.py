@@ -130,7 +130,7 @@ def _results(folder: Path, units: Iterable[str]) -> dict[str, Any]:
 
 def _result(folder: Path, unit: str) -> Path:
     """Return the path of a unit's result, a list of one record."""
-    return folder / _RESULTS / f"{digest_of(unit)[:16]}"
+    return folder / _RESULTS / digest_of(unit)[:16]
 
 
 # --- Running them ---

@@ -8,7 +8,7 @@ from merge_dataset.executors.plan import Distribution, ExecutorError
 
 
 class UnitsHere:
-    """Runs units in this process as `dispatch.run_units` does, and keeps its last arguments."""
+    """Runs units in this process as `calls.run_units` does, and keeps its last arguments."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr("merge_dataset.executors.calls.run_units", self.run_units)

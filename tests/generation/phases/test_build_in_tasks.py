@@ -122,7 +122,7 @@ def test_tasks_with_other_taggers_are_not_mixed(
     monkeypatch.setattr(build_blocks, "call_tasks", lambda *a: call(*a[:-1], {**a[-1], **other}))
     told = build("mixed", *TASKS, 2)
     assert told.exit_code == 2
-    assert "expected the command's versions {'numpy': '1.0'}, a task's machine" in told.stderr
+    assert "error: expected the command's versions {'numpy': '1.0'}, a task's" in told.stderr
 
 
 @pytest.mark.slow

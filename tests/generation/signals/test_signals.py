@@ -253,7 +253,7 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
     changes = (row["premise_pll_change"], row["hypothesis_pll_change"])
     if any(x is not None and x < limits.get("min_pll_change", -1e9) for x in changes):
         return "less_likely_sentence"
-    for limit, column, wrong, reason in (
+    for limit, column, wrong, name in (
         ("same_number", "number_changed", True, "other_number"),
         ("same_tense", "tense_changed", True, "other_tense"),
         ("fitting_article", "article_fits", False, "other_article"),
@@ -263,7 +263,7 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
         ("no_compounds", "in_compound", True, "in_compound"),
     ):
         if limits.get(limit) and row[column] is wrong:
-            return reason
+            return name
     usual = row.get("valency")
     if usual is not None and usual < limits.get("min_valency", -1e9):
         return "other_valency"
