@@ -7,7 +7,6 @@ LEGACY := .venv-legacy
 SERVER := .venv-server
 PEERS := .venv-peers
 LM_EVAL := .venv-lm-eval
-LIGHTEVAL := .venv-lighteval
 INSPECT := .venv-inspect
 TRACKERS := .venv-trackers
 LABEL_STUDIO := .venv-label-studio
@@ -112,9 +111,8 @@ test-legacy: $(READY) $(LEGACY)/.ready  ## The dataset under datasets 3.6, in an
 test-trackers: $(READY) $(TRACKERS)/.ready  ## Figures in W&B, MLflow and TensorBoard, all offline, in an environment of their own
 	$(TEST_ENV) MERGE_NLI_TRACKERS_PYTHON=$(abspath $(TRACKERS))/bin/python $(BIN)/pytest -m tracker tests/trackers
 
-test-harnesses: $(READY) $(LM_EVAL)/.ready $(LIGHTEVAL)/.ready $(INSPECT)/.ready $(LABEL_STUDIO)/.ready  ## Exported tasks in the harnesses, metadata in mlcroissant, annotation tasks in Label Studio, in environments of their own
+test-harnesses: $(READY) $(LM_EVAL)/.ready $(INSPECT)/.ready $(LABEL_STUDIO)/.ready  ## Exported tasks in the harnesses, metadata in mlcroissant, annotation tasks in Label Studio, in environments of their own
 	$(TEST_ENV) MERGE_NLI_LM_EVAL_PYTHON=$(abspath $(LM_EVAL))/bin/python \
-	  MERGE_NLI_LIGHTEVAL_PYTHON=$(abspath $(LIGHTEVAL))/bin/python \
 	  MERGE_NLI_INSPECT_PYTHON=$(abspath $(INSPECT))/bin/python \
 	  MERGE_NLI_LABEL_STUDIO_PYTHON=$(abspath $(LABEL_STUDIO))/bin/python $(BIN)/pytest --timeout 1800 -m harness tests/harnesses
 
@@ -155,13 +153,6 @@ $(LM_EVAL)/.ready: Makefile
 	  'lm_eval[hf]==0.4.13' 'mlcroissant==1.1.1' "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
-# With xxhash 4 lighteval cannot be imported.
-$(LIGHTEVAL)/.ready: Makefile
-	$(PYTHON) -m venv $(LIGHTEVAL)
-	$(LIGHTEVAL)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  'lighteval==0.13.0' 'xxhash<4' "$$(grep '^torch==' constraints.txt)"
-	touch $@
-
 # inspect-ai wants an older fsspec than the newest datasets allows.
 $(INSPECT)/.ready: Makefile
 	$(PYTHON) -m venv $(INSPECT)
@@ -187,4 +178,4 @@ $(SERVER)/.ready: Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(BOUNDS) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(LIGHTEVAL) $(INSPECT) $(LABEL_STUDIO) $(TRACKERS) $(DOCS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BOUNDS) $(LEGACY) $(SERVER) $(PEERS) $(LM_EVAL) $(INSPECT) $(LABEL_STUDIO) $(TRACKERS) $(DOCS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -209,7 +209,7 @@ def test_export_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path:
     ]
     for line in block.splitlines():
         run(line.split(), tmp_path, home)
-    for harness in ("lm-eval", "lighteval", "inspect"):
+    for harness in ("lm-eval", "inspect"):
         assert "merge-nli score" in (tmp_path / f"{harness}-tasks/README.md").read_text("utf-8")
     assert len(list((tmp_path / "mini").rglob("mini-0?.parquet"))) == 10
     assert (tmp_path / "merge-nli/croissant.json").is_file()

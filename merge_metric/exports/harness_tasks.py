@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import LimitSeeds, SampleSeed, option, option_of
-from merge_dataset.files import write_json, write_table
+from merge_dataset.commands.command_line import option, option_of
+from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
-from merge_dataset.schema import SPLITS, parse_config_name
+from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
     Configs,
@@ -30,7 +28,6 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     place_of,
-    read_split,
     shown,
     template,
 )
@@ -39,9 +36,6 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MODULE: Final = "merge_nli"
 QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
@@ -366,93 +360,6 @@ def _as_yaml(task: dict[str, Any]) -> str:
     Dumper.add_representer(str, represent_text)
     Dumper.add_representer(_Function, lambda d, name: d.represent_scalar("!function", str(name)))
     return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
-
-
-# --- lighteval ---
-
-
-_LIGHTEVAL_MODULE: Final = "merge_nli_tasks"
-DATA: Final = "data.json"
-
-
-@task_export("lighteval", hub=None, revision=None)
-def export_lighteval(
-    folder: Path,
-    out: Path,
-    tasks: TaskSettings,
-    *,
-    limit_seeds: LimitSeeds = None,
-    rng_seed: SampleSeed = 0,
-    overwrite: Overwrite = False,
-) -> Exported:
-    """Tasks for lighteval (0.13.0).
-
-    A folder with the problems, a module for --custom-tasks, and a script that runs it
-    without the network. It needs nothing of this package.
-
-    \b
-    Examples:
-      merge-nli export lighteval merge-nli --config snli --out tasks/lighteval
-
-    \b
-      merge-nli export lighteval merge-nli --shots mix --limit-seeds 500
-    """  # \b is a mark of click: keep the lines that follow
-    import yaml
-
-    names = [f"merge_nli_{config}" for config in tasks.prompts]
-    with task_folder(folder, out, tasks, "lighteval", overwrite=overwrite) as partial:
-        problems = {
-            config: problems_of(folder, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
-            for config in tasks.prompts
-        }
-        # A digest of problems and prompts, independent of the dataset's place.
-        told = {name: value for name, value in asdict(tasks).items() if name != "dataset"}
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
-        for name, rows in problems.items():
-            digest.update(json.dumps([name, rows.to_pydict()]).encode())
-        data = f"data/{digest.hexdigest()[:16]}"
-        (partial / data).mkdir(parents=True)
-        configs = []
-        for name, rows in problems.items():
-            file = f"{name}.parquet"
-            write_table(partial / data / file, rows.replace_schema_metadata(None))
-            files = [{"split": "problems", "path": file}]
-            configs.append({"config_name": name, "data_files": files})
-        header = yaml.safe_dump({"configs": configs}, sort_keys=False)  # `load_dataset` reads it
-        (partial / data / "README.md").write_text(f"---\n{header}---\n", encoding="utf-8")
-        write_json(partial / DATA, data)
-        tasks_py = template("lighteval_tasks.py")
-        (partial / f"{_LIGHTEVAL_MODULE}.py").write_text(tasks_py, encoding="utf-8")
-        (partial / "run.py").write_text(template("lighteval_run.py"), encoding="utf-8")
-    return Exported(
-        out,
-        {"module": _LIGHTEVAL_MODULE, "tasks": names},
-        f"{out}: {count(names, 'task')}: {', '.join(names)}",
-        f"python {out / 'run.py'} --model MODEL --task {names[0]}",
-    )
-
-
-def problems_of(
-    folder: Path,
-    tasks: TaskSettings,
-    config: str,
-    *,
-    limit_seeds: int | None = None,
-    rng_seed: int = 0,
-) -> pa.Table:
-    """Read seeds, then variants, with the columns of `answers.load_problems`."""
-    import pyarrow as pa
-
-    from merge_metric.exports.task_answers import COLUMNS, chosen_problems
-
-    fields = tasks.prompts[config].template.fields
-    tables = [
-        table.select([*COLUMNS, *fields])
-        for split in SPLITS
-        for table in read_split(folder, config, split)
-    ]
-    rows = pa.concat_tables(tables)
-    return chosen_problems(rows, tasks, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
 
 
 # --- Inspect ---

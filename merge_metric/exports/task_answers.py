@@ -61,14 +61,6 @@ def load_problems(
     columns = [*COLUMNS, *settings.prompts[config].template.fields]
     parts = [splits[name].select_columns(columns) for name in ("seeds", "variants")]
     rows = datasets.concatenate_datasets(parts).with_format("arrow")[:]
-    found = chosen_problems(rows, settings, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
-    return datasets.Dataset(found)
-
-
-def chosen_problems(
-    rows: pa.Table, settings: TaskSettings, config: str, *, limit_seeds: int | None, rng_seed: int
-) -> pa.Table:
-    """Choose the problems of `load_problems` among all, and append its two further columns."""
     chosen = {*rows["seed_id"].to_pylist()}.difference(settings.left_out[config])
     if limit_seeds is not None:
         chosen = sample_seeds(sorted(chosen), limit_seeds, rng_seed=rng_seed)
@@ -78,7 +70,7 @@ def chosen_problems(
     seeds = rows["seed_id"].to_pylist()
     n_problems = Counter(seeds)
     numbers = pa.array([n_problems[seed] for seed in seeds], pa.int64())
-    return rows.append_column("n_problems", numbers)
+    return datasets.Dataset(rows.append_column("n_problems", numbers))
 
 
 def sample_seeds(seed_ids: Sequence[str], count: int, *, rng_seed: int = 0) -> set[str]:

@@ -60,7 +60,6 @@ COMMANDS: Final = {
     "annotate-import": "annotate --out study --import answers.csv --annotator bo",
     "register": "register merge-nli",
     "lm-eval": "export lm-eval merge-nli --shots none --out new",
-    "lighteval": "export lighteval merge-nli --shots none --out new",
     "inspect": "export inspect merge-nli --shots none --out new",
     "croissant": "export croissant merge-nli",
     "mini-datasets": "export mini-datasets merge-nli --out new",

@@ -21,7 +21,7 @@ GROUPS = {
                         "majority", "hypothesis-only", "signals", "signals-nonce"]),
     "annotating": (16, ["annotate", "annotate-export", "annotate-tasks", "annotate-import"]),
     "registering": (8, ["register", "publish", "publish-metric"]),
-    "exporting": (28, ["lm-eval", "lighteval", "inspect", "croissant", "mini-datasets", "jsonl",
+    "exporting": (24, ["lm-eval", "inspect", "croissant", "mini-datasets", "jsonl",
                        "csv-overwrite"]),
     "reporting": (20, ["report", "report-overwrite", "per-seed", "analyse", "agreement"]),
     "demo": (2, ["demo"]),

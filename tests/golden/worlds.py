@@ -229,7 +229,6 @@ DATASETS: Final = (
     "export csv {folder} --out out-csv",
     "export mini-datasets {folder} --out out-mini",
     "export lm-eval {folder} --shots none --out out-lm-eval",
-    "export lighteval {folder} --shots none --out out-lighteval",
     "export inspect {folder} --shots none --out out-inspect",
     "publish dataset {folder} --repo somebody/merge-nli",
     "publish dataset {folder} --repo somebody/merge-nli --format json",

@@ -4,7 +4,7 @@ import pytest
 from helpers.commands import refused, run
 from helpers.subsampled_folder import write_folder
 
-COMMANDS = ("lm-eval", "lighteval", "inspect", "croissant", "mini-datasets", "jsonl", "csv")
+COMMANDS = ("lm-eval", "inspect", "croissant", "mini-datasets", "jsonl", "csv")
 
 
 @pytest.fixture(autouse=True)

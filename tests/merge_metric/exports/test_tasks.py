@@ -2,7 +2,6 @@
 
 import ast
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,13 @@ import pytest
 import yaml
 from helpers.subsampled_folder import write_folder
 
-from merge_metric.exports import task_answers as answers
 from merge_metric.exports import task_settings
 from merge_metric.exports.harness_tasks import (
     ANSWER,
     QUESTION,
     Letters,
     export_inspect,
-    export_lighteval,
     export_lm_eval,
-    prepare,
-    problems_of,
 )
 from merge_metric.models.prompts import read_prompt
 
@@ -99,33 +94,9 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     assert used == {f"!merge_nli.{name}" for name in functions if not name.startswith("_")}
 
 
-def test_problems_are_those_that_other_harnesses_load(folder: Path, tmp_path: Path) -> None:
-    for limit, shots in ((None, "none"), (3, "none"), (None, "seeds"), (2, "seeds")):
-        tasks = replace(prepare(folder, tmp_path / "o", ["snli"], shots=shots), dataset=str(folder))
-        ours = problems_of(folder, tasks, "snli", limit_seeds=limit, rng_seed=1)
-        theirs = answers.load_problems(tasks, "snli", limit_seeds=limit, rng_seed=1)
-        assert ours.to_pylist() == theirs.to_list()
-
-
-def test_answers_to_other_prompts_or_problems_are_not_reused(folder: Path, tmp_path: Path) -> None:
-    def place(name: str, **options: Any) -> str:
-        shots, limit = options.get("shots", "exc"), options.get("limit_seeds")
-        export_lighteval(folder, tmp_path / name, shots=shots, limit_seeds=limit)
-        return str(json.loads((tmp_path / name / "data.json").read_text(encoding="utf-8")))
-
-    first = place("first")
-    assert place("again") == first
-    assert len({first, place("mix", shots="mix"), place("few", limit_seeds=2)}) == 3
-    (data,) = (tmp_path / "first/data").iterdir()
-    assert f"data/{data.name}" == first
-    card = data.joinpath("README.md").read_text(encoding="utf-8")
-    configs = [each["config_name"] for each in yaml.safe_load(card.split("---\n")[1])["configs"]]
-    assert configs == ["snli", "snli_nouns", "snli_verbs"]
-
-
 def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are read as written: the prompt equals that of `predict`."""
-    exports = {"a": export_lighteval, "b": export_inspect, "c": export_lm_eval}
+    exports = {"a": export_lm_eval, "b": export_inspect}
     for name, export in exports.items():
         export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
         monkeypatch.setattr(task_settings, "EXPORTED", tmp_path / name)
@@ -136,9 +107,9 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert settings.choices("snli") == [" A", " B", " C", *both]
 
 
-@pytest.mark.parametrize("name", ["lm_eval", "lighteval", "inspect"])
+@pytest.mark.parametrize("name", ["lm_eval", "inspect"])
 def test_every_folder_says_how_to_run_it(folder: Path, tmp_path: Path, name: str) -> None:
-    export = {"lm_eval": export_lm_eval, "lighteval": export_lighteval, "inspect": export_inspect}
+    export = {"lm_eval": export_lm_eval, "inspect": export_inspect}
     contents = export[name](folder, tmp_path / "out").contents
     names = contents["configurations" if name == "inspect" else "tasks"]
     text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
