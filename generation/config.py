@@ -272,15 +272,6 @@ class Config(ProblemSettings):
         affects_output=False,
     )
     """By default questions are asked only if the answer can matter: see `phases/suggest.py`."""
-    max_pieces: int = setting(
-        1,
-        "Most subwords of an original or a replacement; by default 1.",
-        commands="suggest",
-        panel=_MODELS,
-        minimum=1,
-        omit_if_default=True,
-    )
-
     # Filters (D5, D8, D11) and eq. 1
     word_classes: tuple[str, ...] = setting(
         ("noun", "verb", "adjective"), "Classes of the words replaced.", members=WORD_CLASSES
@@ -433,12 +424,6 @@ class Config(ProblemSettings):
         check_ranges(self)
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
-        if self.max_pieces > 1 and not self.probability_filter:
-            raise ValueError(
-                "max_pieces: words of several pieces are looked for among those that are more "
-                "probable than the original: expected 1 with probability_filter = false, got "
-                f"{self.max_pieces}"
-            )
         if self.min_quality is not None and not 0 <= self.min_quality <= 1:
             raise ValueError(
                 f"min_quality: expected a probability from 0 to 1, got {self.min_quality}"

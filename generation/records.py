@@ -103,44 +103,38 @@ class MaskedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A masked LM's answers to n queries, k suggestions each; row i answers query i.
-
-    If words may have m > 1 pieces, a word is m ids, with −1 after its last piece; its "logit" is
-    its log-probability, and `log_normalizer` is 0.
-    """
+    """A masked LM's answers to n queries, k suggestions each; row i answers query i."""
 
     original: NDArray[np.int32]
-    """[n] or [n, m] Token ids of the original, −1 if it is not one token (D3), or at most m."""
+    """[n] Token ids of the original, −1 if it is not one token (D3)."""
     original_logit: NDArray[np.float32]
     """[n] Logit of the original; NaN if that is −1, as in `log_normalizer` and `logits`."""
     log_normalizer: NDArray[np.float32]
     """[n] log Σ exp(logits): log P = logit − log_normalizer, in nats."""
     tokens: NDArray[np.int32]
-    """[n, k] or [n, k, m] Ids of the suggestions, most probable first; −1 if none."""
+    """[n, k] Ids of the suggestions, most probable first; −1 if none."""
     logits: NDArray[np.float32]
     """[n, k] Logits of the suggestions."""
     windowed: NDArray[np.bool_]
     """[n] Whether the sentence was cut to a window around the mask."""
 
     @classmethod
-    def empty(cls, n: int, k: int, *, max_pieces: int = 1) -> Self:
+    def empty(cls, n: int, k: int) -> Self:
         """Make scores of `n` queries, all marked as not in the vocabulary."""
         nan = np.float32(np.nan)
-        word = (max_pieces,) if max_pieces > 1 else ()
         return cls(
-            original=np.full((n, *word), -1, np.int32),
+            original=np.full(n, -1, np.int32),
             original_logit=np.full(n, nan, np.float32),
             log_normalizer=np.full(n, nan, np.float32),
-            tokens=np.full((n, k, *word), -1, np.int32),
+            tokens=np.full((n, k), -1, np.int32),
             logits=np.full((n, k), nan, np.float32),
             windowed=np.zeros(n, np.bool_),
         )
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """[n] Whether the original is one token, or at most m tokens (D3)."""
-        first: NDArray[np.int32] = self.original if self.original.ndim == 1 else self.original[:, 0]
-        return first >= 0
+        """[n] Whether the original is one token (D3)."""
+        return self.original >= 0
 
     @classmethod
     def concatenate(cls, pieces: Sequence[Self]) -> Self:

@@ -27,7 +27,7 @@ from generation.suggestions.questions import Questions, Shard, masked_queries
 from generation.suggestions.store import SuggestionStore
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
-from generation.variants.candidates import each_filter, in_words
+from generation.variants.candidates import each_filter
 from generation.variants.validation import judge_in_context
 from generation.variants.words import CASINGS, Lexicon, casing_of
 from merge_dataset.executors.calls import map_blocks
@@ -116,8 +116,7 @@ def _counting(
     def count(shard: Shard) -> NDArray[np.int32]:
         queries = questions.of(shard)
         answers = {
-            mlm: in_words(store.answers(shard, queries), vocabularies[mlm])
-            for mlm, store in stores.items()
+            mlm: (store.answers(shard, queries), vocabularies[mlm]) for mlm, store in stores.items()
         }
         return count_passed(queries, answers, tagger, tag_match=config.tag_match)
 

@@ -492,10 +492,7 @@ def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
     english = "- English only.\n" if REPLACEMENTS not in kinds else ""
     text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
     relatives_stay = any(each.get("families", "ignore") == "ignore" for each in replacing)
-    pieces_stay = any(each.get("max_pieces", 1) == 1 for each in replacing)
-    return text.format(
-        pieces=words["pieces"] * pieces_stay, relatives=words["relatives"] * relatives_stay
-    )
+    return text.format(relatives=words["relatives"] * relatives_stay)
 
 
 def _changes(config: Mapping[str, Any]) -> Iterator[str]:

@@ -194,14 +194,7 @@ def test_your_own_mlm(
 
 @pytest.mark.slow
 def test_beyond_the_papers_limits(here: Path, tmp_path: Path) -> None:
-    pieces, families, pairs, articles, joint = run_page("generation/beyond.md", tmp_path)
-    assert re.search(r"^all +\d[\d,]* +[\d,]+ +[1-9]\d*$", pieces, flags=re.MULTILINE)
-    plain, longer = (
-        replacements(f"runs/{run}/replacements.parquet") for run in ("plain", "pieces")
-    )
-    vocabulary = MaskedLM.load(ROOT / "generation/demo/bert-tiny-mlm").vocabulary
-    assert {word for *_, word in plain} <= {*vocabulary.texts}
-    assert {word for *_, word in longer} - {*vocabulary.texts}
+    articles, families, pairs, joint = run_page("generation/beyond.md", tmp_path)
     single, together = (
         replacements(f"runs/{run}/replacements.parquet") for run in ("single", "joint")
     )

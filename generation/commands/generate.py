@@ -150,7 +150,7 @@ def suggest_command(
       merge-nli suggest --source snli --set suggestions_per_occurrence=50
 
     \b
-      merge-nli suggest --source snli --mlm ./my-mlm --max-pieces 2 --masking joint
+      merge-nli suggest --source snli --mlm ./my-mlm --masking joint
 
     \b
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm

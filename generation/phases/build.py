@@ -307,7 +307,7 @@ def _used_mlms(
         )
     wanted = {name: getattr(config, name) for name in OF_SETTINGS}
     for record in used:
-        there = {key: {"max_pieces": 1, **record}[key] for key in wanted}
+        there = {key: record[key] for key in wanted}
         if there != wanted:
             raise ValueError(
                 f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "

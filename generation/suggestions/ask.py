@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tqdm import tqdm
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
-from generation.records import Scores
 from generation.run_folder import RunFolder, slug
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import OF_MODEL, OF_SETTINGS, StoreIdentity, SuggestionStore
@@ -63,7 +63,6 @@ def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
 def ask(folder: Path, unit: str) -> None:
     """Do a unit of work: add the missing answers to the store."""
     from generation.suggestions.masked_lm import MaskedLM
-    from generation.suggestions.word_pieces import score_words
 
     run = RunFolder(folder)
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
@@ -83,11 +82,11 @@ def ask(folder: Path, unit: str) -> None:
     )
     header = _record(run, name)
     if not header.is_file():
-        write_json(header, identity.values)
-    if (there := read_json(header)) != identity.values:
+        write_json(header, asdict(identity))
+    if (there := read_json(header)) != asdict(identity):
         raise ValueError(
             f"{name}: expected the same model, device and dtype in every task, got {there} and "
-            f"{identity.values}; name them with --device, --dtype and @revision"
+            f"{asdict(identity)}; name them with --device, --dtype and @revision"
         )
     if mlm.weights is not None:
         write_json(_record(run, name, "weights"), mlm.weights)
@@ -96,9 +95,6 @@ def ask(folder: Path, unit: str) -> None:
     store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
     sizes = asked.sizes()
     with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
-        score: Callable[..., Scores] = mlm.score
-        if config.max_pieces > 1:
-            score = partial(score_words, mlm, max_pieces=config.max_pieces)
 
         def skip(answered: int) -> None:
             if not bar.disable:
@@ -107,7 +103,7 @@ def ask(folder: Path, unit: str) -> None:
 
         store.fill(
             ((shard, asked.of(shard)) for shard in shards),
-            partial(score, k=config.suggestions_per_occurrence, on_progress=bar.update),
+            partial(mlm.score, k=config.suggestions_per_occurrence, on_progress=bar.update),
             at_once=mlm.questions_at_once,
             on_answered=skip,
         )
@@ -142,7 +138,7 @@ def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         more = read_json(unknown) if unknown.is_file() else {}
         if weights.is_file():
             more["weights"] = read_json(weights)
-        values, folder = store.identity.values, store.identity.folder
+        values, folder = asdict(store.identity), store.identity.folder
         records.append({**values, "store": folder, **counts, **more})
     return records
 

@@ -76,43 +76,6 @@ class Input:
     windowed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Blank:
-    """A word in a tokenised sentence, to be replaced by other words."""
-
-    row: int
-    query: MaskedQuery
-    encoding: Encoding
-    places: tuple[range, ...]
-    """Ranges of token indices of all masked occurrences, in order."""
-    here: int
-    """Index of the place that is asked about."""
-
-    @property
-    def original(self) -> tuple[int, ...]:
-        """The pieces of the original word."""
-        place = self.places[self.here]
-        return tuple(self.encoding.ids[place.start : place.stop])
-
-    def input(
-        self, row: int, found: Sequence[int], sizes: Sequence[int], wanted: int, mlm: MaskedLM
-    ) -> Input:
-        """Build the input `row` that asks for the piece after `found`; `sizes`: pieces by place."""
-        ids: list[int] = []
-        end = word = 0
-        for number, (place, size) in enumerate(zip(self.places, sizes, strict=True)):
-            ids += self.encoding.ids[end : place.start]
-            if number == self.here:
-                word = len(ids)
-                ids += [*found, *[mlm.mask_id] * (size - len(found))]
-            else:
-                ids += [mlm.mask_id] * size
-            end = place.stop
-        ids += self.encoding.ids[end:]
-        kept, word = mlm.fitted(ids, word, self.encoding)
-        return Input(row, kept, word + len(found), wanted, len(kept) < len(ids))
-
-
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
@@ -217,29 +180,27 @@ class MaskedLM:
                 others.append(row)
             elif (original := read[2]) is not None:
                 inputs.append(Input(row, tuple(read[0]), read[1], original, False))
-        inputs += [
-            blank.input(blank.row, (), [1] * len(blank.places), blank.original[0], self)
-            for blank in self.blanks({row: queries[row] for row in others}, 1)
-        ]
+        inputs += self._read_by_sentences({row: queries[row] for row in others})
         on_progress(len(queries) - len(inputs))
         return self.best(inputs, rows=len(queries), k=k, on_progress=on_progress)
 
-    def blanks(self, queries: Mapping[int, MaskedQuery], max_pieces: int) -> Iterator[Blank]:
-        """Yield blanks of words that have at most `max_pieces` pieces at all masked occurrences."""
+    def _read_by_sentences(self, queries: Mapping[int, MaskedQuery]) -> Iterator[Input]:
+        """Yield inputs of the queries whose word is one token at all masked occurrences."""
         sentences = list(dict.fromkeys(query.sentence for query in queries.values()))
         encodings = dict(zip(sentences, self.encode(sentences), strict=True))
-        pieces_at = {s: pieces_of_spans(s, e, most=max_pieces) for s, e in encodings.items()}
+        tokens_at = {s: tokens_of_spans(s, e) for s, e in encodings.items()}
         for row, query in queries.items():
-            encoding, located = encodings[query.sentence], pieces_at[query.sentence]
-            spans, places = sorted(query.masked), list[range]()
-            for span in spans:
-                place = located.get(span)
-                if place is not None and self.is_word(
-                    [encoding.ids[i] for i in place], query.sentence[slice(*span)]
-                ):
-                    places.append(place)
-            if len(places) == len(spans):
-                yield Blank(row, query, encoding, tuple(places), spans.index(query.span))
+            encoding, located = encodings[query.sentence], tokens_at[query.sentence]
+            if all(
+                span in located
+                and self.is_word(encoding.ids[located[span]], query.sentence[slice(*span)])
+                for span in query.masked
+            ):
+                ids, place = list(encoding.ids), located[query.span]
+                for span in query.masked:
+                    ids[located[span]] = self.mask_id
+                kept, position = self.fitted(ids, place, encoding)
+                yield Input(row, kept, position, encoding.ids[place], len(kept) < len(ids))
 
     def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
         """Tokenise word by word: return ids, mask index, original's id; None if not possible."""
@@ -257,7 +218,7 @@ class MaskedLM:
             ids += words.ids(sentence[end:start])
             place = len(ids) if span == query.span else place
             tokens = words.ids(word)
-            is_one = len(tokens) == 1 and self.is_word(tokens, word)
+            is_one = len(tokens) == 1 and self.is_word(tokens[0], word)
             originals[span] = tokens[0] if is_one else None
             ids.append(self.mask_id)
             end = stop
@@ -305,45 +266,6 @@ class MaskedLM:
                 getattr(scores, name)[places] = values.cpu().numpy()
         return scores
 
-    def likely(
-        self,
-        inputs: Sequence[Input],
-        *,
-        floors: NDArray[np.float32],
-        allowed: NDArray[np.bool_],
-        which: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Find all tokens of the wanted kind that are more probable than the input's floor.
-
-        `floors`, [inputs], are log P in nats; `which`, [inputs], is each input's row of
-        `allowed`, [kinds, vocabulary]. Returns [n] rows of inputs, tokens, and log P in nats,
-        sorted by row and token.
-        """
-        size = int(self._model.config.vocab_size)
-        fitting = np.zeros((len(allowed), size), np.bool_)
-        fitting[:, : min(size, allowed.shape[1])] = allowed[:, :size]
-        kinds = self._to_device(fitting)
-
-        def likely_of(inputs: list[Input], logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            rows = [i.row for i in inputs]
-            log_probs = logits.log_softmax(-1)
-            probable = log_probs > self._to_device(floors[rows])[:, None]
-            probable &= kinds[self._to_device(which[rows])]
-            places, tokens = probable.nonzero(as_tuple=True)
-            return self._to_device(rows)[places], tokens, log_probs[places, tokens]
-
-        found = list(self._passes(inputs, likely_of))
-        row, token, log_prob = (
-            np.concatenate([each[i].cpu().numpy() for each in found] or [np.zeros(0)])
-            for i in range(3)
-        )
-        order = np.lexsort((token, row))
-        return (
-            row[order].astype(np.int64),
-            token[order].astype(np.int32),
-            log_prob[order].astype(np.float32),
-        )
-
     def log_probs(self, inputs: Sequence[Input]) -> NDArray[np.float32]:
         """Return [inputs] log P of each `original` at its mask, in nats; equal ids run once."""
         scores = np.zeros(len(inputs), np.float32)
@@ -383,11 +305,11 @@ class MaskedLM:
         kept = (*ids[:head], *ids[first : first + room], *ids[len(ids) - tail :])
         return kept, position - first + head
 
-    def is_word(self, tokens: Sequence[int], word: str) -> bool:
-        """Tell whether tokens stand for a word, and not for "unknown" or another text."""
-        if not all(map(self.vocabulary.is_text, tokens)):
+    def is_word(self, token: int, word: str) -> bool:
+        """Tell whether a token stands for a word, and not for "unknown" or another text."""
+        if not self.vocabulary.is_text(token):
             return False
-        text = "".join(self.vocabulary.texts[token] for token in tokens)
+        text = self.vocabulary.texts[token]
         return text == word or _folded(text) == _folded(word)
 
     def _passes(
@@ -497,8 +419,8 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
     return tokens, logits.gather(1, tokens)
 
 
-def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, range]:
-    """Map half-open character spans to the at most `most` tokens that cover exactly them (D3)."""
+def tokens_of_spans(sentence: str, encoding: Any) -> dict[Span, int]:
+    """Map half-open character spans to the one token that covers exactly them (D3)."""
     spans: list[tuple[int, int, int]] = []
     for i, (start, end) in enumerate(encoding.offsets):
         if start < end and (sentence[start].isspace() or sentence[end - 1].isspace()):
@@ -509,21 +431,11 @@ def pieces_of_spans(sentence: str, encoding: Any, *, most: int) -> dict[Span, ra
             spans.append((start, end, i))
     before = [0, *(end for _, end, _ in spans)]
     after = [*(start for start, _, _ in spans[1:]), len(sentence)]
-    found: dict[Span, range] = {}
-    open_spans: list[tuple[int, range]] = []
-    """Starts of words that may continue, and their tokens so far."""
-    for (start, end, i), last, following in zip(spans, before, after, strict=False):
-        if not (last <= start and end <= following):
-            open_spans = []
-            continue
-        joined = start == last
-        open_spans = [
-            (first, range(tokens.start, i + 1))
-            for first, tokens in open_spans
-            if joined and tokens.stop == i and len(tokens) < most
-        ] + [(start, range(i, i + 1))]
-        found |= {(first, end): tokens for first, tokens in open_spans}
-    return found
+    return {
+        (start, end): i
+        for (start, end, i), last, following in zip(spans, before, after, strict=False)
+        if last <= start and end <= following
+    }
 
 
 def _folded(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ _LAYOUT: Final = 3
 
 
 OF_MODEL: Final = ("name", "revision", "architecture", "dtype", "device")
-OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence", "max_pieces")
+OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence")
 """Attributes of a model, and settings of the questions, that distinguish stores."""
 
 
@@ -51,20 +51,11 @@ class StoreIdentity:
     suggestions_per_occurrence: int
     dtype: str
     device: str
-    max_pieces: int = 1
 
     @property
     def folder(self) -> str:
         """Name of the store's folder: readable, and unique to this identity."""
-        return f"{slug(self.name)}-{digest_of({**self.values, 'layout': _LAYOUT})[:12]}"
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The identity as written to files: `max_pieces` only if words may have several pieces."""
-        values = asdict(self)
-        if self.max_pieces == 1:
-            del values["max_pieces"]
-        return values
+        return f"{slug(self.name)}-{digest_of({**asdict(self), 'layout': _LAYOUT})[:12]}"
 
 
 class SuggestionStore:
@@ -80,7 +71,7 @@ class SuggestionStore:
         store = cls(root / identity.folder, identity)
         header = store.path / "store.json"
         if not header.exists():
-            write_json(header, identity.values)
+            write_json(header, asdict(identity))
         if not any(sound_parts(store.path, "vocabulary.*")):
             columns = {
                 "text": pa.array(vocabulary.texts, pa.string()),
@@ -126,17 +117,15 @@ class SuggestionStore:
 
     def parts(self, shard: Shard = EVERYTHING) -> Iterator[tuple[list[bytes], Scores]]:
         """Yield keys and answers of a shard's intact parts, perhaps with other shards' answers."""
-        word = (self.identity.max_pieces,) if self.identity.max_pieces > 1 else ()
-        shapes = {"original": word, "tokens": (-1, *word), "logits": (-1,)}
         for path in filter(is_sound, self._part_paths(shard)):
             # Without the sentences: a long one is repeated in each of its questions.
             table = pq.read_table(path, columns=["key", *_SCORES]).combine_chunks()
             columns = {}
             for name in _SCORES:
-                column, shape = table[name], shapes.get(name, ())
-                values = column.chunk(0).flatten() if shape else column
+                is_list = name in ("tokens", "logits")
+                values = table[name].chunk(0).flatten() if is_list else table[name]
                 rows = values.to_numpy(zero_copy_only=False)
-                columns[name] = rows.reshape(len(table), *shape)
+                columns[name] = rows.reshape(len(table), -1) if is_list else rows
             yield table["key"].to_pylist(), Scores(**columns)
 
     def keys(self, shard: Shard = EVERYTHING) -> set[bytes]:
@@ -216,8 +205,8 @@ class SuggestionStore:
             for name in _SCORES:
                 values = getattr(scores, name)[done : done + len(piece)]
                 columns[name] = pa.array(values.ravel())
-                if values.ndim > 1:  # rows of any shape are flat lists of fixed size
-                    size = int(np.prod(values.shape[1:]))
+                if values.ndim > 1:
+                    size = values.shape[1]
                     columns[name] = pa.FixedSizeListArray.from_arrays(columns[name], size)
             done += len(piece)
             keys = digest_of([key.hex() for key in columns["key"].to_pylist()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -54,12 +54,6 @@ class Vocabulary:
         """[len(texts)] Whether some `WHOLE` token has the same text."""
         whole = {t for t, kind in zip(self.texts, self.kinds, strict=True) if kind == WHOLE}
         return np.array([text in whole for text in self.texts], np.bool_)
-
-    def with_words(self, words: Iterable[str]) -> Vocabulary:
-        """Add words of several pieces: word i has id `len(texts) + 2 i`, plus 1 if it joins on."""
-        texts = [word for word in words for _ in (WHOLE, ATTACHED)]
-        kinds = np.array([WHOLE, ATTACHED] * (len(texts) // 2), np.int8)
-        return Vocabulary((*self.texts, *texts), np.concatenate([self.kinds, kinds]))
 
     def fits(self, tokens: NDArray[np.int32], originals: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return [n, k] whether suggestions are whole words in place of [n] originals (D4).

@@ -27,9 +27,9 @@ from generation.run_folder import RunFolder
 from generation.suggestions.ask import stores_asked
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import SuggestionStore
-from generation.suggestions.vocabulary import ATTACHED, OTHER, Vocabulary
+from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants.words import Lexicon
-from merge_dataset.files import partial_path, read_json, write_json
+from merge_dataset.files import partial_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +44,6 @@ _FILES: Final = {
     "log_odds": np.dtype(np.float32),
     "rejected": np.dtype((np.int32, len(CHEAP_REASONS))),
 }
-_WORDS: Final = "words.json"
-"""File of the candidates of several pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,6 @@ class Candidates:
         """Filter a store's answers to the run's questions, one shard at a time."""
         folder.mkdir(parents=True)
         vocabulary, done = store.vocabulary(), 0
-        words: dict[str, int] = {}
         questions, rows = asked.questions, asked.rows
         with ExitStack() as stack:
             files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
@@ -95,33 +92,24 @@ class Candidates:
                 is_asked = rows[questions.places[shard]]
                 queries = list(compress(questions.of(shard), is_asked.tolist()))
                 scores = store.answers(shard, queries) if queries else Scores.empty(0, 1)
-                scores, known = in_words(scores, vocabulary)
-                left = cheap_filters(scores, known, probability_filter=probability_filter)
+                left = cheap_filters(scores, vocabulary, probability_filter=probability_filter)
                 sizes = _spread(left.sizes, is_asked, 0)
-                # Words of several pieces get numbers that hold in all shards, but only after the
-                # filters, which leave few of them.
-                tokens, size = left.tokens.copy(), len(vocabulary.texts)
-                of_pieces = tokens >= size
-                distinct, inverse = np.unique(tokens[of_pieces], return_inverse=True)
-                places = [words.setdefault(known.texts[n], len(words)) for n in distinct.tolist()]
-                tokens[of_pieces] = size + 2 * np.array(places, np.int32)[inverse]
                 _append(
                     files,
                     starts=starts_of(sizes)[1:] + done,
                     in_vocabulary=_spread(left.in_vocabulary, is_asked, True),
                     asked=is_asked,
-                    tokens=tokens,
+                    tokens=left.tokens,
                     log_odds=left.log_odds,
                     rejected=_spread(left.rejected, is_asked, 0),
                 )
                 done += len(left.tokens)
-        write_json(folder / _WORDS, list(words))
         return cls(folder, questions, store)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary, and the words of several pieces after its tokens."""
-        return self.store.vocabulary().with_words(read_json(self.folder / _WORDS))
+        """The vocabulary of the masked LM."""
+        return self.store.vocabulary()
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
         """Return the candidates at some occurrences, in their order."""
@@ -251,28 +239,6 @@ def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[
     return {
         reason: there & passes(scores, there, vocabulary) for reason, passes in _FILTERS.items()
     }
-
-
-def in_words(scores: Scores, vocabulary: Vocabulary) -> tuple[Scores, Vocabulary]:
-    """Number words of several pieces after the vocabulary's tokens, and add their texts to it."""
-    if scores.tokens.ndim == 2:
-        return scores, vocabulary
-    every = np.concatenate([scores.original[:, None], scores.tokens], axis=1)
-    size = len(vocabulary.texts)
-    # Ids past the vocabulary (padding of the output layer) would be taken for words.
-    no_text = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
-    numbers = np.where(every[..., 0] < size, every[..., 0], no_text)
-    is_long = every[..., 1] >= 0
-    distinct, inverse = np.unique(every[is_long], axis=0, return_inverse=True)
-    texts = ["".join(vocabulary.texts[i] for i in word if i >= 0) for word in distinct.tolist()]
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    joins_on = vocabulary.kinds[distinct[:, 0]] == ATTACHED
-    of_words = size + 2 * np.array([places[text] for text in texts], np.int32) + joins_on
-    numbers[is_long] = of_words[inverse.ravel()]
-    return (
-        replace(scores, original=numbers[:, 0], tokens=numbers[:, 1:]),
-        vocabulary.with_words(places),
-    )
 
 
 def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArray[Any]:

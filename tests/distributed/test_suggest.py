@@ -73,14 +73,6 @@ def test_the_number_of_tasks_changes_no_byte(
     assert made(run.path) == in_one_process
 
 
-@pytest.mark.distributed
-def test_words_of_several_pieces_are_the_same_in_any_task(tmp_path: Path) -> None:
-    one, two = (config(tmp_path / name, max_pieces=2, limit=8) for name in ("one", "two"))
-    files = made(suggest(one).path)
-    assert sum("/parts/" in name for name in files) > 1
-    assert made(suggest(two, distribution=tasks_of(2)).path) == files
-
-
 def test_a_part_that_is_damaged(
     in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

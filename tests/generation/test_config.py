@@ -101,10 +101,6 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
         ({"suggestions_per_occurrence": 0}, "suggestions_per_occurrence: .* at least 1, got 0"),
         ({"min_replacements": 0}, "min_replacements: expected at least 1, got 0"),
         ({"scored_by": "to-be-scored"}, 'scored_by: expected one of "", mlms, got .to-be-scored'),
-        ({"max_pieces": 0}, "max_pieces: expected at least 1, got 0"),
-        ({"max_pieces": 2, "probability_filter": False},
-         "max_pieces: words of several pieces .*: expected 1 with probability_filter = false, "
-         "got 2"),
         ({"limit": 0}, "limit: expected at least 1 or nothing, got 0"),
         ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
         ({"word_classes": ()}, "word_classes: expected at least one of .*noun.*, got none"),
@@ -193,7 +189,6 @@ ORDER = (
 
 
 LATER: dict[str, Any] = {
-    "max_pieces": 2,
     "families": "inflect",
     "words_at_once": 2,
     "repair_articles": True,

@@ -9,10 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.few_pieces import few_pieces
 from helpers.paraphrasing import write_problems
-from helpers.reference import Expected, Key, Span, cased_like, keeps_class, reference, slow_mlm, tag
-from helpers.slow_words import slow_words
+from helpers.reference import Expected, Key, cased_like, keeps_class, reference, slow_mlm, tag
 from helpers.tiny_models import KINDS, tiny_model
 
 from generation import build, suggest
@@ -241,55 +239,4 @@ def test_real_models_on_real_problems(
     run = tmp_path / "run"
     settings = {"suggestions_per_occurrence": 200, "word_classes": ("noun", "verb", "adjective")}
     found = run_pipeline(run, some, models, **settings)
-    assert_equal(found, expected)
-
-
-class OfPieces:
-    """Answers as from `SlowMLM`, by enumeration of words of several pieces."""
-
-    def __init__(self, path: Path, max_pieces: int) -> None:
-        self.words, self.max_pieces = slow_words(path), max_pieces
-
-    def suggestions(
-        self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool
-    ) -> dict[str, float] | None:
-        assert probability_filter
-        answer = self.words.answer(text, span, masked, k=k, max_pieces=self.max_pieces)
-        if answer is None:
-            return None
-        original, own, words = answer
-        tokens = self.words.tokenizer.convert_ids_to_tokens(range(len(self.words.tokenizer)))
-        found: dict[str, float] = {}
-        for pieces, log_prob in words.items():
-            read = "".join(self.words.read(piece)[0] for piece in pieces)
-            is_word = len(pieces) > 1 or self.words.slow.is_whole_word(
-                tokens[pieces[0]], tokens[original[0]]
-            )
-            if read.isalpha() and is_word and log_prob > own + 1e-9:
-                found[read.lower()] = max(log_prob - own, found.get(read.lower(), -math.inf))
-        return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("masking", ["single", "joint"])
-@pytest.mark.parametrize("k", [15, 1000])
-def test_words_of_several_pieces(
-    k: int, masking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pairs = {
-        "twice": ("The snowman sees a red snowman.", "A snowman and a dog near the snowman."),
-        "once": ("The man and a red catman near the dog.", "A red catman sees dogs and a man."),
-    }
-    some = [
-        Seed(seed_id=f"tiny:{name}", source="tiny", texts=pair, label="neutral")
-        for name, pair in pairs.items()
-    ]
-    path = few_pieces(3.0)
-    monkeypatch.setattr("helpers.reference.slow_mlm", lambda path: OfPieces(path, 3))
-    expected = reference(some, {path.name: path}, k=k, word_classes=WORD_CLASSES, masking=masking)
-    assert "catman" in {word for _, word, *_ in expected}
-    tokens = set(slow_words(path).tokenizer.get_vocab())
-    assert any(replacement not in tokens for *_, replacement in expected)
-    found = run_pipeline(tmp_path / "run", some, {path.name: path}, masking=masking, max_pieces=3,
-                         suggestions_per_occurrence=k)  # fmt: skip
     assert_equal(found, expected)

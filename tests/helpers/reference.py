@@ -98,11 +98,6 @@ class SlowMLM:
 
     def locate(self, text: str, span: Span) -> int | None:
         """D3: index of the single token that is the word at `span`; None if there is none."""
-        found = self.locate_pieces(text, span, 1)
-        return None if found is None else found[0]
-
-    def locate_pieces(self, text: str, span: Span, most: int) -> list[int] | None:
-        """D3: indices of the tokens, at most `most`, that form the word at `span`."""
         encoding = self.tokenizer(text, return_offsets_mapping=True)
         touching = []
         for i, (start, end) in enumerate(encoding["offset_mapping"]):
@@ -112,18 +107,15 @@ class SlowMLM:
                 end -= 1
             if start < span[1] and end > span[0] and start < end:
                 touching.append((i, start, end))
-        bounds = [span[0], *(end for _, _, end in touching)]
-        if [start for _, start, _ in touching] != bounds[:-1] or bounds[-1] != span[1]:
+        if [(start, end) for _, start, end in touching] != [span]:
             return None
-        indices = [i for i, _, _ in touching]
-        numbers = [encoding["input_ids"][i] for i in indices]
+        index = touching[0][0]
+        number = encoding["input_ids"][index]
         normalizer = self.tokenizer.backend_tokenizer.normalizer
         word = text[slice(*span)]
         normal = normalizer.normalize_str(word).strip() if normalizer else word
-        read = "".join(self.read(self._pieces[number])[0] for number in numbers)
-        if len(indices) > most or self.tokenizer.unk_token_id in numbers or read != normal:
-            return None
-        return indices
+        is_read = self.read(self._pieces[number])[0] == normal
+        return index if number != self.tokenizer.unk_token_id and is_read else None
 
     def suggestions(
         self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool

@@ -11,7 +11,6 @@ import pytest
 from helpers.run_folders import copy_of
 
 from generation import Config, build, generate, suggest
-from generation.config import bundled_path
 from generation.paraphrases.config import ParaphraseConfig
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
@@ -19,7 +18,6 @@ from generation.reasons import KEPT
 from generation.run_folder import RunFolder
 from generation.run_summary import fates_line, problem_fates
 from generation.suggestions import store as store_module
-from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
 from merge_dataset.files import (
     digest_of_file,
@@ -165,40 +163,6 @@ def test_a_build_changes_nothing_that_suggest_did(
         build(other.path, into="mine", **{name: value})
     assert bytes_made(other) == before
     assert not (other.path / "mine").exists()
-
-
-@pytest.fixture(scope="module")
-def run_of_pieces(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run on half of the problems, with words of up to two pieces."""
-    config = demo_config(tmp_path_factory.mktemp("pieces") / "run", max_pieces=2)
-    return generate(config.overlaid(None, {"limit": 6}))
-
-
-@pytest.mark.slow
-def test_words_of_several_pieces_are_among_the_replacements(
-    run: RunFolder, run_of_pieces: RunFolder
-) -> None:
-    mlm = MaskedLM.load(bundled_path("demo/bert-tiny-mlm"), device="cpu")
-    tokens = set(mlm.vocabulary.texts)
-    replacements = pq.read_table(run_of_pieces.replacements).to_pylist()
-    longer = [r for r in replacements if r["replacement"].lower() not in tokens]
-    assert longer
-    assert all(r["replacement"].isalpha() and r["log_odds"] > 0 for r in longer)
-    # Words of one piece keep their log-odds, up to rounding; some fall out of the top 200.
-    tables = (pq.read_table(run.replacements).to_pylist(), replacements)
-    before, now = (
-        {(r["seed_id"], r["word"], r["replacement"]): r["log_odds"] for r in rows}
-        for rows in tables
-    )
-    before = {key: odds for key, odds in before.items() if key[0] in {key[0] for key in now}}
-    both = before.keys() & now.keys()
-    assert len(both) > 0.9 * len(before)
-    assert all(abs(before[key] - now[key]) < 1e-4 for key in both)
-    settings = run_of_pieces.config.read_text()
-    assert "max_pieces = 2" in settings
-    assert "max_pieces" not in run.config.read_text()
-    assert read_json(run_of_pieces.manifest)["mlms"][0]["max_pieces"] == 2
-    assert "max_pieces" not in run.manifest.read_text()
 
 
 def ablated(run: RunFolder, name: str, to: Path) -> list[dict[str, object]]:

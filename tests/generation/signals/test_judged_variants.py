@@ -94,6 +94,10 @@ def interval(values: list[float], problems: list[str]) -> str:
     return f"[{low:.0f}, {high:.0f}]"
 
 
+GONE = ("pieces",)
+"""Options that were judged and then taken out, so no page has them."""
+
+
 def test_pages_have_the_counts() -> None:
     gained: list[tuple[float, str]] = []
     items = read_session(OPTIONS).items
@@ -111,6 +115,8 @@ def test_pages_have_the_counts() -> None:
         counts = (len(mine), len({item.seed_id for item in mine}), sum(good), doubtful)
         (row,) = re.findall(rf"^\| `{option}`:.*", page, re.MULTILINE)
         assert row.endswith(f"| {' | '.join(map(str, counts))} |")
+        if option in GONE:
+            continue
         (row,) = re.findall(rf"^\| .*\| `{option}` \|.*", beyond, re.MULTILINE)
         share = round(100 * sum(good) / len(good))
         problems = [item.seed_id for item in mine]

@@ -3,9 +3,9 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, combinations, islice, pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from transformers import (
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
-from generation.suggestions.masked_lm import MaskedLM
+from generation.suggestions.masked_lm import MaskedLM, tokens_of_spans
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import HIDING
 
@@ -435,3 +435,58 @@ def test_a_tokenizer_without_mask_is_refused() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast)
     with pytest.raises(ValueError, match="maskless: expected a tokenizer with a mask token"):
         MaskedLM(Loaded(tiny_mlm("bert-cased")._model, tokenizer, "maskless", ""))
+
+
+class Cut:
+    """The part of an encoding that `tokens_of_spans` needs."""
+
+    def __init__(self, *offsets: tuple[int, int]) -> None:
+        self.offsets = [(0, 0), *offsets, (0, 0)]
+        self.special_tokens_mask = [1, *[0] * len(offsets), 1]
+
+
+def one_token(sentence: str, encoding: Any, span: tuple[int, int]) -> int | None:
+    """The one token that touches a span, if it covers exactly this span."""
+    touching = [
+        i
+        for i, (start, end) in enumerate(encoding.offsets)
+        if start < span[1] and end > span[0] and not encoding.special_tokens_mask[i]
+    ]
+    if len(touching) != 1:
+        return None
+    start, end = encoding.offsets[touching[0]]
+    text = sentence[start:end]
+    stripped = start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+    return touching[0] if stripped == span else None
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        # "snowman" in two pieces.
+        ([(0, 4), (4, 7)], {(0, 4): 1, (4, 7): 2}),
+        # The space is part of the second word's token.
+        ([(0, 1), (1, 3)], {(0, 1): 1, (2, 3): 2}),
+        # Two tokens for the bytes of one letter.
+        ([(0, 2), (2, 3), (2, 3), (3, 5)], {(0, 2): 1, (3, 5): 4}),
+        # A lone space marker covers the first letter of its word.
+        ([(2, 3), (2, 7)], {}),
+    ],
+)
+def test_tokens_of_spans(
+    offsets: Sequence[tuple[int, int]], expected: dict[tuple[int, int], int]
+) -> None:
+    sentence = "a bcdefghi" if offsets[0] == (0, 1) else "snowmanxyz"
+    assert tokens_of_spans(sentence, Cut(*offsets)) == expected
+    for span in combinations(range(9), 2):
+        assert one_token(sentence, Cut(*offsets), span) == expected.get(span)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_of_spans_of_real_encodings(kind: str) -> None:
+    sentence = 'A doghouse - "girls" and snowballings.'
+    encoding = tiny_mlm(kind).encode([sentence])[0]
+    found = tokens_of_spans(sentence, encoding)
+    assert found
+    for span in combinations(range(len(sentence) + 1), 2):
+        assert one_token(sentence, encoding, span) == found.get(span)

@@ -11,17 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.dataset_files import files_of as files_of_folder
-from helpers.few_pieces import few_pieces
-from helpers.masked_queries import ask_all, assert_identical, jointly
-from threadpoolctl import threadpool_limits
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import store as suggestions
-from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.questions import EVERYTHING, KEY, Shard, key_of
 from generation.suggestions.store import StoreIdentity, SuggestionStore
 from generation.suggestions.vocabulary import Vocabulary
-from generation.suggestions.word_pieces import score_words
 
 K = 4
 PART_SIZE = 5
@@ -238,36 +233,13 @@ def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
         store_in(tmp_path)
 
 
-def test_stores_from_before_words_of_several_pieces_are_found(tmp_path: Path) -> None:
-    """With words of one piece, neither the folder's name nor its header mentions pieces."""
+def test_the_identity_is_what_folder_and_header_say(tmp_path: Path) -> None:
     assert IDENTITY.folder == "org--a-model-580f4d1c9fba"
     header = json.loads((store_in(tmp_path).path / "store.json").read_text())
     assert list(header) == [
         "name", "revision", "architecture", "masking", "suggestions_per_occurrence", "dtype",
         "device",
     ]  # fmt: skip
-    longer = dataclasses.replace(IDENTITY, max_pieces=2)
-    assert store_in(tmp_path, longer).identity == longer
-    assert json.loads((tmp_path / longer.folder / "store.json").read_text())["max_pieces"] == 2
-
-
-@pytest.mark.parametrize("max_pieces", [2, 3])
-def test_words_of_several_pieces_come_out_as_they_went_in(max_pieces: int, tmp_path: Path) -> None:
-    identity = dataclasses.replace(IDENTITY, max_pieces=max_pieces)
-    mlm = MaskedLM.load(few_pieces(3.0), device="cpu")
-    queries = ask_all(["The snowman sees a zebra."])
-    queries += jointly("The catman sees a catman.", "catman")
-
-    def score(piece: Sequence[MaskedQuery]) -> Scores:
-        with threadpool_limits(1):
-            return score_words(mlm, piece, k=K, max_pieces=max_pieces)
-
-    whole = SuggestionStore.create(tmp_path / "whole", identity, mlm.vocabulary)
-    fill(whole, queries, score)
-    assert_identical(whole.answers(EVERYTHING, queries), expected := score(queries))
-    assert expected.tokens.shape == (len(queries), K, max_pieces)
-    assert {True, False} == set(expected.answered.tolist())
-    assert (expected.tokens[:, :, 1] >= 0).any()
 
 
 def test_stores_without_what_is_wanted(tmp_path: Path) -> None:

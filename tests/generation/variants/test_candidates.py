@@ -1,4 +1,3 @@
-import dataclasses
 import pickle
 import random
 from collections.abc import Callable, Sequence
@@ -101,55 +100,3 @@ def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: P
     candidates = write(tmp_path / "d", *run)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])
-
-
-GIRL, BOY, DOG, S, STOP = (
-    VOCABULARY.texts.index(text) for text in ("girl", "boy", "dog", "s", ".")
-)
-
-
-def answer_in_pieces(queries: Sequence[MaskedQuery]) -> Scores:
-    """Answer with words of one or two pieces, the same for the same question."""
-    scores = Scores.empty(len(queries), K, max_pieces=2)
-    for row, query in enumerate(queries):
-        rng = random.Random(key_of(query))
-        if rng.random() < 0.2:
-            continue
-        scores.original[row] = rng.choice([(GIRL, -1), (DOG, S)])
-        scores.original_logit[row], scores.log_normalizer[row] = rng.uniform(-9, -5), 0
-        words = [(word, piece) for word in (GIRL, BOY, DOG, STOP) for piece in (-1, S)]
-        scores.tokens[row] = rng.sample([word for word in words if word != (STOP, S)], K)
-        scores.logits[row] = sorted((rng.uniform(-9, -3) for _ in range(K)), reverse=True)
-    return scores
-
-
-def read(pieces: Sequence[int]) -> str:
-    return "".join(VOCABULARY.texts[piece] for piece in pieces if piece >= 0)
-
-
-def test_candidates_of_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
-    identity = dataclasses.replace(IDENTITY, max_pieces=2)
-    store, questions = filled(tmp_path, identity, answer_in_pieces)
-    assert len(questions.shards) > 2
-    candidates = write(tmp_path / "c", store, questions)
-    candidates = pickle.loads(pickle.dumps(candidates))
-    scores, asked = answer_in_pieces(QUERIES[:30]), QUERIES[:30]
-    found, texts = candidates.take(asked), candidates.vocabulary.texts
-    number_of: dict[str, set[int]] = {}
-    for row in range(len(asked)):
-        mine = slice(found.starts[row], found.starts[row + 1])
-        expected = {
-            read(word): log_prob - scores.original_logit[row]
-            for word, log_prob in zip(scores.tokens[row].tolist(), scores.logits[row], strict=True)
-            if read(word).isalpha() and log_prob > scores.original_logit[row]
-        }
-        got = [texts[token] for token in found.tokens[mine].tolist()]
-        assert dict(zip(got, found.log_odds[mine].tolist(), strict=True)) == expected
-        assert found.in_vocabulary[row] == (scores.original[row, 0] >= 0)
-        for token in found.tokens[mine].tolist():
-            number_of.setdefault(texts[token], set()).add(token)
-    assert {"girls", "boys", "dogs", "girl", "dog"} <= set(number_of)
-    assert all(len(numbers) == 1 for numbers in number_of.values())
-    # Exactly the words of several pieces that were candidates somewhere.
-    assert set(texts[len(VOCABULARY.texts) :]) == {"girls", "boys", "dogs"}
