@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from merge_dataset.files import open_parquet, require_utf8
 from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
+from merge_dataset.known_sources import label_text
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ LONGEST_CELL: Final = 2**24
 _ROWS: Final = 10_000
 """Number of rows of CSV that are Python objects at a time."""
 
+_NUMBER: Final = re.compile("-?[0-9]+")
+
 _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 """Pattern of a byte that is not UTF-8, as decoded by `surrogateescape`."""
 
@@ -72,14 +75,18 @@ def is_data_file(name: str) -> bool:
 def table_rows(
     batches: Iterable[pa.RecordBatch], features: Mapping[str, Any], where: str, *, first: int = 1
 ) -> Iterator[Row]:
-    """Yield the rows of a table; with `features` of `datasets`, class numbers become names."""
+    """Yield the rows of a table, with names of classes as in `named_rows`."""
+    rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+    yield from named_rows((Row(f"{where}{n}", row) for n, row in enumerate(rows, first)), features)
+
+
+def named_rows(rows: Iterable[Row], features: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield rows; with `features` of `datasets`, numbers of classes become their names."""
     classes = {name: found for name, each in features.items() if (found := _class_names(each))}
-    number = first
-    for batch in batches:
-        for row in batch.to_pylist():
-            named = {column: _named(row[column], names) for column, names in classes.items()}
-            yield Row(f"{where}{number}", {**row, **named})
-            number += 1
+    for row in rows:
+        there = classes.keys() & row.columns.keys()
+        named = {column: _named(row.columns[column], classes[column]) for column in there}
+        yield replace(row, columns={**row.columns, **named}) if named else row
 
 
 def _kind(path: Path) -> tuple[str, bool]:
@@ -307,11 +314,13 @@ def _class_names(feature: Any) -> list[str]:
 def _named(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list):
         return [_named(each, names) for each in value]
-    if not isinstance(value, int):
+    text = label_text(value)
+    if text in names or not _NUMBER.fullmatch(text):
         return value
-    if value < 0:
+    number = int(text)
+    if number < 0:
         return ""
-    return names[value] if value < len(names) else f"class {value} of {len(names)}"
+    return names[number] if number < len(names) else f"class {number} of {len(names)}"
 
 
 # --- Columns of a CSV file ---

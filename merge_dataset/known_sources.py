@@ -1,9 +1,10 @@
 """Known sources: their columns and labels, their place on the Hub, licence, origin, citation."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from merge_dataset.schema import LABELS
 
@@ -44,7 +45,7 @@ COLUMN_NAMES: Final = {
 """Part of a problem → names of its column in common NLI releases, in the order of trying."""
 
 
-UNLABELLED: Final = ("-", "-1", "")
+UNLABELLED: Final = ("-", "-1", "", "null")
 """Spellings that mean no gold label."""
 
 LABEL_SPELLINGS: Final = {
@@ -54,6 +55,16 @@ LABEL_SPELLINGS: Final = {
     **dict.fromkeys((*UNLABELLED, "none", "hidden"), ""),
 }
 """Lower-case spelling in common NLI releases → label; "" means unlabelled."""
+
+
+def label_text(value: Any) -> str:
+    """Write a label as text: whole numbers without decimals, and nothing for a missing one.
+
+    >>> [label_text(value) for value in (1.0, "1.0", " B ", "1.5", None)]
+    ['1', '1', 'B', '1.5', '']
+    """
+    text = "" if value is None else str(value).strip()
+    return re.sub(r"^(-?[0-9]+)\.0+$", r"\1", text)
 
 
 def source_of(name: str) -> Source:

@@ -1,15 +1,24 @@
-"""Data sets read with the library `datasets`: Hub, folders, `save_to_disk`; no scripts."""
+"""Data sets of the Hub, in folders, or of `save_to_disk`; no scripts.
+
+The library `datasets` finds the files of a split, and reads binary ones of the Hub. Others are read
+by `merge_dataset.data_files`, as a file that is named alone: `datasets` guesses the types of ids
+and texts, and its reader of CSV lets a lone quotation mark swallow rows.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.data_files import Row, table_rows
+from merge_dataset.data_files import SUFFIXES, Row, named_rows, read_file, table_rows
 from merge_dataset.hub.repository import refusal
 
 if TYPE_CHECKING:
@@ -20,6 +29,14 @@ log = logging.getLogger(__name__)
 CONVERTED: Final = "refs/convert/parquet"
 """Branch with the Hub's copy in Parquet, with a folder for each configuration."""
 _ONLY_CONFIG: Final = "default"
+
+_TEXT: Final = ("csv", "json", "text")
+"""Modules of `datasets` whose files `read_file` reads instead."""
+_HEEDED: Final = ("name", "version", "data_dir", "data_files", "description", "features",
+                  "sep", "delimiter")  # fmt: skip
+"""Options of files in a README.md's `configs` that are followed; `read_file` finds separators."""
+_DESCRIPTIONS: Final = ("README.md", ".huggingface.yaml", "dataset_infos.json")
+"""Files that say which files are a configuration's, and what their columns are."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _BATCH: Final = 1000
@@ -38,26 +55,41 @@ class Opened:
 def open_dataset(
     name: str, *, config: str | None, split: str, revision: str | None, streaming: bool = False
 ) -> Opened:
-    """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy."""
+    """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy.
+
+    With `streaming`, tables of binary formats are not kept in the cache.
+    """
     import datasets
 
     commit = _resolve(name, revision)
     folder = {"data_dir": config or _ONLY_CONFIG} if revision == CONVERTED else {}
     try:
-        table = datasets.load_dataset(
-            name,
-            None if folder else config,
-            split=split,
-            revision=commit or revision,
-            streaming=streaming,
-            **folder,
-        )
+        text = None if folder else _fetch_text(name, config, split, revision)
+        if text is None:
+            table = datasets.load_dataset(
+                name,
+                None if folder else config,
+                split=split,
+                revision=commit or revision,
+                streaming=streaming,
+                **folder,
+            )
     except Exception as error:
         raise ValueError(_explain(error, name, split, folder.get("data_dir"))) from error
     cached = commit
-    if commit is None and not streaming:  # the commit from which the cached table was made
-        folders = (Path(file["filename"]).parent.name for file in table.cache_files)
-        cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
+    if text is not None:
+        cached, rows = text
+    else:
+        if table.info.builder_name in _TEXT:
+            raise ValueError(
+                f"`dataset`: {name}: expected its files of text as they are, got a table that "
+                f"`datasets` made of them, in which ids, texts and rows can differ (from an "
+                f"archive, or of another program in the cache); name the file itself with `data`"
+            )
+        rows = _rows(table, f"{name} [{split}] row ")
+        if commit is None and not streaming:  # the commit from which the cached table was made
+            folders = (Path(file["filename"]).parent.name for file in table.cache_files)
+            cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:
         raise ValueError(
             f"`revision`: {revision!r} of {name} cannot be looked up without a connection, and "
@@ -65,7 +97,7 @@ def open_dataset(
         )
     at = f"@{cached or revision}" if cached or revision else ""
     place = "/".join(filter(None, (config, split)))
-    return Opened(_rows(table, f"{name} [{split}] row "), f"{name}{at} [{place}]", cached)
+    return Opened(rows, f"{name}{at} [{place}]", cached)
 
 
 def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opened:
@@ -77,24 +109,92 @@ def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opene
         if any(file.is_file() for file in saved):
             loaded: Any = datasets.load_from_disk(str(folder))
         else:
-            wanted = split or "test"
-            loaded = datasets.load_dataset(str(folder), config, split=wanted)
+            split = split or "test"
+            # Absolute, as a folder's name alone can also be that of a module: "csv".
+            builder = datasets.load_dataset_builder(str(folder.absolute()), config)
+            if builder.name not in (*_TEXT, "parquet", "arrow"):
+                raise ValueError(f"expected files of {', '.join(SUFFIXES)}, got {builder.name}")
+            files, features = _files_of(builder, split)
     except Exception as error:
         raise ValueError(_explain(error, str(folder), split or "test", None)) from error
+    if not any(file.is_file() for file in saved):
+        rows = named_rows(chain.from_iterable(map(read_file, files)), features)
+        return Opened(rows, f"{folder} [{'/'.join(filter(None, (config, split)))}]")
     if isinstance(loaded, datasets.DatasetDict):
         split = split or ("test" if "test" in loaded or len(loaded) > 1 else next(iter(loaded)))
         if split not in loaded:
             raise ValueError(f"`split`: expected one of {', '.join(loaded)}, got {split!r}")
         loaded = loaded[split]
-    elif saved[0].is_file() and split is not None and str(loaded.split) != split:
+    elif split is not None and str(loaded.split) != split:
         raise ValueError(
             f"`split`: expected none, as {folder} holds one table without splits, got {split!r}"
         )
     else:
-        split = None if saved[0].is_file() else split or "test"
+        split = None
     place = "/".join(filter(None, (config, split)))
     description = f"{folder} [{place}]" if place else f"{folder}"
     return Opened(_rows(loaded, f"{description} row "), description)
+
+
+def _fetch_text(
+    name: str, config: str | None, split: str, revision: str | None
+) -> tuple[str, Iterator[Row]] | None:
+    """Read a split of the Hub from files of text; None if it has others, or none in the cache.
+
+    Returns:
+        The commit and the rows. Without a connection, both come from the cache.
+    """
+    import datasets
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
+
+    fetch = partial(snapshot_download, name, repo_type="dataset", revision=revision)
+    try:
+        # Further files, so that there is one; the revision itself, so that the cache knows it.
+        there = Path(fetch(allow_patterns=[*_DESCRIPTIONS, ".gitattributes"]))
+        listed = get_cached_repo_tree(name, repo_type="dataset", revision=there.name)
+    except (CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
+        return None
+    # `datasets` resolves splits by the names of files, so empty ones do.
+    with TemporaryDirectory() as names_only:
+        for each in listed:
+            file = Path(names_only, each.path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        for description in _DESCRIPTIONS:
+            if (there / description).is_file():
+                copyfile(there / description, Path(names_only, description))
+        try:
+            builder = datasets.load_dataset_builder(names_only, config)
+        except Exception as error:  # loading says what is wrong
+            log.debug("%s: no files by their names (%s)", name, error)
+            return None
+        if builder.name not in _TEXT:
+            return None
+        files, features = _files_of(builder, split)
+        paths = [file.relative_to(Path(names_only).resolve()).as_posix() for file in files]
+    fetch(revision=there.name, allow_patterns=paths)
+    rows = chain.from_iterable(read_file(there / path) for path in paths)
+    return there.name, named_rows(rows, features)
+
+
+def _files_of(builder: datasets.DatasetBuilder, split: str) -> tuple[list[Path], dict[str, Any]]:
+    """List a split's files, and the features of its columns that a README.md describes."""
+    by_split, usual = builder.config.data_files, type(builder.config)()
+    for option in fields(builder.config):
+        value = getattr(builder.config, option.name)
+        if option.name not in _HEEDED and value != getattr(usual, option.name):
+            raise ValueError(
+                f"expected in `configs` of its README.md only `data_files` and `sep`, got "
+                f"`{option.name}`: {value!r}, which is not followed here"
+            )
+    if split not in by_split:
+        raise ValueError(f'Unknown split "{split}". Should be one of {list(map(str, by_split))}.')
+    files = [str(file) for file in by_split[split]]
+    if elsewhere := [file for file in files if "://" in file]:
+        raise ValueError(f"expected in its README.md files of its own, got {elsewhere[0]}")
+    features = builder.info.features
+    return list(map(Path, files)), features.to_dict() if features else {}
 
 
 def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Iterator[Row]:

@@ -26,6 +26,7 @@ from merge_dataset.known_sources import (
     SOURCES,
     UNLABELLED,
     HubSplit,
+    label_text,
     source_of,
 )
 from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
@@ -369,9 +370,11 @@ class _Reader:
     def _label(self, value: Any) -> str:
         """Return the label that a value stands for, or "" if it is unlabelled."""
         text = "" if value is None else str(value).strip()
-        if text in self.config.label_map:
-            return self.config.label_map[text]
-        for spelling in (text, text.lower()):
+        number = label_text(value)
+        for spelling in (text, number):
+            if spelling in self.config.label_map:
+                return self.config.label_map[spelling]
+        for spelling in (text, text.lower(), number):
             if spelling in self.spellings:
                 return self.spellings[spelling]
         known = [label for label in dict.fromkeys(self.spellings.values()) if label]

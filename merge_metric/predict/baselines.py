@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.data_files import read_file
 from merge_dataset.files import digest_of_file
-from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED
+from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED, label_text
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.models.pair_model import Pair, PairModel
 from merge_metric.predict.problems import format_of_problems, seeds_of
@@ -158,7 +158,8 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
         raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     known, spellings = problem_format.labels, LABEL_SPELLINGS
     if problem_format != NLI:
-        spellings = {label.lower(): label for label in known} | dict.fromkeys(UNLABELLED, "")
+        spellings = dict.fromkeys(UNLABELLED, "")
+        spellings |= {label_text(label).lower(): label for label in known}
     hypotheses: list[str] = []
     labels: list[int] = []
     left_out = 0
@@ -186,7 +187,7 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
             if any("\ud800" <= character <= "\udfff" for character in part):
                 raise ValueError(f"{expected} half a character")
         text = " ".join(map(str, parts))
-        spelled = "" if label is None else str(label).strip().lower()
+        spelled = label_text(label).lower()
         if spelled not in spellings:
             raise ValueError(
                 f"{row.where}: expected a label out of {', '.join(known)}, got {label!r}"

@@ -32,12 +32,12 @@ NO_STRINGS = (None, 7, 1.5, True, float("nan"), float("inf"), [], ["a dog"], {"t
 HALVES = ("a dog \ud83d runs", "\udc00")
 
 LABELS = {
-    "entailment": ("entailment", "Entailment", "ENTAILMENT ", "e", "0", 0),
-    "neutral": ("neutral", " nEUTRAL", "n", "N", "1", 1),
+    "entailment": ("entailment", "Entailment", "ENTAILMENT ", "e", "0", 0, "0.0", 0.0),
+    "neutral": ("neutral", " nEUTRAL", "n", "N", "1", 1, 1.0),
     "contradiction": ("contradiction", "CONTRADICTION", "c", "2", 2),
-    "": ("", "-", "-1", -1, None, "none", "hidden", " "),
+    "": ("", "-", "-1", -1, None, "none", "hidden", " ", "null"),
 }
-NO_LABELS = ("yes", "3", 3, 1.0, True, "entail", "not_entailment", [0], {}, float("nan"), "0.0",
+NO_LABELS = ("yes", "3", 3, 1.5, True, "entail", "not_entailment", [0], {}, float("nan"), "3.0",
              "neutral,", "=1", "\u0661", "Neutralisation")  # fmt: skip
 
 IDS = ("../../etc/passwd", "/abs/olute", "a b", "=1+1", "x,y", "1/noun/dog/cat/and/more", "~2",

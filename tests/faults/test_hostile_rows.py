@@ -66,24 +66,26 @@ def test_problems(attack: Attack, tmp_path: Path) -> None:
         for kind in hostile_rows.KINDS:
             with each:
                 rows = hostile_rows.draw(each.random, kind, ROWS)
-                path = tmp_path / f"rows.{kind}"
+                path = tmp_path / kind / f"test.{kind}"
+                path.parent.mkdir(exist_ok=True)
                 hostile_rows.write(path, rows, each.random)
-                _check_problems(path, rows)
+                _check_problems(path, rows, path.parent if each.number % 2 else path)
 
 
-def _check_problems(path: Path, rows: Sequence[Row]) -> None:
+def _check_problems(path: Path, rows: Sequence[Row], given: Path) -> None:
+    """Check what is read from a file, which is given alone or as its folder."""
     wanted = list(hostile_rows.expected(rows))
     bad = [number for number, verdict in enumerate(wanted) if verdict == "bad"]
     if is_refused_whole(rows, wanted):
         with pytest.raises(ValueError, match=re.escape(path.name)):
-            read(path, skip=True)
+            read(given, skip=True)
         return
-    assert read(path, skip=True) == ([v for v in wanted if isinstance(v, Kept)], len(bad))
+    assert read(given, skip=True) == ([v for v in wanted if isinstance(v, Kept)], len(bad))
     if not bad:
-        assert read(path, skip=False)[1] == 0
+        assert read(given, skip=False)[1] == 0
         return
     with pytest.raises(ValueError, match=re.escape(path.name)) as error:
-        read(path, skip=False)
+        read(given, skip=False)
     message = f"{error.value}"
     assert not PYTHON.search(message)
     named = len(re.findall(rf"{re.escape(path.name)}:(?: row )?\d+: ", message))

@@ -2,6 +2,7 @@ import gzip
 import json
 import logging
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,13 @@ KINDS: dict[str, Callable[[Path], object]] = {
         {"train": table().select([0]), "test": table()}
     ).save_to_disk(path),
     "folder": lambda path: (path.mkdir(), table().to_parquet(path / "test.parquet")),
-}
+    **{
+        f"{suffix} folder": lambda path, suffix=suffix, text=text: (
+            path.mkdir(), (path / f"test.{suffix}").write_text(text)
+        )
+        for suffix, text in (("csv", CSV), ("txt", SEMICOLONS), ("jsonl", JSON_LINES))
+    },
+}  # fmt: skip
 
 
 def load(path: Path, **settings: Any) -> list[Seed]:
@@ -90,6 +97,76 @@ def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> No
     for settings in ({}, {"data": None, "dataset": str(tmp_path / name)}):
         seeds = load(tmp_path / name, **settings)
         assert [(s.seed_id, *s.texts, s.label) for s in seeds] == expected
+
+
+WRITTEN: dict[str, str] = {
+    "csv": 'id,premise,hypothesis,label\n001,"A "" man plays.",A man.,0.0\n1e5,None,A "man.,1.0\n'
+    "NA,A dog.,null,2\n2020-01-01,A cat.,A "
+    "cat.,null\n",
+    "tsv": 'id\tpremise\thypothesis\tlabel\n001\tA " man plays.\tA man.\t0.0\n'
+    '1e5\tNone\tA "man.\t1.0\nNA\tA dog.\tnull\t2\n2020-01-01\tA cat.\tA ""cat.\tnull\n',
+    "jsonl": '{"id": "001", "premise": "A \\" man plays.", "hypothesis": "A man.", "label": 0.0}\n'
+    '{"id": "1e5", "premise": "None", "hypothesis": "A \\"man.", "label": "1.0"}\n'
+    '{"id": "NA", "premise": "A dog.", "hypothesis": "null", "label": 2}\n'
+    '{"id": "2020-01-01", "premise": "A cat.", "hypothesis": "A cat.", "label": null}\n',
+}
+"""Ids, texts and labels that a reader of tables takes for numbers, dates or nothing."""
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_ids_texts_and_labels_as_written(suffix: str, tmp_path: Path) -> None:
+    """A folder's name that is also one of a module of `datasets` is still the folder's."""
+    folder = tmp_path / suffix.removesuffix("l")
+    folder.mkdir()
+    file = folder / f"test.{suffix}"
+    file.write_text(WRITTEN[suffix])
+    with chdir(tmp_path):
+        for place in (file, Path(folder.name)):
+            assert [(s.seed_id, *s.texts, s.label) for s in load(place)] == [
+                ("mine:001", 'A " man plays.', "A man.", "entailment"),
+                ("mine:1e5", "None", 'A "man.', "neutral"),
+                ("mine:NA", "A dog.", "null", "contradiction"),
+            ]
+
+
+CARD = """---
+configs:
+- config_name: few
+  data_files: [{split: test, path: x/*.csv}, {split: dev, path: y.csv}]
+- {config_name: tabs, data_files: y.csv, sep: "\\t"}
+- {config_name: odd, data_files: y.csv, names: [a, b]}
+dataset_info:
+- config_name: few
+  features:
+  - name: label
+    dtype: {class_label: {names: {"0": contradiction, "1": entailment}}}
+---
+"""
+
+
+def test_the_files_that_the_readme_of_a_folder_names(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "README.md").write_text(CARD)
+    (tmp_path / "x/1.csv").write_text("premise,hypothesis,label\na,b,0\na,c,1.0\n")
+    (tmp_path / "x/2.csv").write_text("premise,hypothesis,label\na,d,-1\na,e,neutral\n")
+    (tmp_path / "y.csv").write_text("premise\thypothesis\tlabel\na\tf\t0\n")
+    for settings, expected in (
+        ({"dataset_config": "few"}, "b contradiction, c entailment, e neutral"),
+        ({"dataset_config": "few", "split": "dev"}, "f contradiction"),
+        ({"dataset_config": "tabs", "split": "train"}, "f entailment"),
+    ):
+        seeds = load(tmp_path, **settings)
+        assert ", ".join(f"{s.texts[1]} {s.label}" for s in seeds) == expected
+    for settings, message in (
+        ({"dataset_config": "no"}, "`dataset_config`: expected one of 'few', 'tabs', 'odd' of "),
+        ({"dataset_config": "few", "split": "no"}, "`split`: expected one of 'test', 'dev' of "),
+        (
+            {"dataset_config": "odd", "split": "train"},
+            r"got `names`: \['a', 'b'\], which is not fo",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path, **settings)
 
 
 def test_a_delimiter_of_another_kind_is_told(

@@ -1,8 +1,10 @@
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import datasets
+import pyarrow.parquet as pq
 import pytest
 from helpers.hub.commands import Console, console
 from helpers.hub.repositories import Repo, entries_of
@@ -13,6 +15,12 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = b"raise SystemExit('it ran')"
 CONVERTED = "refs/convert/parquet"
+TABLE = b"""id,premise,hypothesis,label
+001,None,A "man plays.,0.0
+1e5,A man runs.,"null",1.0
+NA,A man runs.,A man "sings.,null
+2020-01-01,A man sings.,A man runs.,2
+"""
 CARD = b"""---
 configs:
 - config_name: plain_text
@@ -72,7 +80,9 @@ def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
             b__test__0_D_parquet=parquet("A sailor is here.", "There is a net."),
         )
         typed.hub.make("dataset", "somebody/secret", private=True)
-        yield typed, {"snli": first, "one": converted}
+        tables = typed.hub.make("dataset", "somebody/tables")
+        written = add(tables, README_D_md=b"", test_0_D_csv=TABLE, test_1_D_csv=TABLE)
+        yield typed, {"snli": first, "one": converted, "tables": written}
         assert typed.hub.errors == []
 
 
@@ -121,6 +131,46 @@ def test_scripts_are_not_run_and_their_copies_are_read(
     code, said = suggest(typed, f"--source mine --dataset somebody/two {copied} --dataset-config b")
     assert code == 0, said
     assert "[b/test]: 2 problems" in said
+
+
+def test_tables_of_text_are_read_as_written(at_hub: tuple[Console, dict[str, str]]) -> None:
+    typed, commits = at_hub
+    arguments = "suggest --recipe demo --source mine --dataset somebody/tables --overwrite --run"
+    origin = f"somebody/tables@{commits['tables']} [test]: 6 problems, 2 without a label"
+    for offline in (False, True):
+        done = typed.run(*arguments.split(), "tables", offline=offline)
+        assert done.code == 0, done.err
+        assert origin in done.err
+        read = pq.read_table(typed.folder / "tables/problems.parquet").to_pylist()
+        texts = sorted((row["seed_id"], row["premise"], row["hypothesis"]) for row in read)
+        assert texts == [
+            ("mine:001", "None", 'A "man plays.'),
+            ("mine:001~2", "None", 'A "man plays.'),
+            ("mine:1e5", "A man runs.", "null"),
+            ("mine:1e5~2", "A man runs.", "null"),
+            ("mine:2020-01-01", "A man sings.", "A man runs."),
+            ("mine:2020-01-01~2", "A man sings.", "A man runs."),
+        ]
+    (snapshot,) = typed.home.rglob(f"datasets--somebody--tables/snapshots/{commits['tables']}")
+    (snapshot / "test_1.csv").unlink()
+    code, said = suggest(typed, "--source mine --dataset somebody/tables", offline=True)
+    assert (code, "not load split 'test' of 'somebody/tables'" in said) == (2, True), said
+
+
+def test_a_table_that_another_program_cached(
+    at_hub: tuple[Console, dict[str, str]], tmp_path: Path
+) -> None:
+    typed, _ = at_hub
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/test.csv").write_bytes(TABLE)
+    datasets.load_dataset(str(tmp_path / "other"), cache_dir=str(tmp_path / "made"))
+    (made,) = tmp_path.glob("made/*/default")
+    cached = typed.home / "huggingface/datasets/somebody___other"
+    cached.mkdir(parents=True)
+    made.rename(cached / "default")
+    code, said = suggest(typed, "--source mine --dataset somebody/other", offline=True)
+    assert code == 2
+    assert "--dataset: somebody/other: expected its files of text as they are, got a tab" in said
 
 
 @pytest.mark.parametrize(
