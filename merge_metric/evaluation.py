@@ -313,8 +313,8 @@ def evaluate_model(
         ValueError: it, an option or the dataset cannot be used.
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    folder = _folder(dataset, revision)
     configs = as_texts("config", config)
+    folder = _folder(dataset, revision, configs)
     problems = read_problems(str(folder), configs)
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
@@ -376,9 +376,10 @@ def _eval_mode(model: Any) -> Iterator[None]:
             network.train()
 
 
-def _folder(dataset: str | Path, revision: str | None) -> Path:
-    """Find a dataset folder, or load a dataset from the Hub into the cache."""
-    from merge_dataset.layout import require_dataset
+def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -> Path:
+    """Find a dataset folder, or fetch the collections of configurations from the Hub."""
+    from merge_dataset.layout import PROVENANCE, require_dataset
+    from merge_dataset.schema import collection_name, parse_config_name
 
     folder = as_path("dataset", dataset)
     if folder.is_dir() or "/" not in str(dataset) or str(dataset).count("/") > 1:
@@ -386,10 +387,22 @@ def _folder(dataset: str | Path, revision: str | None) -> Path:
         return folder
     from huggingface_hub import snapshot_download
 
+    names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
+    wanted = [f"{name}/*" for name in names]
     try:
-        return Path(snapshot_download(str(dataset), repo_type="dataset", revision=revision))
+        found = snapshot_download(
+            str(dataset), repo_type="dataset", revision=revision, allow_patterns=wanted or None
+        )
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{dataset}: expected a dataset folder or a data set on the Hub, got an error: "
             f"{str(error).splitlines()[0]}"
         ) from error
+    for pattern in wanted:
+        if not Path(found, pattern).with_name(PROVENANCE).is_file():
+            raise FileNotFoundError(
+                f"{dataset}: expected {pattern.replace('*', PROVENANCE)} there or, without a "
+                f"connection, in the cache, found none; with a connection, `hf download {dataset} "
+                f"--repo-type dataset --include '{pattern}'` fetches all that is needed"
+            )
+    return Path(found)

@@ -88,3 +88,17 @@ def test_nothing_is_too_long() -> None:
                 first = node.body[min(1, len(node.body) - 1)]  # after the docstring
                 size = (node.end_lineno or 0) - first.lineno
                 assert size <= LONGEST_FUNCTION, f"{path}: {node.name} has {size} lines"
+
+
+def test_text_has_an_encoding() -> None:
+    """Without one, it is the machine's own: on Windows often cp1252."""
+    for path, tree in modules(*PACKAGES).items():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = (
+                call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            )
+            given = {word.arg for word in call.keywords}
+            reads = isinstance(call.func, ast.Attribute) and name in ("read_text", "write_text")
+            is_program = name in ("run", "Popen") and given & {"text", "universal_newlines"}
+            if reads or is_program:
+                assert "encoding" in given, f"{path}:{call.lineno}: {ast.unparse(call)}"

@@ -212,14 +212,18 @@ def _slurm_failure(logs: Path, entry: _Entry | None) -> str:
     if entry is None:
         return "left Slurm's queue without finishing"
     output = logs / "slurm_logs" / f"{entry.job}_{entry.index}.out"
-    lines = output.read_text(errors="replace").splitlines() if output.is_file() else []
+    lines = (
+        output.read_text(encoding="utf-8", errors="replace").splitlines()
+        if output.is_file()
+        else []
+    )
     words = last_line(lines).removeprefix(f"{UnitsFailed.__module__}.{UnitsFailed.__name__}: ")
     return f"{entry.state}, {words or 'no output'}"
 
 
 def _max_array_size() -> int:
     """Return how many tasks an array job may have on this cluster."""
-    settings = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True,
+    settings = subprocess.run(["scontrol", "show", "config"], capture_output=True, encoding="utf-8",
                               check=True).stdout  # fmt: skip
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
     return int(found[1]) if found else 1001
@@ -252,7 +256,7 @@ def _queue(name: str) -> list[_Entry]:
     asked = subprocess.run(
         ["squeue", "--noheader", "--array", "--states=all", f"--name={name}",
          "--format=%F %K %T %r"],
-        capture_output=True, text=True, check=False,
+        capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
     if asked.returncode:
         said = " ".join(asked.stderr.split())

@@ -42,7 +42,7 @@ class LocalExecutor:
         elif gpus:
             query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
             with contextlib.suppress(OSError, subprocess.CalledProcessError):
-                asked = subprocess.run(query, capture_output=True, text=True, check=True)
+                asked = subprocess.run(query, capture_output=True, encoding="utf-8", check=True)
                 there = asked.stdout.split()
         if len(there) < workers * gpus:
             raise ValueError(
@@ -159,7 +159,7 @@ class TaskProcess:
             stdin=subprocess.PIPE,  # closes when this process ends: see `_end_with_parent`
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             start_new_session=True,
         )

@@ -34,7 +34,8 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
             cwd=home,
             env=fresh_environment(Path(home) / "hf"),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
         )
     if done.returncode:

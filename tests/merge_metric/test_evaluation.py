@@ -358,7 +358,8 @@ def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
     with loopback_hub() as hub:
         hub.users["hf_of_the_owner"] = User("somebody")
         repo = hub.make("dataset", "somebody/merge-nli")
-        files = entries_of(files_of(folder))
+        unasked = {f"other/{name}": b"large" for name in ("provenance.json", "seeds.parquet")}
+        files = entries_of({**files_of(folder), **unasked})
         repo.tags["v1.0.0"] = repo.add("main", files, "Data")
         repo.add("main", {"snli/seeds.parquet": Entry(b"newer", True)}, "Other data")
 
@@ -377,6 +378,10 @@ def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
         expected = run(always, folder).results["snli"]
         online = evaluate()
         assert online["results"] == expected
+        assert not list(tmp_path.rglob("other/seeds.parquet"))
+        assert "expected mnli-m/provenance.json" in evaluate(CONFIG="mnli-m")["error"]
+        absent = evaluate(HF_HUB_OFFLINE="1", CONFIG="other")["error"]
+        assert "other/provenance.json" in absent
         hub.requests.clear()
         assert evaluate(HF_HUB_OFFLINE="1")["results"] == expected
         assert hub.requests == []
@@ -387,11 +392,12 @@ def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
 
 
 _EVALUATE = """
-import json
+import json, os
 from merge_metric import evaluate_model
 options = {"revision": "v1.0.0", "n_bootstrap": 0, "progress": False}
 try:
-    found = evaluate_model(lambda pairs: [0] * len(pairs), "somebody/merge-nli", "snli", **options)
+    answer, config = lambda pairs: [0] * len(pairs), os.environ.get("CONFIG", "snli")
+    found = evaluate_model(answer, "somebody/merge-nli", config, **options)
     print(json.dumps({"results": found.results["snli"]}))
 except FileNotFoundError as error:
     print(json.dumps({"error": str(error)}))
