@@ -1,1 +1,1 @@
-"""Human judgements of variants: samples, a page for annotation, files of other tools."""
+"""Human judgements of variants: samples, files to fill in, and the answers in them."""

@@ -1,30 +1,27 @@
-"""Annotation sessions: a stratified sample of a dataset's variants in a folder, and its locks.
+"""Annotation sessions: a stratified sample of a dataset's variants in a folder.
 
 An equal number of variants is drawn from each source and class, as in the MERGE paper (section 4),
 spread as evenly as possible over the masked LMs that validated them (Fig. 9). `session.json`
 describes the population, for the weights of figures; `sample.jsonl` has the variants; `answers/`
-has a file per annotator.
+has the filled files.
 """
 
 import heapq
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from merge_dataset.annotation.answers import ASKED, EQUIVALENCE, SCORES, JudgementKind, answers_path
 from merge_dataset.files import (
     digest_of_file,
     digests,
     draw_rank,
-    naming,
     read_record,
     read_row_groups,
     read_schema,
@@ -42,11 +39,17 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_dataset.locks import LOCK, exclusive, working_in
+from merge_dataset.locks import LOCK, working_in
 from merge_dataset.numbered_files import patterns_of
 from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
-from merge_dataset.show import marked, pieces, spans_in_seed
+from merge_dataset.show import marked, spans_in_seed
+
+SCORES: Final = "scores"
+EQUIVALENCE: Final = "equivalence"
+
+JudgementKind = Literal["scores", "equivalence"]
+"""Fluency and reasoning (MERGE paper, A.3), or equivalence (Arakelyan et al. 2024, 3.1)."""
 
 PER_CLASS: Final = 100
 """Number of variants of each source and class (paper, section 4)."""
@@ -329,43 +332,13 @@ def original_spans(
     return spans_in_seed(spans, [len(pairs[word]) for word in words])
 
 
-def shuffled(items: Mapping[str, Item], annotator: str) -> list[Item]:
-    """Shuffle items by the annotator's name, so that tiredness affects different items."""
-    return sorted(items.values(), key=lambda item: draw_rank(annotator, item.variant_id))
-
-
-def shown(item: Item, kind: JudgementKind) -> dict[str, Any]:
-    """Return an item for display, without masked LMs; for equivalence without label and spans.
-
-    Texts that are the same in both problems of an equivalence pair are listed separately.
-    """
-    is_pair = kind == EQUIVALENCE
-    shared, texts = [], []
-    for field, text in item.variant_texts.items():
-        original = item.seed_texts[field]
-        if is_pair and text == original:
-            shared.append({"field": field, "text": text})
-            continue
-        old, new = ([], []) if is_pair else (item.seed_spans[field], item.variant_spans[field])
-        sides = {"original": pieces(original, old), "variant": pieces(text, new)}
-        texts.append({"field": field, **sides})
-    changes: list[tuple[str, str]] = []
-    if not is_pair and item.word_class != PARAPHRASE:
-        pairs = changed_words(item.original, item.replacement)
-        changes = [(old_word, new_word) for new_word, old_word in pairs.items()]
-    label = None if is_pair else item.label
-    told = {"label": label, "changes": changes, "texts": texts, "shared": shared}
-    return {"id": item.variant_id, **told}
-
-
 # --- The folder ---
 
 SESSION: Final = "session.json"
 SAMPLE: Final = "sample.jsonl"
 
-_KEYS: Final = ("configurations", "dataset", "files", "items", "per_class", "population",
-                "rng_seed")  # fmt: skip
-_SAMPLE_DIGEST: Final = "sample_sha256"
+_KEYS: Final = ("configurations", "dataset", "files", "items", "kind", "per_class", "population",
+                "rng_seed", "sample_sha256")  # fmt: skip
 _DIGEST: Final = "sha256"
 
 
@@ -380,9 +353,10 @@ class Session:
     """Contents of `session.json`."""
 
     @property
-    def kind(self) -> Any:
-        """The `JudgementKind` asked for; scores in sessions from before there were others."""
-        return self.description.get("kind", SCORES)
+    def kind(self) -> JudgementKind:
+        """The kind of judgement that is asked for."""
+        kind: JudgementKind = self.description["kind"]
+        return kind
 
 
 def open_session(
@@ -436,7 +410,7 @@ def open_session(
             }
             lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
             write_text(folder / SAMPLE, "".join(lines))
-            description[_SAMPLE_DIGEST] = digest_of_file(folder / SAMPLE)
+            description["sample_sha256"] = digest_of_file(folder / SAMPLE)
             # Written last, so a folder with a description is complete.
             write_record(folder / SESSION, description, digest_key=_DIGEST)
     return open_session(
@@ -468,12 +442,10 @@ def read_session(folder: Path) -> Session:
         )
     path = folder / SESSION
     description = read_record(path, *_KEYS, digest_key=_DIGEST)
-    if (kind := description.get("kind", SCORES)) not in ASKED:
-        raise ValueError(f"{path}: expected a kind out of {', '.join(ASKED)}, got {kind!r}")
     path = folder / SAMPLE
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected the items of the session, found no file")
-    if description.get(_SAMPLE_DIGEST, digest := digest_of_file(path)) != digest:
+    if description["sample_sha256"] != digest_of_file(path):
         raise ValueError(
             f"{path}: expected the items that were drawn, got something else: the file is damaged "
             f"or was edited; restore it from a copy"
@@ -489,19 +461,6 @@ def read_session(folder: Path) -> Session:
     return Session(folder, items, description)
 
 
-@contextmanager
-def locked_answers(session: Session, annotator: str) -> Iterator[Path]:
-    """Yield an annotator's file, locked against writing by other processes."""
-    path = answers_path(session.folder, annotator)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    refusal = (
-        f"{session.folder}: expected {annotator} to annotate in one place at a time, got a "
-        f"second; go on in the page that is open, or stop the other command first"
-    )
-    with naming(path), exclusive(path.with_name(f".{path.name}.lock"), refusal):
-        yield path
-
-
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
     """Compute the SHA-256 of each file of variants."""
     names = [name for config in configs for name in split_files(dataset, config)["variants"]]
@@ -513,20 +472,17 @@ def _require_same(
 ) -> None:
     """Raise ValueError for another sample, as some answers would be to variants not in it."""
     has = session.description
-    wanted: dict[str, object] = {**drawn}
+    if configs and dataset is None:
+        raise ValueError("--config: expected the dataset folder with it, got none")
+    wanted: dict[str, object] = {name: value for name, value in drawn.items() if value is not None}
     if dataset is not None:
         chosen = choose(dataset, configs or has["configurations"])
         wanted |= {"configurations": chosen, "files": _digests(dataset, chosen)}
-    elif configs:
-        raise ValueError("--config: expected the dataset folder with it, got none")
     for name, value in wanted.items():
-        if value is not None and value != has.get(name):
-            drawn_with, got = (
-                ", ".join(each) if isinstance(each, dict | list) else str(each)
-                for each in (has.get(name), value)
-            )
+        if value != has.get(name):
+            drawn_with = "" if name == "files" else f" ({has.get(name)})"
             raise ValueError(
-                f"{session.folder}: expected the `{name}` that its sample was drawn with "
-                f"({drawn_with}), got {'others' if name == 'files' else got}; go on without that "
-                f"option, or take another --out for another sample"
+                f"{session.folder}: expected the {name} that its sample was drawn with"
+                f"{drawn_with}, got others; go on without that option, or take another --out for "
+                f"another sample"
             )

@@ -1,7 +1,6 @@
 """The commands `show`, `check` and `annotate`."""
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -96,7 +95,7 @@ def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format =
         raise typer.Exit(1)
 
 
-_SAMPLE, _PAGE, _FILES = "The sample", "The page", "Other tools"
+_SAMPLE = "The sample"
 
 SessionFolder = Annotated[Path, option("The session's folder.", file_okay=False)]
 Begun = Annotated[
@@ -105,7 +104,14 @@ Begun = Annotated[
         exists=True, file_okay=False, help="The dataset folder, to begin a session with."
     ),
 ]
-Annotator = Annotated[str | None, option("Who annotates; opens the page for them.", metavar="NAME")]
+Annotators = Annotated[
+    list[str] | None,
+    option(
+        "Who annotates: write them a table to fill in; may be repeated.",
+        "--annotator",
+        metavar="NAME",
+    ),
+]
 PerClass = Annotated[
     int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
 ]
@@ -115,29 +121,6 @@ PerSource = Annotated[
 ]
 Sampled = Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)]
 DrawSeed = Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)]
-Port = Annotated[int, option("On 127.0.0.1; 0: any that is free.", panel=_PAGE, min=0, max=65535)]
-Browser = Annotated[bool, option("Open the page in the browser.", panel=_PAGE)]
-ExportTo = Annotated[
-    Path | None,
-    option(
-        "Write the items as a table (.csv) or as Label Studio's tasks (.json).",
-        metavar="FILE",
-        panel=_FILES,
-    ),
-]
-ImportFrom = Annotated[
-    Path | None,
-    option(
-        "Take in answers: a table, Label Studio's JSON or JSON-MIN, or another session's .jsonl.",
-        "--import",
-        metavar="FILE",
-        panel=_FILES,
-    ),
-]
-OverwriteAnswers = Annotated[
-    bool,
-    option("Let imported answers replace others of the annotator.", "--overwrite", panel=_FILES),
-]
 
 
 @user_errors()
@@ -145,74 +128,47 @@ OverwriteAnswers = Annotated[
 def annotate_command(
     out: SessionFolder,
     dataset: Begun = None,
-    annotator: Annotator = None,
+    annotator: Annotators = None,
     per_class: PerClass = None,
     per_source: PerSource = None,
     config: Sampled = None,
     rng_seed: DrawSeed = None,
-    port: Port = 0,
-    browser: Browser = True,
-    export: ExportTo = None,
-    import_: ImportFrom = None,
-    overwrite: OverwriteAnswers = False,
     output: Format = "text",
 ) -> None:
     """Judge variants by hand: fluency and reasoning, from 1 to 5; paraphrases by their meaning.
 
     The first time, a sample is drawn from the dataset, spread over sources, classes and
-    masked LMs, and kept in the session's folder. Then a page opens for one annotator, on
-    this machine only; every answer is saved at once, and the same command goes on where
-    they stopped. Each annotator has a command of their own, and sees nobody else's answers.
-
-    Without --annotator, --export and --import the sample is only drawn. Paraphrases are
-    drawn where --config names them, into a session of their own.
+    masked LMs, and kept in the session's folder, with guidelines and Label Studio's tasks.
+    Each annotator gets a table to fill in, answers/NAME.csv, in an order of their own.
+    The filled tables, and exports of Label Studio, stay in answers/, where merge-nli
+    agreement reads them. Paraphrases are drawn where --config names them, into a session
+    of their own.
 
     \b
     Examples:
-      merge-nli annotate merge-nli --out study --annotator ann
+      merge-nli annotate merge-nli --out study --annotator ann --annotator bo
 
     \b
-      merge-nli annotate --out study --annotator bo --no-browser --port 8765
-
-    \b
-      merge-nli annotate merge-nli --out nouns --config snli_nouns --per-class 50
-        --export nouns.csv
-
-    \b
-      merge-nli annotate --out study --import filled-in.csv --annotator cy
+      merge-nli annotate --out study --annotator cy
 
     \b
       merge-nli annotate merge-nli --out pairs --config snli_paraphrases --annotator ann
     """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.annotation.answers import write_files
     from merge_dataset.annotation.session import open_session
 
-    if export and import_:
-        raise ValueError("expected --export or --import, got both")
     if per_class is not None and per_source is not None:
         raise ValueError("expected --per-class or --per-source, got both")
     sizes = {"per_class": per_class, "per_source": per_source}
     session = open_session(out, dataset, config or (), **sizes, rng_seed=rng_seed)
-    if export:
-        from merge_dataset.annotation.transfer import export_items
-
-        written = [str(file) for file in export_items(session, export, annotator)]
-        text = f"{len(session.items):,} items: {', '.join(written)}"
-        write_result(output, {"written": written}, text)
-    elif import_:
-        from merge_dataset.annotation.transfer import import_answers, import_lines
-
-        taken = import_answers(session, import_, annotator, overwrite=overwrite)
-        imported = {"imported": [asdict(each) for each in taken]}
-        write_result(output, imported, *import_lines(session, taken))
-    elif annotator:
-        from merge_dataset.annotation.server import serve_until_stopped
-
-        serve_until_stopped(session, annotator, port=port, browser=browser, tell=typer.echo)
-    else:
-        following = f"Next: merge-nli annotate --out {session.folder} --annotator NAME"
-        drawn = [
-            f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
-            for each in session.description["population"]
-        ]
-        count = f"{session.folder}: {len(session.items):,} variants"
-        write_result(output, session.description, count, *drawn, following)
+    written = write_files(session, annotator or ())
+    drawn = [
+        f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
+        for each in session.description["population"]
+    ]
+    count = f"{out}: {len(session.items):,} variants"
+    there = [f"  {path}: written" for path in written]
+    following = f"Next: fill in tables in {out / 'answers'}, or export there from Label Studio; "
+    following += f"then merge-nli agreement {out}"
+    whole = {**session.description, "written": [str(path) for path in written]}
+    write_result(output, whole, count, *drawn, *there, following)

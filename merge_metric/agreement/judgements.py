@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import is_good
+from merge_dataset.annotation.answers import is_good, read_answers
 from merge_dataset.annotation.session import Session, read_session
-from merge_dataset.annotation.transfer import read_answers
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.provenance import words_at_once
@@ -183,7 +182,7 @@ def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int6
 def read_judgements(
     files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
 ) -> Judgements:
-    """Read session folders, .jsonl and .csv files; facts come from sessions or a dataset."""
+    """Read session folders and files of answers; facts come from sessions or a dataset."""
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
     items, seeds = _known_from(opened)

@@ -89,7 +89,7 @@ class AnalysisOptions:
     )
     annotations: tuple[str, ...] = _option(
         (),
-        "a session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated.",
+        "a session of merge-nli annotate, or answers as .csv or .json; may be repeated.",
         metavar="PATH",
     )
     bins: int | None = _option(None, "bins of a signal; else 5.", minimum=2)

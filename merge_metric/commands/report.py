@@ -36,7 +36,7 @@ Figures = Annotated[
 Sessions = Annotated[
     list[Path] | None,
     option(
-        "A session of merge-nli annotate, or answers as .jsonl or .csv; may be repeated. Adds "
+        "A session of merge-nli annotate, or answers as .csv or .json; may be repeated. Adds "
         "changes on variants judged good and bad."
     ),
 ]
@@ -120,8 +120,9 @@ def agreement_command(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Session folders, annotators' files (.jsonl), and tables (.csv) with the columns "
-            "annotator, variant_id, fluency, reasoning (of paraphrases: equivalent) and comment."
+            help="Session folders; filled tables (.csv) with the columns variant_id, fluency, "
+            "reasoning (of paraphrases: equivalent), annotator and comment; exports of Label "
+            "Studio (.json)."
         ),
     ],
     session: Annotated[

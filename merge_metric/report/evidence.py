@@ -243,7 +243,7 @@ def gather_evidence(
         allow_missing: Score the seeds of which no prediction is missing.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together.
-        annotations: Sessions of `merge-nli annotate`, or answers as .jsonl or .csv.
+        annotations: Sessions of `merge-nli annotate`, or answers as .csv or .json.
         n_bootstrap: Replicates for intervals; 0 for neither intervals nor comparison.
         rng_seed: Of the bootstrap.
         progress: Show bars on stderr.

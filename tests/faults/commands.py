@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.forking import Forks
-from merge_dataset.files import digest_of, digest_of_file
+from merge_dataset.files import digest_of_file
 
 ROOT: Final = Path(__file__).parents[2]
 MLM: Final = str(ROOT / "generation/demo/bert-tiny-mlm")
@@ -54,10 +54,8 @@ COMMANDS: Final = {
     "hypothesis-only": (
         "baseline hypothesis-only --train {problems} --dataset merge-nli --out new.jsonl"
     ),
-    "annotate": "annotate merge-nli --out new --per-class 2",
-    "annotate-export": "annotate --out study --export new.csv",
-    "annotate-tasks": "annotate --out study --export new.json",
-    "annotate-import": "annotate --out study --import answers.csv --annotator bo",
+    "annotate": "annotate merge-nli --out new --per-class 2 --annotator bo",
+    "annotate-more": "annotate --out study --annotator dan",
     "register": "register merge-nli",
     "lm-eval": "export lm-eval merge-nli --shots none --out new",
     "inspect": "export inspect merge-nli --shots none --out new",
@@ -82,7 +80,7 @@ _PREPARED: Final = (
     "generate {small} --slice-problems 2 --run sliced --out merge-nli",
     "predict --model {classifier} --dataset merge-nli --out p.parquet",
     "baseline majority --dataset merge-nli --out m.parquet",
-    "annotate merge-nli --out study --per-class 2 --export answers.csv",
+    "annotate merge-nli --out study --per-class 2 --annotator ann --annotator cy",
     "export csv merge-nli --config demo --out flat",
     "report m.parquet --dataset merge-nli --n-bootstrap 0 --out report.md --figures plots",
 )
@@ -146,14 +144,7 @@ def snapshot(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not re.search(r"^(tmp|home)/|^hf/.*(\.lock|__pycache__)", name):
-            if path.parent.name == "answers" and path.suffix == ".jsonl":
-                said = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-                timed = {"time", "crc32", "sha256"}
-                found[name] = digest_of(
-                    [{k: v for k, v in each.items() if k not in timed} for each in said]
-                )
-            else:
-                found[name] = digest_of_file(path)
+            found[name] = digest_of_file(path)
     return found
 
 
@@ -176,17 +167,13 @@ def prepare(base: Path, forks: Forks) -> None:
     for line in _PREPARED:
         ended = forks.run(*words(line))
         assert ended.status == 0, (line, ended)
-    table = forks.folder / "answers.csv"
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    for number, row in enumerate(rows):
-        row.update(fluency=str(1 + number % 5), reasoning=str(5 - number % 5))
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    for annotator in ("ann", "cy"):
-        ended = forks.run("annotate", "--out", "study", "--import", "answers.csv",
-                          "--annotator", annotator)  # fmt: skip
-        assert ended.status == 0, ended
+    for table in sorted((forks.folder / "study/answers").iterdir()):
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for number, row in enumerate(rows):
+            row.update(fluency=str(1 + number % 5), reasoning=str(5 - number % 5))
+        with table.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
     shutil.copytree(forks.folder, base, dirs_exist_ok=True)

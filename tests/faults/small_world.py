@@ -53,7 +53,8 @@ def make(folder: Path) -> None:
         lines = Path("study/sample.jsonl").read_text().splitlines()
         sample = [json.loads(line)["variant_id"] for line in lines]
         answers += [f"ann,{name},{1 + i % 5},{5 - i % 3}," for i, name in enumerate(sample)]
-        Path("answers.csv").write_text("\n".join(answers) + "\n")
+        Path("study/answers").mkdir()
+        Path("study/answers/ann.csv").write_text("\n".join(answers) + "\n")
 
 
 def _other_answers(predictions: pa.Table, seed: int) -> pa.Table:

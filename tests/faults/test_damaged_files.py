@@ -63,9 +63,7 @@ READERS = (
     Reader("damaged parts, score", "score a.parquet --dataset parts --n-bootstrap 0",
            ("parts/**/*.parquet", "parts/**/*.json"), 60),
     Reader("damaged annotations", "agreement study --dataset merge-nli",
-           ("study/*.json*", "study/answers/*"), 120),
-    Reader("damaged annotations, export", "annotate --out study --export flat/items.csv",
-           ("study/*.json*",), 60, made="flat"),
+           ("study/session.json", "study/sample.jsonl"), 120),
     Reader("damaged run, diff", "diff runs/demo runs/demo/other",
            ("runs/demo/*.parquet", "runs/demo/*.json", "runs/demo/other/*"), 60),
     Reader("damaged run, build", "build --run runs/demo --out out --overwrite",
@@ -87,7 +85,6 @@ def make(folder: Path) -> None:
     small_world.make(folder)
     with chdir(folder):
         small_world.do(
-            "annotate --out study --import answers.csv",
             "build --run runs/demo --out other --into other --set subsamples=5",
             "generate --recipe demo --limit 12 --slice-problems 5 --run sliced --out other-slices",
         )

@@ -143,7 +143,7 @@ def _check_the_rest(count: int) -> None:
         "export csv --out as-csv",
         "export jsonl --out as-jsonl",
         "annotate merge-nli --out study --per-class 3",
-        "annotate --out study --export items.csv --annotator ann",
+        "annotate --out study --annotator ann",
     )
     assert len(read_table(Path("all.parquet"))) == count
     variants = read_table(Path("merge-nli/mine/seeds.parquet")).to_pylist()

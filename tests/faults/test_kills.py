@@ -19,7 +19,7 @@ GROUPS = {
     "slices": (8, ["slices", "build-slices"]),
     "predicting": (32, ["predict", "predict-json", "predict-overwrite", "predict-tasks",
                         "majority", "hypothesis-only", "signals", "signals-nonce"]),
-    "annotating": (16, ["annotate", "annotate-export", "annotate-tasks", "annotate-import"]),
+    "annotating": (8, ["annotate", "annotate-more"]),
     "registering": (8, ["register", "publish", "publish-metric"]),
     "exporting": (24, ["lm-eval", "inspect", "croissant", "mini-datasets", "jsonl",
                        "csv-overwrite"]),

@@ -74,7 +74,7 @@ KINDS = (
     Kind("a report", f"report{_SCORE[5:]} --out r.html", "r.html", "itself", "passes", _IN_PLACE),
     Kind("predictions made anew", "baseline majority --dataset merge-nli --out majority.parquet "
          "--overwrite", "majority.parquet", "there", "passes", _IN_PLACE),
-    Kind("an annotation session", "annotate --out study --import answers.csv", "study", "there",
+    Kind("an annotation session", "annotate --out study --annotator bo", "study", "there",
          "passes", _INTO, kept=False),
     Kind("a folder above", f"report{_SCORE[5:]} --out new/r.html", "new", "itself", "refused",
          "nothing can be there"),

@@ -32,7 +32,7 @@ COMMANDS = (
     "baseline majority --dataset {d} --out {o}.parquet",
     "baseline hypothesis-only --train {q}.jsonl --dataset {d} --out {o}.jsonl",
     "annotate {d} --out {o} --per-class 2",
-    "annotate --out {s} --export {o}.csv",
+    "annotate --out {s} --annotator bo",
     "build --run {r} --out {o}",
     "generate --recipe demo --source mine --data {q}.jsonl --set min_replacements=2 "
     "--set variants_per_class=2 --run {o}-run --out {o}",

@@ -40,11 +40,10 @@ PAIRS = {
                               "--out m.parquet --overwrite"),
         ("baseline majority --dataset merge-nli --out new.jsonl", "hypothesis-only"),
     ]),
-    "annotating": (8, [
+    "annotating": (6, [
         ("annotate", "annotate merge-nli --out new --per-class 1"),
         ("annotate", "annotate"),
-        ("annotate-export", "annotate --out study --export new.csv --annotator bo"),
-        ("annotate-import", "annotate-import"),
+        ("annotate-more", "annotate-more"),
     ]),
     "exporting": (12, [
         ("jsonl", "export csv merge-nli --out new"),
@@ -70,7 +69,7 @@ BUSY = "another command is "
 UNSAID = "at work: a process that has not said yet which it is"
 """Words of a refusal if the other command was stopped between its lock and its name."""
 REFUSALS = ("expected no", "expected none or the same data", "to stay", "another --out",
-            "in one place at a time", BUSY)  # fmt: skip
+            BUSY)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from generation.records import REPLACEMENT_KEY
 from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
-from merge_dataset.annotation.answers import current, is_good, read_standing
+from helpers.judged import answers_of
+from merge_dataset.annotation.answers import is_good
 from merge_dataset.annotation.session import read_session
 from merge_dataset.files import digest_of_file, read_table, write_text
 from merge_metric.agreement.shares import wilson
@@ -67,7 +68,7 @@ class Judged:
 
 def read_judged(folder: Path) -> Judged:
     session = read_session(folder)
-    passes = [current(read_standing(path)) for path in sorted((folder / "answers").glob("*.jsonl"))]
+    passes = [answers_of(path) for path in sorted((folder / "answers").glob("*.csv"))]
     with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     totals = [
@@ -180,7 +181,7 @@ def summary(probability: Floats, good: Floats) -> dict[str, float]:
 
 
 def render(judged: Judged, date: str) -> str:
-    files = [path for each in SESSIONS for path in sorted((each / "answers").glob("*.jsonl"))]
+    files = [path for each in SESSIONS for path in sorted((each / "answers").glob("*.csv"))]
     files += [each / SIGNALS for each in SESSIONS]
     lines = [
         "# Logistic regressions for the column quality: python -m helpers.fit_quality, in tests/.",

@@ -1,15 +1,17 @@
 """A dataset with one bad masked LM, a sample of it, and answers of annotators."""
 
+import csv
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from helpers.dataset_files import seed_row, variant_row, write_source
-from merge_dataset.annotation.answers import Answer, answers_path, append
+from merge_dataset.annotation.answers import read_answers
 from merge_dataset.annotation.session import Session, open_session, read_session
 from merge_dataset.schema import LABELS
 from merge_metric.agreement.coefficients import (
@@ -51,7 +53,7 @@ def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Sessi
     """Write a session on such a dataset, answered completely by ann and mostly by bo."""
     session = open_session(folder, dataset, per_class=per_class)
     rng = random.Random(2)
-    answers: dict[str, list[Answer]] = {"ann": [], "bo": []}
+    answers: dict[str, list[dict[str, object]]] = {"ann": [], "bo": []}
     for variant, item in session.items.items():
         bad = any(mlms == [BAD] for mlms in item.mlms_by_field.values())
         truth = rng.choice([(2, 3), (3, 3), (1, 5)]) if bad else rng.choice([(5, 5), (5, 4)])
@@ -59,10 +61,28 @@ def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Sessi
             if name == "ann" or rng.random() < 0.8:
                 noise = (rng.choice([0, 0, 0, 0, 1, -1]) for _ in truth)
                 scores = (min(5, max(1, s + n)) for s, n in zip(truth, noise, strict=True))
-                answers[name].append(Answer(variant, *scores))
-    for name, said in answers.items():
-        append(answers_path(folder, name), said)
+                said = dict(zip(("fluency", "reasoning"), scores, strict=True))
+                answers[name].append({"variant_id": variant, **said})
+    for name, rows in answers.items():
+        fill_in(folder / f"answers/{name}.csv", rows)
     return session
+
+
+def fill_in(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
+    """Write a filled table; with columns of the first row."""
+    rows = list(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def answers_of(path: Path) -> dict[str, Any]:
+    """Answers of a file by variant, as objects with fluency, reasoning and comment."""
+    rows = read_answers(path).to_pylist()
+    return {row["variant_id"]: SimpleNamespace(**row) for row in rows}
 
 
 DATA: Final = Path(__file__).parents[1] / "data"

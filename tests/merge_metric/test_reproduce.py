@@ -88,8 +88,8 @@ def test_every_command_runs(place: Path) -> None:
             (place / words[1]).write_text(text)
             continue
         assert program == "merge-nli"
-        if "--import" in words:
-            fill_in(place / "items.csv", fluency="5", reasoning="4")
+        if words[:2] == ["agreement", "study"]:
+            fill_in(place / "study/answers/ann.csv", fluency="5", reasoning="4")
         if "--corrected" in words:
             fill_in(place / "hardest.csv", corrected_label="N")
         if words[:2] == ["analyse", "stability"]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers.judged import answers_of
 
-from merge_dataset.annotation.answers import answers_path, current, is_good, read_standing
+from merge_dataset.annotation.answers import is_good
 from merge_dataset.annotation.session import Session, read_session
 
 JUDGED = Path(__file__).parents[2] / "data" / "judged_variants"
@@ -24,16 +25,14 @@ def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
     items = session().items
     assert len(items) == len({item.seed_id for item in items.values()}) == 330
     for name in ("first-pass", "second-pass"):
-        answers = current(read_standing(answers_path(JUDGED, name)))
+        answers = answers_of(JUDGED / f"answers/{name}.csv")
         assert answers.keys() == items.keys()
         for answer in answers.values():
             assert is_good(answer.fluency + answer.reasoning) == (not answer.comment)
 
 
 def test_page_has_the_counts() -> None:
-    passes = [
-        current(read_standing(answers_path(JUDGED, name))) for name in ("first-pass", "second-pass")
-    ]
+    passes = [answers_of(JUDGED / f"answers/{name}.csv") for name in ("first-pass", "second-pass")]
     counts: Counter[tuple[str, str, bool]] = Counter()
     faults: Counter[str] = Counter()
     for variant, item in session().items.items():
@@ -68,7 +67,7 @@ def test_fresh_ones_are_of_other_problems_and_judged_once() -> None:
     seeds = {item.seed_id for item in items.values()}
     assert len(seeds) == len(items) == 255
     assert seeds.isdisjoint(item.seed_id for item in session().items.values())
-    answers = current(read_standing(answers_path(folder, "only-pass")))
+    answers = answers_of(folder / "answers/only-pass.csv")
     assert answers.keys() == items.keys()
     faults = Counter(answer.comment for answer in answers.values() if answer.comment)
     counts: Counter[tuple[str, str, bool]] = Counter()
@@ -101,7 +100,7 @@ GONE = ("pieces",)
 def test_pages_have_the_counts() -> None:
     gained: list[tuple[float, str]] = []
     items = read_session(OPTIONS).items
-    answers = current(read_standing(answers_path(OPTIONS, "first-pass")))
+    answers = answers_of(OPTIONS / "answers/first-pass.csv")
     assert answers.keys() == items.keys()
     assert len(items) == 500
     page = (OPTIONS / "README.md").read_text(encoding="utf-8")
@@ -136,8 +135,7 @@ def test_pages_have_the_counts() -> None:
 
 def test_the_second_pass_is_as_the_pages_say() -> None:
     first, second = (
-        current(read_standing(answers_path(OPTIONS, name)))
-        for name in ("first-pass", "second-pass")
+        answers_of(OPTIONS / f"answers/{name}.csv") for name in ("first-pass", "second-pass")
     )
     page = " ".join((OPTIONS / "README.md").read_text(encoding="utf-8").split())
     both = [(first[variant], answer) for variant, answer in second.items()]

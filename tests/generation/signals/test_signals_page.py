@@ -20,11 +20,10 @@ from helpers.fit_quality import (
     read_judged,
     together,
 )
-from helpers.judged import DATA, JUDGED
+from helpers.judged import DATA, JUDGED, answers_of
 
 from generation.problems.tagging import Tagger
 from generation.signals.label_flags import words_beyond
-from merge_dataset.annotation.answers import current, read_standing
 from merge_dataset.annotation.session import read_session
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.variant_rows import read_judgements
@@ -62,7 +61,7 @@ def samples() -> list[Sample]:
             rows = list(csv.DictReader(file))
         judged = read_judgements([folder])
         good = dict(zip(judged["variant_id"].to_pylist(), judged["good"].to_pylist(), strict=True))
-        first = current(read_standing(sorted((folder / "answers").glob("*.jsonl"))[0]))
+        first = answers_of(sorted((folder / "answers").glob("*.csv"))[0])
         ids = [row["variant_id"] for row in rows]
         article = [(first[name].comment or "").split()[:1] == ["article"] for name in ids]
         found.append(Sample(rows, np.array([good[i] == 1 for i in ids]), np.array(article)))

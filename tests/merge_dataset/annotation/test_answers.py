@@ -1,293 +1,308 @@
-import hashlib
+import csv
+import io
 import json
-import os
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers.judged import fill_in
 
-from merge_dataset.annotation.answers import (
-    Answer,
-    Event,
-    Undo,
-    answers_path,
-    append,
-    check_annotator,
-    current,
-    is_good,
-    read_events,
-    read_standing,
-    replay,
-)
-from merge_dataset.annotation.transfer import SCHEMAS, read_answers
-from merge_dataset.annotation.transfer import read_spreadsheet as read_csv
-from merge_dataset.files import target_of
-from merge_dataset.json_lines import sealed
+from merge_dataset.annotation.answers import SCHEMAS, is_good, read_answers, write_files
+from merge_dataset.annotation.session import Session
+from merge_dataset.files import draw_rank
 
 SCHEMA = SCHEMAS["scores"]
-CAT, COW = "snli:1/noun/dog/cat", "snli:1/noun/dog/cow"
-POOR, FINE = Answer(CAT, 1, 2), Answer(CAT, 5, 4, "a “fine” one, really")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return answers_path(tmp_path, "ann")
+CAT, WOMAN = "snli:1/noun/dog/cat", "snli:1/noun/girl/woman"
+HEADER = "annotator,variant_id,fluency,reasoning,comment"
 
 
 def test_what_is_good() -> None:
-    """MERGE, section 4: an average of 9 is good; the last answer that is not undone counts."""
+    """MERGE, section 4: an average of 9 is good."""
     scores = [(f, r) for f in range(1, 6) for r in range(1, 6) if is_good(f + r)]
     assert scores == [(4, 5), (5, 4), (5, 5)]
     assert [is_good(10 + 8, 2), is_good(10 + 7, 2), is_good(10 + 9 + 8, 3)] == [True, False, True]
     assert is_good(np.array([18, 17, 27]), np.array([2, 2, 3])).tolist() == [True, False, True]
-    other = Answer(COW, 3, 3)
-    assert replay([POOR, other, FINE]) == [POOR, other, FINE]
-    assert current(replay([POOR, other, FINE])) == {CAT: FINE, COW: other}
-    assert replay([POOR, other, FINE, Undo(CAT)]) == [POOR, other]
-    assert replay([POOR, FINE, Undo(CAT), Undo(CAT)]) == []
-    assert replay([POOR, Undo(CAT), FINE]) == [FINE]
 
 
-def test_undoing_nothing_is_an_error(path: Path) -> None:
-    """An undo without an answer is not written by us."""
-    with pytest.raises(ValueError, match=f"expected an answer to '{CAT}' to undo, got none"):
-        replay([POOR, Undo(CAT), Undo(CAT)])
-    append(path, [Undo(CAT)])
-    with pytest.raises(ValueError, match=rf"ann\.jsonl: expected an answer to '{CAT}'"):
-        read_standing(path)
+def table(session: Session, name: str = "ann") -> list[dict[str, str]]:
+    text = (session.folder / f"answers/{name}.csv").read_bytes().decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def test_events_come_back_as_they_were_said(path: Path) -> None:
-    append(path, [POOR])
-    append(path, [FINE, Undo(CAT)])
-    assert read_events(path) == [POOR, FINE, Undo(CAT)]
-    assert read_standing(path) == [POOR]
-    head, *lines = path.read_text(encoding="utf-8").splitlines()
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    said = json.loads(head)
-    del said["crc32"]
-    assert said == {"annotator": "ann", "lines": 3, "sha256": digest}
-    assert [set(json.loads(line)) for line in lines] == [
-        {"variant_id", "fluency", "reasoning", "comment", "time", "crc32"},
-        {"variant_id", "fluency", "reasoning", "comment", "time", "crc32"},
-        {"variant_id", "undone", "time", "crc32"},
-    ]
-    assert "“fine”" in lines[1]
-    assert json.loads(lines[0])["time"].endswith("+00:00")
-
-
-def test_a_file_that_was_cut_off_is_an_error(path: Path) -> None:
-    append(path, [POOR, FINE, Undo(CAT)])
-    whole = path.read_bytes()
-    for length in range(len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"ann\.jsonl: (line \d|expected)"):
-            read_events(path)
-    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
-    path.write_bytes(whole[: ends[1]])
-    with pytest.raises(ValueError, match=r"expected 3 lines after the first, .* got 1: the file"):
-        append(path, [POOR])
-    assert path.read_bytes() == whole[: ends[1]]
-    path.write_bytes(whole[:-1])
-    assert read_events(path) == [POOR, FINE, Undo(CAT)]
-
-
-def test_lines_that_were_swapped_or_left_out_are_an_error(path: Path) -> None:
-    append(path, [POOR, FINE, Answer(COW, 3, 3)])
-    head, *lines = path.read_bytes().splitlines(keepends=True)
-    for others in ([lines[1], lines[0], lines[2]], [lines[0], lines[0], lines[2]]):
-        path.write_bytes(b"".join([head, *others]))
-        with pytest.raises(ValueError, match=r"expected 3 lines after the first, .* got others"):
-            read_events(path)
-    path.write_bytes(b"".join([head, *lines[1:]]))
-    with pytest.raises(ValueError, match=r"expected 3 lines .* got 2: .* remove its first line"):
-        read_events(path)
-
-
-def test_a_file_of_another_annotator_is_an_error(path: Path) -> None:
-    """A renamed or swapped file would attribute answers to another annotator."""
-    append(path, [POOR])
-    other = path.rename(path.with_name("bo.jsonl"))
-    with pytest.raises(ValueError, match=r"expected the answers of bo, found those of ann; name"):
-        read_events(other)
-    with pytest.raises(ValueError, match="expected the answers of bo"):
-        append(other, [POOR])
-    assert read_standing(other, renamed=True) == [POOR]
-
-
-def old(*events: Event, cut: bytes = b"") -> bytes:
-    """Lines as in files of earlier releases."""
-    time, undone = {"time": "2026-01-01T00:00:00+00:00"}, {"undone": True}
-    rows = [asdict(event) | (undone if isinstance(event, Undo) else {}) for event in events]
-    lines = [sealed(row | time) for row in rows]
-    return "".join(f"{line}\n" for line in lines).encode() + cut
-
-
-def test_files_of_earlier_releases_are_read_with_a_warning(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A line truncated by a crash is dropped, as no annotator was told that it is saved."""
-    path.parent.mkdir(parents=True)
-    line = old(FINE)
-    for length in range(0, len(line) - 20, 7):
-        path.write_bytes(old(POOR, cut=line[:length]))
-        caplog.clear()
-        assert read_events(path) == [POOR]
-        assert "ann.jsonl: an earlier release's, without a count of its lines" in caplog.text
-    append(path, [FINE])
-    caplog.clear()
-    assert read_events(path) == [POOR, FINE]
-    assert caplog.text == ""
-    path.write_bytes(old(POOR, FINE).rstrip(b"\n"))
-    assert read_events(path) == [POOR, FINE]
-    for nothing in (b"", b"\n", line[:40]):
-        path.write_bytes(nothing)
-        with pytest.raises(ValueError, match="expected answers, found no whole line"):
-            read_events(path)
-
-
-def test_each_answer_is_on_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[Path] = []
-    fsync = os.fsync
-
-    def watched(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    append(path, [POOR])
-    append(path, [FINE])
-    assert [target_of(each) or each for each in synced] == [path, path.parent] * 2
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("[]", r"line 2: expected a JSON object per line, got '\[\]'$"),
-        ('{"variant_id": ""}', "line 2: variant_id: expected the id of a variant, got ''"),
-        ('{"fluency": 1, "reasoning": 1}', "variant_id: expected the id of a variant, got None"),
-        ('{"variant_id": "a", "fluency": 6, "reasoning": 1}',
-         "line 2: fluency: expected a whole number from 1 to 5, got 6"),
-        ('{"variant_id": "a", "fluency": 5}', "reasoning: expected a whole number .*, got None"),
-        ('{"variant_id": "a", "fluency": 5, "reasoning": 4, "comment": 3}',
-         "line 2: comment: expected a text, got 3"),
-        ("oops",
-         r"line 2: expected a JSON object per line, got 'oops' \(Expecting value in column 1\)$"),
-    ],
-)  # fmt: skip
-def test_malformed_lines_are_named(path: Path, line: str, message: str) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_bytes(old(POOR) + f"{line}\n".encode() + old(FINE))
-    for use in (read_events, partial(append, events=[FINE])):
-        with pytest.raises(ValueError, match=message) as error:
-            use(path)
-        assert str(error.value).startswith(f"{path}: line 2")
-
-
-@pytest.mark.parametrize("name", ["", ".ann", "a/b", "../ann", "ann bee", "a" * 65, "-a", "a\n"])
-def test_names_of_annotators_are_names_of_files(name: str) -> None:
-    with pytest.raises(ValueError, match="annotator: expected a name of up to 64 letters"):
-        check_annotator(name)
+def tasks(session: Session) -> Any:
+    return json.loads((session.folder / "label-studio.json").read_text(encoding="utf-8"))
 
 
 def rows(*paths: Path) -> list[tuple[Any, ...]]:
-    table = read_answers(paths)
-    assert table.schema == SCHEMA
-    return [tuple(row.values()) for row in table.to_pylist()]
+    return [tuple(row.values()) for row in read_answers(paths).to_pylist()]
 
 
-def test_a_session_is_read_as_what_counts(tmp_path: Path) -> None:
-    append(answers_path(tmp_path, "bo"), [Answer(COW, 2, 2), POOR])
-    append(answers_path(tmp_path, "ann"), [POOR, Answer(COW, 3, 3), FINE, Undo(COW)])
-    (tmp_path / "answers/.bo.jsonl.lock").touch()
-    expected = [
-        ("ann", CAT, 5, 4, "a “fine” one, really"),
-        ("bo", CAT, 1, 2, ""),
-        ("bo", COW, 2, 2, ""),
-    ]
-    assert rows(tmp_path) == expected
-    assert rows(tmp_path / "answers/bo.jsonl", tmp_path / "answers/ann.jsonl") == expected
-    assert rows(tmp_path, tmp_path / "answers/bo.jsonl") == expected
+# --- Files to fill in ---
 
 
-def test_answers_that_contradict_each_other_are_an_error(tmp_path: Path) -> None:
-    append(answers_path(tmp_path / "a", "ann"), [POOR])
-    append(answers_path(tmp_path / "b", "ann"), [FINE])
-    with pytest.raises(ValueError, match=r"expected the answer of ann .* \(F1 R2 ''\), got F5 R4"):
-        read_answers([tmp_path / "a", tmp_path / "b"])
-    with pytest.raises(ValueError, match=r"expected a session with answers/NAME\.jsonl, found no"):
-        read_answers([tmp_path])
-    with pytest.raises(FileNotFoundError, match="a file of answers, found nothing there"):
-        read_answers([tmp_path / "none"])
-    (tmp_path / "export.json").touch()
-    with pytest.raises(ValueError, match="taken in by `merge-nli annotate --import`"):
-        read_answers([tmp_path / "export.json"])
+def test_a_table_to_fill_in(session: Session) -> None:
+    """A row per item, in the annotator's order; filled in, it is read; another is not touched."""
+    path, bo = (session.folder / f"answers/{name}.csv" for name in ("ann", "bo"))
+    assert path in write_files(session, ["ann"])
+    asked = table(session)
+    ranked = sorted(session.items, key=lambda name: draw_rank("ann", name))
+    assert [row["variant_id"] for row in asked] == ranked
+    assert asked[ranked.index(CAT)] == {
+        "annotator": "ann", "variant_id": CAT, "label": "neutral", "original": "dog",
+        "replacement": "cat", "original_premise": "A girl and a small dog run.",
+        "variant_premise": "A girl and a small cat run.",
+        "original_hypothesis": "A girl has a small dog.",
+        "variant_hypothesis": "A girl has a small cat.", "fluency": "", "reasoning": "",
+        "comment": "",
+    }  # fmt: skip
+    assert rows(session.folder) == []
+    scores = {"fluency": "5", "reasoning": "4", "comment": "so, so"}
+    fill_in(path, [row | scores if row["variant_id"] == CAT else row for row in asked])
+    filled = path.read_bytes()
+    assert write_files(session, ["ann", "bo"]) == [bo]
+    assert path.read_bytes() == filled
+    assert [row["variant_id"] for row in table(session, "bo")] != ranked
+    assert rows(session.folder) == [("ann", CAT, 5, 4, "so, so")]
+
+
+def test_texts_are_no_formulas(session: Session) -> None:
+    """A spreadsheet would execute them."""
+    for number, start in enumerate("=+-@\t\r\n"):
+        text = f"{start}HYPERLINK(A1)"
+        item = replace(
+            session.items[CAT], variant_texts={"premise": text}, seed_texts={"premise": "A."},
+            variant_spans={"premise": []}, seed_spans={"premise": []},
+        )  # fmt: skip
+        write_files(replace(session, items={CAT: item}), [str(number)])
+        assert table(session, str(number))[0]["variant_premise"] == f"'{text}"
+
+
+@pytest.mark.parametrize("name", ["", ".ann", "a/b", "../ann", "ann bee", "a" * 65, "-a", "a\n"])
+def test_names_of_annotators_are_names_of_files(session: Session, name: str) -> None:
+    with pytest.raises(ValueError, match="annotator: expected a name of up to 64 letters"):
+        write_files(session, [name])
+
+
+def test_tasks_show_both_texts_with_marks(session: Session) -> None:
+    item = replace(
+        session.items[CAT], label="<x>", seed_texts={"long_text": "a <b> & 1"},
+        variant_texts={"long_text": "<i> dog"}, seed_spans={"long_text": [[2, 5]]},
+        variant_spans={"long_text": [[0, 3]]},
+    )  # fmt: skip
+    write_files(replace(session, items={CAT: session.items[CAT], WOMAN: item}))
+    by_label = {task["data"]["problem"].split("</b>")[0]: task for task in tasks(session)}
+    (plain, other) = (
+        by_label[f"<p>Label of the original: <b>{x}"] for x in ("neutral", "&lt;x&gt;")
+    )
+    assert plain["data"]["variant_id"] == CAT
+    assert (
+        "<tr><th>premise</th><td>A girl and a small <mark>dog</mark> run.</td>"
+        "<td>A girl and a small <mark>cat</mark> run.</td></tr>"
+    ) in plain["data"]["problem"]
+    assert (
+        "<th>long text</th><td>a <mark>&lt;b&gt;</mark> &amp; 1</td>"
+        "<td><mark>&lt;i&gt;</mark> dog</td>"
+    ) in other["data"]["problem"]
+    view = ElementTree.parse(session.folder / "label-studio.xml").getroot()
+    assert [each.get("name") for each in view.findall("Choices")] == ["fluency", "reasoning"]
+    for scale in view.findall("Choices"):
+        choices = [(choice.get("alias"), choice.get("value")) for choice in scale]
+        assert choices[0] == ("1", "1 poor")
+        assert choices[3:] == [("4", "4 mostly good"), ("5", "5 good")]
+    assert "**Fluency**" in (session.folder / "guidelines.md").read_text(encoding="utf-8")
+
+
+def test_paraphrases_are_judged_by_their_meaning(pairs: Session) -> None:
+    write_files(pairs, ["ann"])
+    assert "**mean the same**" in (pairs.folder / "guidelines.md").read_text(encoding="utf-8")
+    asked = table(pairs)
+    assert "label" not in asked[0]
+    assert list(asked[0])[-2:] == ["equivalent", "comment"]
+    said = dict(zip((row["variant_id"] for row in asked), ("yes", " No ", "TRUE"), strict=False))
+    fill_in(
+        pairs.folder / "answers/ann.csv",
+        [row | {"equivalent": said.get(row["variant_id"], "")} for row in asked],
+    )
+    found = read_answers(pairs.folder)
+    assert found.schema == SCHEMAS["equivalence"]
+    given = dict(zip(found["variant_id"].to_pylist(), found["equivalent"].to_pylist(), strict=True))
+    assert given == {name: value != " No " for name, value in said.items()}
+    view = ElementTree.parse(pairs.folder / "label-studio.xml").getroot()
+    assert [each.get("name") for each in view.findall("Choices")] == ["equivalent"]
+    assert [each.get("alias") for each in view.iter("Choice")] == ["yes", "no"]
+    for task in tasks(pairs):
+        problem, item = task["data"]["problem"], pairs.items[task["data"]["variant_id"]]
+        assert "Label" not in problem
+        assert "<mark>" not in problem
+        assert f"<p>premise of both: {item.seed_texts['premise']}</p>" in problem
+        assert f"<td>{item.seed_texts['hypothesis']}</td>" in problem
+
+
+# --- Tables ---
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_spreadsheets_are_read(tmp_path: Path, delimiter: str, encoding: str) -> None:
-    table = [
+    """Blank rows are left out; the file's name is the annotator where none is given."""
+    cells = [
         ["premise", *SCHEMA.names],
         ['"Dogs, cats; all"', "ann", CAT, "5", "4", '"žluť\n""x"""'],
-        ["", "ann", COW, "", "", ""],
-        ["", "bo", COW, "2.0", " 1", ""],
+        ["", "ann", WOMAN, "", "", ""],
+        ["", "", WOMAN, "2.0", " 1", ""],
     ]
-    path = tmp_path / "answers.csv"
-    text = "\r\n".join(delimiter.join(row) for row in table) + "\r\n"
+    path = tmp_path / "bo.csv"
+    text = "\r\n".join(delimiter.join(row) for row in cells) + "\r\n"
     path.write_bytes(text.encode(encoding))
-    assert rows(path) == [("ann", CAT, 5, 4, 'žluť\n"x"'), ("bo", COW, 2, 1, "")]
+    assert read_answers(path).schema == SCHEMA
+    assert rows(path) == [("ann", CAT, 5, 4, 'žluť\n"x"'), ("bo", WOMAN, 2, 1, "")]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"expected the columns annotator, .* in its first line, found none of them$"),
-        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,2,\nann,{COW},1,,\n",
+        ("", r"expected the columns variant_id, .* in its first line, found none of them$"),
+        (f"{HEADER}\nann,{CAT},1,2,\nann,{WOMAN},1,,\n",
          f"line 3: expected both scores or neither, got no reasoning; fill it in, or empty the "
-         f"other to leave '{COW}' unanswered"),
-        (f"{','.join(SCHEMA.names)}\nann,{CAT},,2,\n", "line 2: .* or neither, got no fluency;"),
-        (f"{','.join(SCHEMA.names)}\nann,{CAT},1,six,\n", "line 2: reasoning: .* got 'six'"),
-        (f"{','.join(SCHEMA.names)}\nann,,1,2,\n", "line 2: variant_id: expected the id"),
-        (f"{','.join(SCHEMA.names)}\n,{CAT},1,2,\n", "line 2: annotator: expected a name"),
-        (f'{",".join(SCHEMA.names)}\nann,{CAT},1,2,"a',
-         "line 2: a quotation mark is opened and never closed"),
+         f"other to leave '{WOMAN}' unanswered"),
+        (f"{HEADER}\nann,{CAT},,2,\n", "line 2: .* or neither, got no fluency;"),
+        (f"{HEADER}\nann,{CAT},1,six,\n", "line 2: reasoning: .* got 'six'"),
+        (f"{HEADER}\nann,{CAT},6,1,\n", "fluency: expected a whole number from 1 to 5, got '6'"),
+        (f"{HEADER}\nann,{CAT},2.5,1,\n", "fluency: expected a whole number .* got '2.5'"),
+        (f"{HEADER}\nann,,1,2,\n", "line 2: variant_id: expected the id"),
+        (f'{HEADER}\nann,{CAT},1,2,"a', "line 2: a quotation mark is opened and never closed"),
+        (f"variant_id,equivalent\n{CAT},maybe\n", "line 2: equivalent: expected yes or no, got 'm"),
+        (f"{HEADER}\nann,{CAT},1,2,\nann,{CAT},1,1,\n",
+         rf"line 3: expected the answer of ann to '{CAT}' that .*line 2 has \(F1 R2 ''\), got"),
+        ("[", "answers.csv: expected the columns"),
     ],
 )  # fmt: skip
 def test_malformed_tables_are_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "answers.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        read_csv(path)
+        read_answers(path)
     assert str(error.value).startswith(f"{path}: ")
 
 
-def test_tables_of_one_annotator(tmp_path: Path) -> None:
-    path = tmp_path / "answers.csv"
-    path.write_text(f"annotator,variant_id,fluency,reasoning\nbo,{CAT},1,2\n")
-    with pytest.raises(ValueError, match="line 2: expected rows of ann, got one of bo"):
-        read_csv(path, "ann")
-    path = tmp_path / "answers.csv"
-    path.write_bytes("variant_id,fluency,reasoning,annotator\nžluť".encode("cp1250"))
-    with pytest.raises(ValueError, match="line 2: expected text in UTF-8, got the byte 0x9E"):
-        read_csv(path)
-    path = tmp_path / "answers.csv"
-    path.write_text(f"variant_id,fluency,reasoning\n{CAT},1,2\n")
-    assert read_csv(path, "ann") == [("ann", POOR)]
+def test_a_table_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
+    path, whole = tmp_path / "a.csv", f"{HEADER}\nann,{WOMAN},1,1,\nann,{CAT},2,5,\n"
+    for cut in range(whole.index(WOMAN) + 1, len(whole)):
+        if not whole[:cut].endswith("\n"):
+            path.write_text(whole[:cut])
+            with pytest.raises(ValueError, match=r"line \d: expected "):
+                read_answers(path)
 
 
-def test_a_damaged_last_line_is_not_taken_for_one_cut_off(path: Path) -> None:
-    """Otherwise, a flipped bit in the line's end could drop a saved answer, also on appending."""
-    append(path, [POOR, FINE])
-    new = path.read_bytes()
-    for content in (new, old(POOR, FINE)):
-        for damaged in (content[:-1] + b"*", content[:-30] + b"x" + content[-29:]):
-            path.write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"ann\.jsonl: line \d"):
-                read_events(path)
-            with pytest.raises(ValueError, match=r"ann\.jsonl: line \d"):
-                append(path, [FINE])
-            assert path.read_bytes() == damaged
+def test_what_cannot_be_read_together(session: Session, pairs: Session, tmp_path: Path) -> None:
+    first, second = (tmp_path / f"{n}.csv" for n in "ab")
+    scores = {"annotator": "ann", "variant_id": CAT, "fluency": 1, "reasoning": 2}
+    fill_in(first, [scores])
+    fill_in(second, [scores | {"fluency": 5}])
+    with pytest.raises(ValueError, match=r"b\.csv: line 2: expected .*a\.csv: line 2 has \(F1 R2"):
+        read_answers([first, second])
+    fill_in(second, [scores, scores])
+    assert rows(first, second) == [("ann", CAT, 1, 2, "")]
+    with pytest.raises(ValueError, match=r"expected filled tables \(\.csv\) or exports .* in ans"):
+        read_answers(session.folder)
+    with pytest.raises(FileNotFoundError, match="a file of answers, found nothing there"):
+        read_answers(tmp_path / "none")
+    (tmp_path / "x.txt").touch()
+    with pytest.raises(ValueError, match=r"a table of answers \(\.csv\), or an export of Label"):
+        read_answers(tmp_path / "x.txt")
+    fill_in(session.folder / "answers/ann.csv", [scores | {"variant_id": "snli:99"}])
+    with pytest.raises(ValueError, match=r"line 2: expected variants of .*, got 'snli:99'"):
+        read_answers(session.folder)
+    name = next(iter(pairs.items))
+    fill_in(second, [{"variant_id": name, "equivalent": "no"}])
+    with pytest.raises(ValueError, match="answers to one kind of question, got fluency and reas"):
+        read_answers([first, second])
+
+
+# --- Label Studio ---
+
+
+def annotation(user: object, *scores: str, comment: str | None = None, **more: Any) -> Any:
+    """An annotation as in Label Studio's exports."""
+    results = [
+        {"from_name": name, "to_name": "problem", "type": "choices", "value": {"choices": [score]}}
+        for name, score in zip(("fluency", "reasoning"), scores, strict=False)
+    ]
+    if comment is not None:
+        value = {"text": [comment]}
+        of = {"from_name": "comment", "to_name": "problem", "type": "textarea", "value": value}
+        results.append(of)
+    return {"id": 1, "completed_by": user, "result": results, "was_cancelled": False, **more}
+
+
+def task(variant: str, *annotations: Any) -> Any:
+    return {"id": 1, "data": {"variant_id": variant, "problem": ""}, "annotations": annotations}
+
+
+STARS = annotation(1) | {
+    "result": [
+        {"from_name": name, "type": "rating", "value": {"rating": score}}
+        for name, score in (("fluency", 4), ("reasoning", 5))
+    ]
+}
+MINIMAL: Mapping[str, object] = {"id": 1, "annotator": 7, "annotation_id": 9, "lead_time": 3.2}
+
+
+@pytest.mark.parametrize(
+    ("exported", "expected"),
+    [
+        ([
+            task(CAT, annotation(1, "5", "4 mostly good", comment="a\nb"),
+                 annotation({"id": 2, "email": "bo@example.org"}, "2", "1"),
+                 annotation(3, "1", "1", was_cancelled=True)),
+            task(WOMAN, annotation(1, "3", "3")), task("snli:1/noun/girl/boy"),
+        ], [("bo@example.org", CAT, 2, 1, ""), ("label-studio-1", CAT, 5, 4, "a\nb"),
+            ("label-studio-1", WOMAN, 3, 3, "")]),
+        ([task(CAT, STARS)], [("label-studio-1", CAT, 4, 5, "")]),
+        ([
+            {"variant_id": CAT, "problem": "", "fluency": "4", "reasoning": "5",
+             "comment": "x", **MINIMAL},
+            {"variant_id": WOMAN, "fluency": [{"rating": 2}], "reasoning": [{"rating": 3}],
+             "comment": {"text": ["one", "two"]}, **MINIMAL},
+        ], [("label-studio-7", CAT, 4, 5, "x"), ("label-studio-7", WOMAN, 2, 3, "one\ntwo")]),
+        ([task(CAT, annotation(None, "5", "5"))], [("export", CAT, 5, 5, "")]),
+        ([{"variant_id": CAT, "annotator": 4, "equivalent": "yes"}],
+         [("label-studio-4", CAT, True, "")]),
+        ([task(CAT, annotation(3) | {"result": [
+            {"from_name": "equivalent", "value": {"choices": ["no"]}}]})],
+         [("label-studio-3", CAT, False, "")]),
+    ],
+)  # fmt: skip
+def test_exports_of_label_studio(tmp_path: Path, exported: object, expected: object) -> None:
+    """JSON and JSON-MIN; choices and ratings; skipped tasks do not count."""
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(exported), encoding="utf-8")
+    assert rows(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("exported", "message"),
+    [
+        ({}, "expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, got some"),
+        (["x"], "task 1: expected data, and annotations with results, .*, got .x"),
+        ([{"id": 1}], "task 1: variant_id: expected the id of a variant, got N"),
+        ([{"annotations": [annotation(1, "5", "5")]}], "task 1: expected data, and annotations"),
+        ([task(CAT, "x")], "task 1: expected data, and annotations with results"),
+        ([task(CAT), task(CAT, {"result": 1})], "task 2: expected data, and annotations with res"),
+        ([task(CAT, annotation(1, "5"))], "task 1: reasoning: expected a whole number .* got None"),
+        ([task(CAT, annotation(1, "5", "6"))], "task 1: reasoning: expected .* 1 to 5, got '6'"),
+        ([task(CAT, annotation(1, "5", "good"))], "reasoning: expected .* 1 to 5, got 'good'"),
+        ([task(CAT, annotation(1, "5", "5"), annotation(1, "5", "4"))],
+         f"task 1: expected the answer of label-studio-1 to '{CAT}' that .* task 1 has"),
+    ],
+)  # fmt: skip
+def test_malformed_exports_are_named(tmp_path: Path, exported: object, message: str) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(exported), encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as error:
+        read_answers(path)
+    assert str(error.value).startswith(f"{path}: ")

@@ -8,7 +8,7 @@ import pytest
 from helpers.judged import write_dataset
 
 from merge_dataset.annotation.session import Session, draw, open_session, read_session
-from merge_dataset.files import digest_of_file
+from merge_dataset.files import digest_of_file, read_record, write_record
 
 
 def test_what_is_drawn_is_read_again(dataset: Path, session: Session) -> None:
@@ -63,7 +63,7 @@ def test_the_same_command_goes_on(
         assert open_session(session.folder, **options) == session
     assert open_session(session.folder, dataset, ["snli"]) == session
     edit_dataset("snli/verbs/variants.parquet", list.pop)
-    with pytest.raises(ValueError, match=r"expected the `files` .*variants\.parquet\), got others"):
+    with pytest.raises(ValueError, match=r"expected the files that its sample .*, got others"):
         open_session(session.folder, dataset)
     assert open_session(session.folder) == session
 
@@ -72,8 +72,8 @@ def test_the_same_command_goes_on(
     ("options", "message"),
     [
         ({"rng_seed": 1},
-         r"expected the `rng_seed` .* \(0\), got 1; go on without that option, or"),
-        ({"configs": ["snli_nouns"]}, r"the `configurations` .*got snli_nouns"),
+         r"expected the rng_seed .* \(0\), got others; go on without that option, or"),
+        ({"configs": ["snli_nouns"]}, "the configurations that its sample .*got others"),
     ],
 )  # fmt: skip
 def test_another_sample_is_refused(
@@ -101,9 +101,9 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
     assert 500 < sum(shares.values()) < 1200  # of 840
     again = open_session(tmp_path / "all", dataset, per_source=30)
     assert again.items == session.items
-    with pytest.raises(ValueError, match=r"expected the `per_source` .* \(30\), got 5"):
+    with pytest.raises(ValueError, match=r"expected the per_source .* \(30\), got"):
         open_session(tmp_path / "all", dataset, per_source=5)
-    with pytest.raises(ValueError, match=r"expected the `per_class` .* \(None\), got 5"):
+    with pytest.raises(ValueError, match=r"expected the per_class .* \(None\), got"):
         open_session(tmp_path / "all", dataset, per_class=5)
 
 
@@ -119,12 +119,11 @@ def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Ses
         read_session(tmp_path)
 
 
-def forget_digests(folder: Path) -> None:
-    """Change a session to the form of earlier releases."""
-    path = folder / "session.json"
-    description = json.loads(path.read_text())
-    del description["sha256"], description["sample_sha256"]
-    path.write_text(json.dumps(description))
+def seal(folder: Path) -> None:
+    """Write the digest of a sample that was changed."""
+    description = read_record(folder / "session.json", digest_key="sha256")
+    description["sample_sha256"] = digest_of_file(folder / "sample.jsonl")
+    write_record(folder / "session.json", description, digest_key="sha256")
 
 
 @pytest.mark.parametrize(
@@ -141,8 +140,11 @@ def forget_digests(folder: Path) -> None:
     ],
 )
 def test_malformed_sessions_are_named(session: Session, file: str, text: str, message: str) -> None:
-    forget_digests(session.folder)
     (session.folder / file).write_text(text)
+    if file == "sample.jsonl":
+        with pytest.raises(ValueError, match="expected the items that were drawn, got something"):
+            read_session(session.folder)
+        seal(session.folder)
     with pytest.raises(ValueError, match=message):
         read_session(session.folder)
 
@@ -150,9 +152,9 @@ def test_malformed_sessions_are_named(session: Session, file: str, text: str, me
 def test_separators_in_texts_end_no_line(session: Session) -> None:
     """JSON does not escape these separators, and `str.splitlines` would split lines at them."""
     path = session.folder / "sample.jsonl"
-    forget_digests(session.folder)
     text = path.read_text("utf-8").replace("A girl", "A\u2028gi\u0085r\u2029l")
     path.write_text(text, "utf-8")
+    seal(session.folder)
     items = read_session(session.folder).items
     assert list(items) == list(session.items)
     assert "A\u2028gi\u0085r\u2029l has a small cat." in {

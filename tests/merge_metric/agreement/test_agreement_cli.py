@@ -1,4 +1,3 @@
-import csv
 import json
 import re
 import shutil
@@ -10,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.commands import run
 from helpers.dataset_files import divide, write_rows
-from helpers.judged import write_dataset, write_session
+from helpers.judged import fill_in, write_dataset, write_session
 from helpers.pages import commands, section
 from typer.testing import Result
 
 from generation import Config, generate
-from merge_dataset.annotation.transfer import read_answers
+from merge_dataset.annotation.answers import read_answers
+from merge_dataset.files import read_record, write_record
 
 Ask = Callable[..., Result]
 
@@ -36,11 +36,7 @@ def ask(made: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
     rows = read_answers([made / "study"]).to_pylist()
-    path = tmp_path / "answers.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    path = fill_in(tmp_path / "answers.csv", rows)
     alone = ask(str(path)).stdout
     assert "Nothing is known of the variants: give --session or --dataset" in alone
     assert "Which masked LM to drop" not in alone
@@ -49,7 +45,7 @@ def test_a_table_from_elsewhere(ask: Ask, made: Path, tmp_path: Path) -> None:
 
 def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
     """Only classes are weighted then, with a note; a session knows the chances."""
-    answers, unknown = "study/answers/ann.jsonl", "How likely variants were to be drawn is not"
+    answers, unknown = "study/answers/ann.csv", "How likely variants were to be drawn is not"
     text = ask(answers, "--dataset", "merge-nli").stdout
     assert f"{unknown} known of snli adjective, snli noun, snli verb" in " ".join(text.split())
     assert unknown not in ask(answers, "--dataset", "merge-nli", "--session", "study").stdout
@@ -60,7 +56,7 @@ def test_a_dataset_in_parts(ask: Ask, made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "merge-nli", parts)
     divide(parts, 7)
     assert len(list(parts.rglob("variants-*"))) > 10
-    for files in (["study"], sorted(map(str, (made / "study" / "answers").glob("*.jsonl")))):
+    for files in (["study"], sorted(map(str, (made / "study" / "answers").glob("*.csv")))):
         whole = ask(*files, "--dataset", "merge-nli", "--format", "json").stdout
         divided = ask(*files, "--dataset", str(parts), "--format", "json").stdout
         assert divided.replace(str(parts), "merge-nli") == whole
@@ -77,7 +73,7 @@ def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Pat
 
 
 def test_one_annotator(ask: Ask) -> None:
-    text = ask("study/answers/ann.jsonl", "--session", "study").stdout
+    text = ask("study/answers/ann.csv", "--session", "study").stdout
     assert "One annotator: how far others would agree cannot be told." in text
     assert "κ" not in text.replace("resamplings", "")
 
@@ -100,7 +96,7 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
     (copy / "session.json").unlink()
     refused = ask(str(copy), "--dataset", "merge-nli", code=2)
     assert "expected a session folder with session.json, found none; restore it" in refused.stderr
-    text = ask(str(copy / "answers/ann.jsonl"), "--dataset", "merge-nli").stdout
+    text = ask(str(copy / "answers/ann.csv"), "--dataset", "merge-nli").stdout
     assert "How likely variants were to be drawn is not known of" in " ".join(text.split())
 
 
@@ -113,7 +109,7 @@ def test_of_several_words_nobody_knows_who_validated_which(
     description = json.loads((tmp_path / "study/session.json").read_text("utf-8"))
     assert {row["words_at_once"] for row in description["population"]} == {2}
     monkeypatch.chdir(tmp_path)
-    known = ["study"] if knows == "session" else ["study/answers/ann.jsonl"]
+    known = ["study"] if knows == "session" else ["study/answers/ann.csv"]
     arguments = ["agreement", *known, "--dataset", "merge-nli", "--n-bootstrap", "0"]
     text = " ".join(run(*arguments).stdout.split())
     assert "it cannot be told what would go with one of them, nor which to drop." in text
@@ -122,17 +118,16 @@ def test_of_several_words_nobody_knows_who_validated_which(
 
 
 def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:
-    description = json.loads((made / "study/session.json").read_text("utf-8"))
-    del description["sha256"]
+    description = read_record(made / "study/session.json", digest_key="sha256")
     for row in description["population"]:
         assert row.pop("words_at_once") == 1
-    (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
+    write_record(tmp_path / "session.json", description, digest_key="sha256")
     (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
-    old = ["study/answers/ann.jsonl", "--session", str(tmp_path)]
-    assert ask(*old).stdout == ask("study/answers/ann.jsonl", "--session", "study").stdout
+    old = ["study/answers/ann.csv", "--session", str(tmp_path)]
+    assert ask(*old).stdout == ask("study/answers/ann.csv", "--session", "study").stdout
     # Sessions of other data, with other numbers of seeds as weights, must not mix.
     description["population"][0]["seeds"] += 1
-    (tmp_path / "session.json").write_text(json.dumps(description), "utf-8")
+    write_record(tmp_path / "session.json", description, digest_key="sha256")
     result = ask("study", "--session", str(tmp_path), code=2)
     assert "expected sessions of the same data, got 40 seeds of snli noun in study" in result.stderr
 

@@ -103,7 +103,7 @@ def test_the_bad_one_is_dropped(study: Path, dataset: Path) -> None:
 
 def test_what_a_session_knows_is_what_the_dataset_knows(study: Path, dataset: Path) -> None:
     """Items are equal except for their chances of being drawn; so are weights."""
-    files = sorted(study.glob("answers/*.jsonl"))
+    files = sorted(study.glob("answers/*.csv"))
     from_session, from_dataset = read_judgements([study]), read_judgements(files, dataset=dataset)
     assert from_session.seeds == from_dataset.seeds
     assert from_session.items is not None

@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.commands import refused, run
-from helpers.judged import kappa
+from helpers.judged import fill_in, kappa
 from helpers.paraphrase_run import write_paraphrase_run
 
-from merge_dataset.annotation.answers import Equivalence, answers_path, append
 from merge_dataset.annotation.session import open_session
 from merge_dataset.export import export_dataset
 from merge_metric.agreement.judgements import SAME, Judgements
@@ -59,8 +58,8 @@ def test_the_command(tmp_path: Path) -> None:
     names = sorted(session.items)
     assert len(names) > 2
     for who, no in (("ann", names[:2]), ("bo", names[:1])):
-        said = [Equivalence(name, name not in no) for name in names]
-        append(answers_path(session.folder, who), said)
+        said = [{"variant_id": name, "equivalent": name not in no} for name in names]
+        fill_in(session.folder / f"answers/{who}.csv", said)
     words = ("agreement", session.folder, "--n-bootstrap", 50)
     tables = json.loads(run(*words, "--format", "json").stdout)["tables"]
     assert list(tables) == ["kappa", "alpha", "confusion same", "meaning"]

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
 from helpers.commands import refused, run
+from helpers.judged import fill_in
 from helpers.metric_oracle import Row
 from helpers.pages import commands, section
 from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
 
-from merge_dataset.annotation.answers import Answer, append
 from merge_metric.agreement.coefficients import (
     pooled,
     spearman,
@@ -305,21 +305,17 @@ def test_without_predictions(analyse: Callable[..., str]) -> None:
 def test_commands_of_the_readme_run(
     analyse: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    without_chances = SimpleNamespace(items={})
-    reader = "merge_metric.analyses.variant_rows.read_session"
-    monkeypatch.setattr(reader, lambda _: without_chances)
     given = Path.cwd()
     for name, source in {"bert": "a", "roberta": "b"}.items():
         (tmp_path / f"{name}.parquet").symlink_to(given / f"{source}.parquet")
     for name in ("merge-nli", "scores.csv"):
         (tmp_path / name).symlink_to(given / name)
     with (given / "scores.csv").open() as file:
-        answers = [
-            Answer(row["variant_id"], int(row["fluency"]), int(row["reasoning"]))
-            for row in csv.DictReader(file)
-            if row["annotator"] == "ann"
-        ]
-    append(tmp_path / "sessions/first/answers/ann.jsonl", answers)
+        answers = [row for row in csv.DictReader(file) if row["annotator"] == "ann"]
+    fill_in(tmp_path / "sessions/first/answers/ann.csv", answers)
+    items = {row["variant_id"]: SimpleNamespace(chance=None) for row in answers}
+    for module in ("merge_metric.analyses.variant_rows", "merge_dataset.annotation.answers"):
+        monkeypatch.setattr(f"{module}.read_session", lambda _: SimpleNamespace(items=items))
     monkeypatch.chdir(tmp_path)
     for _, _, *arguments in commands(section("merge_metric/analyses.md", "Signals")):
         assert "zipf_frequency" in analyse(*arguments)
