@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from merge_metric.runs.run import (
     common_texts,
     on_common_seeds,
     read_runs,
+    same_merging,
 )
 from merge_metric.score import mixture, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -146,6 +147,7 @@ def compare_files(
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
+    merge_labels: str | Sequence[str] = (),
 ) -> list[Comparison]:
     """Compare models on the configurations that all of them have predictions for.
 
@@ -160,6 +162,7 @@ def compare_files(
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1; see `compare_models`.
         rng_seed: Of the bootstrap.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -181,6 +184,7 @@ def compare_files(
         cluster=cluster,
         allow_missing=allow_missing,
         with_rows=False,
+        merge_labels=merge_labels,
     )
     found = by_config(runs)
     if len(names) < 2:
@@ -220,6 +224,7 @@ def compare_models(
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
+    merge_labels: str | Sequence[str] = (),
 ) -> Comparison:
     """Compare models on one configuration, on the seeds that all of them have.
 
@@ -237,6 +242,7 @@ def compare_models(
         n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
             correction needs them (see `replicates_for`).
         rng_seed: Of the bootstrap.
+        merge_labels: Labels of predictions files that count as one.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -247,7 +253,8 @@ def compare_models(
     named = _named(models)
     if len(named) < 2:
         raise ValueError(f"expected two models or more, got {', '.join(named) or 'none'}")
-    counts, config, found_texts = _counted(named, dataset, config)
+    counts, config, found_texts = _counted(named, dataset, config, merge_labels)
+    same_merging({name: each.merged for name, each in counts.items()})
     texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
@@ -337,18 +344,25 @@ def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]
 
 
 def _counted(
-    named: Mapping[str, Counted], dataset: str | Path | None, config: str
+    named: Mapping[str, Counted],
+    dataset: str | Path | None,
+    config: str,
+    merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
     """Find the models' counts on one configuration, its name, and the digest of its texts."""
     given = {name: each for name, each in named.items() if isinstance(each, SeedCounts)}
     others = {name: each for name, each in named.items() if not isinstance(each, SeedCounts)}
     if not others:
         return given, config, ""
+
+    def read(each: Any) -> Iterator[Run]:
+        return as_runs("models", each, dataset, merge_labels)
+
     found: dict[str, dict[str, Run]] = {}
     for is_file in (False, True):  # predictions files may need the dataset folder of the others
         for name, each in others.items():
             if isinstance(each, PredictionsSource | str | Path) is is_file:
-                found[name] = {run.config: run for run in as_runs("models", each, dataset)}
+                found[name] = {run.config: run for run in read(each)}
         folders = (run.folder for runs in found.values() for run in runs.values() if run.dataset)
         dataset = dataset or next(folders, None)
     shared = [c for c in next(iter(found.values())) if all(c in runs for runs in found.values())]

@@ -20,7 +20,8 @@ from merge_metric.models.loading import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import (
-    format_of_problems,
+    asked_format,
+    merging_labels,
     read_problems,
     sample_seeds,
     sources_of,
@@ -281,6 +282,7 @@ def evaluate_model(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
     progress: bool = True,
+    merge_labels: str | Sequence[str] = (),
 ) -> Evaluation:
     """Ask a model about every seed and variant of a dataset, and score its answers.
 
@@ -306,6 +308,8 @@ def evaluate_model(
         n_bootstrap: Replicates for intervals; 0 for none.
         rng_seed: Seed of the bootstrap and of the sample of `limit_seeds`.
         progress: Show a bar on stderr.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment, where
+            the data have fewer classes than the model.
 
     Raises:
         FileNotFoundError, NotADirectoryError: there is no such dataset.
@@ -315,7 +319,7 @@ def evaluate_model(
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     configs = as_texts("config", config)
     folder = _folder(dataset, revision, configs)
-    problems = read_problems(str(folder), configs)
+    problems = merging_labels(read_problems(str(folder), configs), merge_labels)
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
     with _place(out) as (path, is_temporary), _eval_mode(model):
@@ -323,7 +327,7 @@ def evaluate_model(
             model,
             name=name,
             label_order=label_order,
-            problem_format=format_of_problems(problems),
+            problem_format=asked_format(problems),
             sources=sources_of(problems),
             seeds=partial(labelled_seeds, problems),
             batch_size=batch_size,

@@ -11,6 +11,7 @@ from merge_dataset.hub.dataset import ModelFigure
 from merge_metric.runs.predictions import read_metadata
 from merge_metric.runs.run import JoinOptions, read_file
 from merge_metric.score import score_all
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -42,7 +43,12 @@ def worked_example() -> dict[str, Any]:
 
 
 def model_figures(
-    predictions: Path, folder: Path, configs: Sequence[str], *, model: str
+    predictions: Path,
+    folder: Path,
+    configs: Sequence[str],
+    *,
+    model: str,
+    merge_labels: str | Sequence[str] = (),
 ) -> dict[str, ModelFigure]:
     """Score a predictions file for the page of a model, OWNER/NAME, by configuration.
 
@@ -53,7 +59,8 @@ def model_figures(
         log.warning(
             "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
         )
-    runs = read_file(predictions, folder, JoinOptions(configs=configs))
+    options = JoinOptions(configs=configs, merging=Merging.parse(merge_labels))
+    runs = read_file(predictions, folder, options)
     results = score_all(runs, Settings(), shown=False)
     shares = {
         run.config: run.answers[np.arange(len(run.answers)), run.counts.gold].sum()

@@ -30,6 +30,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import (
     Settings,
     check_cluster,
@@ -63,6 +64,7 @@ def score_file(
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
+    merge_labels: str | Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Score a predictions file.
 
@@ -81,6 +83,8 @@ def score_file(
         correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
         n_bootstrap: Replicates of the bootstrap over seeds; 0 leaves intervals out.
         rng_seed: Of the bootstrap.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment, where
+            the data have fewer classes than the model; by default as the file says.
 
     Returns:
         Configuration, or `ALL_ROWS` without a dataset → the result of `scoring.score` and
@@ -98,6 +102,7 @@ def score_file(
         by=as_texts("by", by),
         cluster=cluster,
         allow_missing=allow_missing,
+        merging=Merging.parse(merge_labels),
     )
     folder = None if dataset is None else as_path("dataset", dataset)
     runs = read_file(as_path("path", path), folder, options)

@@ -156,7 +156,9 @@ def test_other_tasks(here: Path, tmp_path: Path) -> None:
     assert (said := re.search(r"is right on ([\d.]+) % of the (\d+) eligible seeds", page))
     assert float(said[1]) == seeds
     assert f"2 models on the same {said[2]} seeds" in scored
-    assert "reading.jsonl: 42 problems" in outputs[5]
+    assert "labels:entailment,not_entailment|merged:contradiction,neutral=" in outputs[6]
+    assert "label: not_entailment" in outputs[6]
+    assert "reading.jsonl: 42 problems" in outputs[7]
     assert run("check", "merge-nli").output == "merge-nli: good\n"
 
 

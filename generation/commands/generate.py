@@ -108,8 +108,8 @@ def generate_command(
         --limit 300 --device cuda
 
     \b
-      merge-nli generate --source rte --data rte.tsv --label-map
-        "not_entailment=neutral" --premise-column sentence1 --hypothesis-column sentence2
+      merge-nli generate --source rte --data rte.tsv --labels entailment,not_entailment
+        --premise-column sentence1 --hypothesis-column sentence2
 
     \b
       merge-nli generate --source boolq --data boolq.jsonl --fields passage,question

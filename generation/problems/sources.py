@@ -40,6 +40,12 @@ _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
 _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
+_TWO_CLASSES: Final = (
+    "data of two classes keep them with `labels`, such as entailment,not_entailment; "
+    f"{_OTHER_LABELS}"
+)
+_FEWEST: Final = 10
+"""Fewest problems of which two labels alone are put down to data of two classes."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
@@ -128,14 +134,14 @@ def load_problems(
     is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
     without_ids = is_snli and columns["id"] is None and config.fields == NLI.fields
     ids = PairIds() if without_ids else None
-    count, digest = 0, hashlib.sha256()
+    of_labels, digest = Counter[str](), hashlib.sha256()
     unlabelled: list[str] = []
     bad: list[Skipped] = []
     remedies: dict[str, None] = {}
     with UniqueIds(scratch) as unique:
         reader = _Reader(config, columns, ids=ids, unique=unique)
         for number, row in enumerate(rows):
-            if count == config.limit:
+            if of_labels.total() == config.limit:
                 break
             seed_id, seed, problem, remedy = reader.read(row, number)
             if problem:
@@ -144,7 +150,7 @@ def load_problems(
             elif seed is None:
                 unlabelled.append(seed_id)
             else:
-                count += 1
+                of_labels[seed.label] += 1
                 digest.update(json.dumps((seed_id, *seed.texts, seed.label)).encode())
                 add(seed)
         if bad and not config.skip_bad_rows:
@@ -156,13 +162,13 @@ def load_problems(
                 f"{where}: expected an id that no variant of another problem can have, got {own!r} "
                 f"beside {other!r}; name problems otherwise, or by another column: `id_column`"
             )
-    if not count:
+    if not (count := of_labels.total()):
         skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
         raise ValueError(
             f"{opened.description}: expected labelled problems, found none; {len(unlabelled):,} "
             f"without a label{skipped}"
         )
-    _say(config, opened, first, reader, bad, count)
+    _say(config, opened, first, reader, bad, of_labels)
     return Problems(
         count=count,
         unlabelled=unlabelled,
@@ -344,7 +350,9 @@ class _Reader:
         except ValueError as error:
             problem = str(error)
             if isinstance(error, _UnknownLabelError):
-                remedy = row.remedy or _OTHER_LABELS
+                is_nli = self.config.problem_format.labels == LABELS
+                is_two = is_nli and str(values.get(label_column)).strip().lower().startswith("no")
+                remedy = row.remedy or (_TWO_CLASSES if is_two else _OTHER_LABELS)
         if not has_id and self.ids is not None and texts:
             row_id = self.ids(texts, label)
             has_id = row_id is not None
@@ -416,9 +424,19 @@ def _say(
     first: Mapping[str, Any],
     reader: _Reader,
     skipped: Sequence[Skipped],
-    count: int,
+    of_labels: Counter[str],
 ) -> None:
     """Log warnings about the problems that were read."""
+    count = of_labels.total()
+    is_nli = config.problem_format.labels == LABELS
+    if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
+        log.warning(
+            "%s: of %s problems none is labelled %s; where the data have two classes, keep them "
+            "with `labels`, such as entailment,not_entailment (of numbers with `label_map` "
+            "0=entailment,1=not_entailment), and merge the answers of NLI models: merge-nli "
+            "predict --merge-labels contradiction,neutral=not_entailment",
+            opened.description, f"{count:,}", *{*LABELS} - {*of_labels},
+        )  # fmt: skip
     if skipped:
         listed = "\n  ".join(_reported(skipped))
         log.warning("%s: rows that cannot be used and are left out: %s\n  %s", opened.description,

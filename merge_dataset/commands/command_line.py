@@ -41,10 +41,10 @@ INTERRUPTED: Final = 130
 PANELS: Final[Mapping[str, str]] = {
     name: panel
     for panel, names in {
-        INPUT: "dataset config dataset_revision limit_seeds allow_missing by model preset only run "
-        "of recipe settings train hypothesis_column label_column session annotations mlm lm nonce "
-        "neighbours without_mlm without_mlms annotator label_order kind gguf_file revision "
-        "repeat_seeds batch_in dataset_repo seed_id",
+        INPUT: "dataset config dataset_revision limit_seeds allow_missing merge_labels by model "
+        "preset only run of recipe settings train hypothesis_column label_column session "
+        "annotations mlm lm nonce neighbours without_mlm without_mlms annotator label_order kind "
+        "gguf_file revision repeat_seeds batch_in dataset_repo seed_id",
         OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
         "fail_under fail_over log_to max_variants overwrite register version private repo date day "
         "organization relationship letters hub shots prompt_start answers max_answer_tokens n "
@@ -94,6 +94,15 @@ Cluster = Annotated[
         "Text that seeds share, such as premise: the bootstrap draws these together.",
         "--cluster",
         metavar="COLUMN",
+    ),
+]
+MergeLabels = Annotated[
+    list[str] | None,
+    option(
+        "Labels that count as one, where the data have fewer classes than the model, such as "
+        "contradiction,neutral=not_entailment; may be repeated.",
+        "--merge-labels",
+        metavar="LABELS=LABEL",
     ),
 ]
 BootstrapSeed = Annotated[int, option("Seed of the bootstrap.", "--rng-seed", min=0)]

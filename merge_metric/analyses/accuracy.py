@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 _SOLVED: Final = ("any", "half", "all")
 
 
-def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[str, bool]]:
+def read_tests(
+    files: Sequence[str], models: Sequence[str], merge_labels: str | Sequence[str] = ()
+) -> dict[str, dict[str, bool]]:
     """Read test predictions of `models`: model → problem id → whether its answer is right."""
     tests: dict[str, dict[str, bool]] = {}
     for source in map(parse_source, files):
@@ -47,7 +49,8 @@ def read_tests(files: Sequence[str], models: Sequence[str]) -> dict[str, dict[st
                 f"{source.path}: expected test predictions of {', '.join(dict.fromkeys(models))}, "
                 f"got those of {source.model!r}; name them alike: NAME=FILE"
             )
-        tests.setdefault(source.model, {}).update(answered_right(read_predictions(source.path)))
+        predictions = read_predictions(source.path, merge_labels=merge_labels)
+        tests.setdefault(source.model, {}).update(answered_right(predictions))
     return tests
 
 

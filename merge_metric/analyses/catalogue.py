@@ -86,7 +86,8 @@ def _choice(
     """Read training groups and test predictions before anything is computed."""
     from merge_metric.analyses.accuracy import Choice, read_groups, read_tests
 
-    answers = read_tests(tests, [source.model for source in request.sources])
+    names = [source.model for source in request.sources]
+    answers = read_tests(tests, names, request.merge_labels)
     return Choice(read_groups(request.sources, groups), answers, only_chosen=best_and_worst)
 
 

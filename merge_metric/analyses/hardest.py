@@ -22,6 +22,7 @@ from merge_dataset.schema import NLI, format_of
 from merge_metric.analyses.measures import Floats, Ints, Row
 from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, columns, initials, legend
 from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, percent_ticks
@@ -232,6 +233,7 @@ def _seeds(
     told[order[: top or 0]] = True
     chosen = order[told[order]]
     labels, fields = counts[0].labels, _fields({config: texts})
+    codes = Merging.parse(counts[0].merged).codes(format_of(texts.schema).labels).tolist()
     wanted = pa.array([ids[n] for n in chosen.tolist()], texts.schema.field("seed_id").type)
     found = texts.take(pc.index_in(wanted, texts["seed_id"].combine_chunks())).to_pylist()
     rows = [
@@ -239,7 +241,7 @@ def _seeds(
             "config": config,
             "seed_id": ids[n],
             "gold": labels[counts[0].gold[n]],
-            "votes": _tally(text["annotator_labels"], labels),
+            "votes": _tally([codes[v] for v in text["annotator_labels"] or ()], labels),
             "answers": _tally([int(each.own[n]) for each in counts], labels),
             "variants_right": float(mean[n]),
             "instead": instead[n],
@@ -249,7 +251,7 @@ def _seeds(
                 run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
             },
             **{field: text[field] for field in fields},
-            "annotator_labels": [labels[v] for v in text["annotator_labels"] or ()],
+            "annotator_labels": [labels[codes[v]] for v in text["annotator_labels"] or ()],
         }
         for n, text in zip(chosen.tolist(), found, strict=True)
     ]

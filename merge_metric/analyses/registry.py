@@ -98,6 +98,8 @@ class Request:
     allow_missing: bool = False
     cluster: str = ""
     """Text by which seeds are clustered for the bootstrap, such as `premise`."""
+    merge_labels: str | Sequence[str] = ()
+    """Labels that count as one; by default as descriptions of predictions say."""
     watch: Watch | None = None
     """Collector of cautions about the runs of an analysis that shows figures of seeds."""
 
@@ -124,6 +126,7 @@ class Request:
             cluster=self.cluster,
             allow_missing=self.allow_missing,
             with_rows=with_rows,
+            merge_labels=self.merge_labels,
         )
         runs = self.watch.over(runs) if self.watch else runs
         seen: dict[tuple[str, str], str] = {}
@@ -202,6 +205,7 @@ def analyse(
     *,
     allow_missing: bool = False,
     cluster: str = "",
+    merge_labels: str | Sequence[str] = (),
     **options: Any,
 ) -> Made:
     """Make an analysis of predictions files.
@@ -215,6 +219,7 @@ def analyse(
         allow_missing: Leave out seeds of which a prediction is missing.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
         options: Keyword-only parameters of the analysis.
 
     Returns:
@@ -250,7 +255,9 @@ def analyse(
     if chosen.settings:
         names = [name for name in chosen.settings if name in options]
         options["settings"] = Settings(**{name: options.pop(name) for name in names})
-    request = Request(name, sources, folder, wanted, allow_missing, cluster, watch)
+    if merge_labels and not sources:
+        raise ValueError(f"merge_labels: expected predictions with it, got none for {name}")
+    request = Request(name, sources, folder, wanted, allow_missing, cluster, merge_labels, watch)
     table, plot = chosen.make(request, **options)
     notes = [*(watch.notes if watch else ())]
     if cluster and "n_bootstrap" in chosen.options:

@@ -14,6 +14,7 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     Given,
+    MergeLabels,
     OptionsOf,
     needing,
     option,
@@ -131,6 +132,7 @@ def analyse_command(
         option("How to write the table.", "--format"),
     ] = "text",
     allow_missing: AllowMissing = False,
+    merge_labels: MergeLabels = None,
     cluster: Cluster = "",
     given: Annotated[Given, OptionsOf(AnalysisOptions, "analyse")],
 ) -> None:
@@ -194,6 +196,7 @@ def analyse_command(
             config or (),
             allow_missing=allow_missing,
             cluster=cluster,
+            merge_labels=merge_labels or (),
             **given,
         )
         if out is not None:

@@ -15,6 +15,7 @@ from merge_dataset.commands.command_line import (
     Format,
     Given,
     LimitSeeds,
+    MergeLabels,
     OptionsOf,
     OutputFormat,
     SampleSeed,
@@ -93,6 +94,7 @@ def predict_command(
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
+    merge_labels: MergeLabels = None,
     dataset_revision: Revision = None,
     dry_run: DryRun = False,
     prices: Prices = None,
@@ -138,6 +140,7 @@ def predict_command(
     from merge_metric.predict import batch_files
     from merge_metric.predict.driver import check_output, predict
     from merge_metric.predict.jobs import run_models
+    from merge_metric.predict.problems import merging_labels
 
     if (model is None) == (preset is None):
         got = "neither" if model is None else "both"
@@ -152,6 +155,7 @@ def predict_command(
     problems = _read_problems(
         dataset, config, dataset_revision, limit_seeds, rng_seed, shots=request.shots
     )
+    problems = merging_labels(problems, merge_labels or ())
     if not (dry_run or batch_out is not None or batch_in):
         done = run_models(
             request,
@@ -342,6 +346,7 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     """Describe a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.models.label_order import describe_evidence
     from merge_metric.runs.noise import usage_text
+    from merge_metric.runs.prediction_columns import MERGE_LABELS
 
     metadata, inferred = outcome.metadata, outcome.inferred
     speed = f"{inferred / max(outcome.seconds, 1e-9):,.0f} per second"
@@ -367,9 +372,11 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     lines.append(f"  {outcome.path}")
     if outcome.problems > (check["seeds"] if check else 0):
         command = ["merge-nli", "score", str(outcome.path)]
-        if Path(dataset).is_dir():
+        if "all_problems" not in metadata["problems"]:
             command += ["--dataset", dataset]
             if {"limit_seeds", "shots"} & metadata["problems"].keys():
                 command.append("--allow-missing")
+        if merged := metadata.get(MERGE_LABELS):
+            command += [word for text in merged.split(";") for word in ("--merge-labels", text)]
         lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ import typer
 
 from merge_dataset.commands.command_line import (
     Format,
+    MergeLabels,
     OutputFormat,
     config_option,
     option,
@@ -130,6 +131,7 @@ def publish_results_command(
         DATASET_NAME
     ),
     config: Annotated[list[str] | None, config_option("as score")] = None,
+    merge_labels: MergeLabels = None,
     pr: Annotated[bool, option("As a pull request; needs no right to write.", "--pr")] = False,
     date: Annotated[
         str | None, option("Date of the evaluation, e.g. 2025-10-28. Default: the commit's.")
@@ -158,7 +160,9 @@ def publish_results_command(
     from merge_metric.publishing import model_figures
 
     model = parse_repository(repo, "model")
-    figures = model_figures(predictions, dataset, config or (), model=repo)
+    figures = model_figures(
+        predictions, dataset, config or (), model=repo, merge_labels=merge_labels or ()
+    )
     planned = plan_results(figures, model, dataset, dataset_repo, pull_request=pr, date=date)
     publish(planned, yes, output)
 

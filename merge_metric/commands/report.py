@@ -12,6 +12,7 @@ from merge_dataset.commands.command_line import (
     Cluster,
     Configs,
     DatasetFolder,
+    MergeLabels,
     Replicates,
     option,
     user_errors,
@@ -56,6 +57,7 @@ def report_command(
     output: ReportAs = None,
     figures: Figures = None,
     allow_missing: AllowMissing = False,
+    merge_labels: MergeLabels = None,
     cluster: Cluster = "",
     annotations: Sessions = None,
     n_bootstrap: ReportReplicates = 1000,
@@ -103,6 +105,7 @@ def report_command(
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         progress=True,
+        merge_labels=merge_labels or (),
     )
     # Two reports written at the same time do not mix their plots.
     with working_in(figures, wait=True) if figures is not None else nullcontext():

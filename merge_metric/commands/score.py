@@ -13,6 +13,7 @@ from merge_dataset.commands.command_line import (
     Configs,
     DatasetFolder,
     ForSpreadsheets,
+    MergeLabels,
     Replicates,
     TableFormat,
     needing,
@@ -94,6 +95,7 @@ def score_command(
     output: Tables = "text",
     explain: Explain = False,
     allow_missing: AllowMissing = False,
+    merge_labels: MergeLabels = None,
     by: By = None,
     n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,
@@ -135,6 +137,10 @@ def score_command(
       merge-nli score unfinished.jsonl --dataset merge-nli --allow-missing
 
     \b
+      merge-nli score nli-model.parquet --dataset rte
+        --merge-labels contradiction,neutral=not_entailment
+
+    \b
       merge-nli score predictions.parquet --dataset merge-nli
         --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
 
@@ -144,13 +150,18 @@ def score_command(
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.runs.run import JoinOptions
     from merge_metric.score import score_and_say
+    from merge_metric.seed_variant_accuracy.merging import Merging
     from merge_metric.seed_variant_accuracy.options import Settings
 
     failed = score_and_say(
         files,
         dataset,
         JoinOptions(
-            configs=config or (), by=by or (), cluster=cluster, allow_missing=allow_missing
+            configs=config or (),
+            by=by or (),
+            cluster=cluster,
+            allow_missing=allow_missing,
+            merging=Merging.parse(merge_labels or ()),
         ),
         Settings(read_threshold(ct), n_bootstrap, rng_seed),
         say=typer.echo,
@@ -181,6 +192,7 @@ def compare_command(
     output: Tables = "text",
     explain: Explain = False,
     allow_missing: AllowMissing = False,
+    merge_labels: MergeLabels = None,
     n_bootstrap: Annotated[
         int, option("Replicates for intervals; tests take more if need be.", min=1)
     ] = 1000,
@@ -216,6 +228,7 @@ def compare_command(
         correctness_threshold=read_threshold(ct),
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
+        merge_labels=merge_labels or (),
     )
     match output:
         case "json":

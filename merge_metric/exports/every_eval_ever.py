@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import AllowMissing, option
+from merge_dataset.commands.command_line import AllowMissing, MergeLabels, option
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
@@ -43,6 +43,7 @@ def export_results(
     out: Out = Path("merge-nli-results"),
     config: Configs = None,
     allow_missing: AllowMissing = False,
+    merge_labels: MergeLabels = None,
     dataset_repo: Annotated[
         str | None, option("Where the dataset is published on the Hub, OWNER/NAME.")
     ] = None,
@@ -69,7 +70,15 @@ def export_results(
 
     require_date("date", day)
     description = read_metadata(predictions)
-    runs = list(read_runs([predictions], dataset, config or (), allow_missing=allow_missing))
+    runs = list(
+        read_runs(
+            [predictions],
+            dataset,
+            config or (),
+            allow_missing=allow_missing,
+            merge_labels=merge_labels or (),
+        )
+    )
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
     evaluation = f"merge-nli/{model}/{created}"
@@ -172,18 +181,21 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _samples(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the answers to seeds and variants, in the order of the dataset."""
     from merge_metric.runs.run import VARIANT_IDS
+    from merge_metric.seed_variant_accuracy.merging import Merging
     from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
     rows, labels = run.rows, run.counts.labels
+    merging = Merging.parse(run.counts.merged)
     answers = dict(zip(map(str, run.values[VARIANT_IDS]), rows.prediction.tolist(), strict=True))
     answers |= dict(zip(map(str, rows.seed_ids), rows.own.tolist(), strict=True))
     for split in SPLITS:
         for table in read_split(folder, run.config, split):
-            fields = format_of(table.schema).fields
+            fields, names = format_of(table.schema).fields, format_of(table.schema).labels
             for row in table.to_pylist():
                 if row["variant_id"] not in answers:
                     continue
-                code, gold = answers[row["variant_id"]], labels[row["label"]]
+                code, gold = answers[row["variant_id"]], names[row["label"]]
+                gold = merging.becomes.get(gold, gold)
                 answer = "" if code == NO_LABEL else labels[code]
                 raw = "\n".join(f"{name.capitalize()}: {row[name]}" for name in fields)
                 told = {name: row[name] for name in ("word_class", "original", "replacement")} | {

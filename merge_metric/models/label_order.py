@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from merge_dataset.schema import LABELS
 from merge_metric.models.presets import documented_order
 from merge_metric.seed_variant_accuracy.formatting import as_percent
+from merge_metric.seed_variant_accuracy.merging import merging_advice
 
 FAR_BETTER: Final = 0.2
 """Lead in accuracy on the seeds, 0–1, from which an order is accepted or suspected as right."""
@@ -127,6 +128,11 @@ def read_order(
             raise ValueError(
                 f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
                 f"contradiction, so it would be wrong on a third of the problems whatever it knows"
+            )
+        if len(labels) == len(LABELS) and (proposed := merging_advice(LABELS, known)):
+            raise ValueError(
+                f"{expected} {', '.join(labels)}: where contradiction and neutral count as "
+                f"one, give `merge_labels` {proposed}"
             )
         shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
         raise ValueError(

@@ -33,12 +33,14 @@ from merge_metric.models.pair_model import (
 from merge_metric.models.templates import Prompt
 from merge_metric.predict.journal import Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
+    asked_format,
     description_of,
     distinct_pairs,
     fingerprint_of,
     first_rows,
     forget_read,
     format_of_problems,
+    merging_of,
     problem_digests,
 )
 from merge_metric.runs.plausibility import (
@@ -49,8 +51,10 @@ from merge_metric.runs.plausibility import (
 )
 from merge_metric.runs.prediction_columns import (
     ANSWER_TEXT,
+    ANSWERS,
     FURTHER,
     IDS,
+    MERGE_LABELS,
     PROBABILITIES,
     REPEATS,
     REQUIRED,
@@ -65,6 +69,7 @@ from merge_metric.runs.prediction_columns import (
 from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
 from merge_metric.runs.relations import DRAWS
 from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +140,9 @@ def predict(
         # Warn of suspicious answers, as when the file was written.
         if getattr(model, "strict", False):
             require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
-        tally = AnswerTally(run.labels)
-        for rows in open_predictions(out).tables():
+        written = open_predictions(out)
+        tally = AnswerTally(written.labels)
+        for rows in written.tables():
             tally.add(rows)
         tell_of_model(metadata["name"], metadata)
         tell_of_answers(metadata["name"], tally, metadata)
@@ -193,9 +199,15 @@ class PredictRun:
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
         self.model, self.problems, self.out = model, problems, out
-        self.labels = format_of_problems(problems).labels
+        self.labels = asked_format(problems).labels
+        """Labels that the model gives."""
+        own, self.merging = format_of_problems(problems).labels, merging_of(problems)
+        self.written = tuple(dict.fromkeys((*own, *self.labels)))
+        """Labels in the file: those of the problems, and others that are merged on reading."""
         self.measured: tuple[str, ...] = tuple(getattr(model, "measured", ()))
         self.description = model.describe()
+        if self.merging:
+            self.description |= {MERGE_LABELS: str(self.merging)}
         fields = getattr(model, "reads_fields", False)
         self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
         self.asked = np.arange(len(self.pairs))
@@ -228,19 +240,19 @@ class PredictRun:
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
             done = 0
-            for rows in open_predictions(self.out).tables():
+            for rows in open_predictions(self.out).unmerged():
                 for name in further:
                     rows = rows.append_column(name, more[name].slice(done, len(rows)))
                 done += len(rows)
                 yield rows.select([*(names or rows.column_names)])
 
         few = with_metadata(next(batches(())), metadata)
-        write_batches(self.out, labelled(few, self.labels).schema, len(self.problems), batches)
+        write_batches(self.out, labelled(few, self.written).schema, len(self.problems), batches)
         return metadata
 
     def require_replaceable(self, *, overwrite: bool) -> None:
         """Raise FileExistsError if the file has predictions of another run."""
-        identity = self.description | {"fingerprint": self.fingerprint}
+        identity = {MERGE_LABELS: None, **self.description, "fingerprint": self.fingerprint}
         require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
@@ -316,8 +328,11 @@ class PredictRun:
         means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
         measures = dict(zip(self.measured, means, strict=True))
         measures.pop(PREDICTION, None)
-        tally = AnswerTally(self.labels)
+        tally, codes = AnswerTally(self.merging.of(self.written)), self.merging.codes(self.written)
         for rows in self._rows(journal, REQUIRED):
+            for name in ANSWERS if self.merging else ():
+                merged = pa.array(codes[rows[name].to_numpy()])
+                rows = rows.set_column(rows.column_names.index(name), name, merged)
             tally.add(rows)
         check = tally.check_order()
         metadata = {
@@ -351,19 +366,22 @@ class PredictRun:
         if len(self.asked) > len(self.pairs):
             names.append(REPEATS)
         few = next(self._rows(journal, names))
-        schema = labelled(with_metadata(few, metadata), self.labels).schema
+        schema = labelled(with_metadata(few, metadata), self.written).schema
         write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
 
     def _rows(self, journal: Journal, names: Sequence[str]) -> Iterator[pa.Table]:
         for start in range(0, len(self.problems), ROWS):
             rows = slice(start, start + ROWS)
-            answers = journal.answers[self.pair_of_row[rows], : len(self.labels)]
-            flat, chosen = answers.reshape(-1), self._chosen(journal, self.pair_of_row[rows])
+            chosen = self._chosen(journal, self.pair_of_row[rows])
+            answers = np.zeros((len(chosen), len(self.written)))
+            answers[:, self._places] = journal.answers[self.pair_of_row[rows], : len(self.labels)]
             columns = {
                 **_checked(self.problems.slice(start, ROWS)),
                 "prediction": chosen,
                 TEXT_DIGEST: to_hex(self.digests[rows]),
-                PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, len(self.labels)),
+                PROBABILITIES: pa.FixedSizeListArray.from_arrays(
+                    answers.ravel(), len(self.written)
+                ),
             }
             if ANSWER_TEXT in names:
                 texts = [*map(journal.texts.get, self.pair_of_row[rows].tolist())]
@@ -381,13 +399,17 @@ class PredictRun:
             yield pa.table(columns).select(names)
             forget_read()
 
+    @property
+    def _places(self) -> list[int]:
+        return [*map(self.written.index, self.labels)]
+
     def _chosen(self, journal: Journal, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if PREDICTION in self.measured:
             place = len(self.labels) + self.measured.index(PREDICTION)
             found: NDArray[np.int64] = journal.answers[positions, place].astype(np.int64)
         else:
             found = journal.answers[positions, : len(self.labels)].argmax(axis=-1)
-        return found
+        return np.array([*self._places, NO_LABEL])[found]
 
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:

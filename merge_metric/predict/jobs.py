@@ -24,7 +24,7 @@ from merge_dataset.files import RowGroupWriter, atomic, digest_of, read_row_grou
 from merge_dataset.locks import working_in
 from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
-from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, check_order_asked
+from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.odd_answers import warn_of_unknown
@@ -50,6 +50,7 @@ from merge_metric.predict.driver import (
 )
 from merge_metric.predict.problems import (
     SHOTS,
+    asked_format,
     description_of,
     fingerprint_of,
     format_of_problems,
@@ -83,7 +84,7 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
     """
     model = open_model(
         request,
-        problem_format=format_of_problems(problems),
+        problem_format=asked_format(problems),
         sources=sources_of(problems),
         seeds=partial(labelled_seeds, problems),
         held_out=description_of(problems).get(SHOTS),
@@ -95,6 +96,11 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
 
 def labelled_seeds(problems: pa.Table) -> LabelledPairs:
     """Draw seeds with their gold labels, to determine what a classifier's classes mean."""
+    if asked_format(problems) != (found := format_of_problems(problems)):
+        raise ValueError(
+            f"label_order: expected the order itself with `merge_labels`, as the gold labels "
+            f"{', '.join(found.labels)} cannot tell the labels apart that are merged, got {SEEDS}"
+        )
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
 
@@ -107,7 +113,7 @@ def require_usable(
     entries: Sequence[Preset] = (),
 ) -> None:
     """Inspect a model, or all models of a list, before the first one runs."""
-    labels = format_of_problems(problems).labels
+    labels = asked_format(problems).labels
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
     if entries:

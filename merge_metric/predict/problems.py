@@ -38,10 +38,11 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_metric.models.pair_model import Pair
-from merge_metric.runs.prediction_columns import metadata_of
+from merge_metric.runs.prediction_columns import MERGE_LABELS, metadata_of
 from merge_metric.runs.predictions import with_metadata
 from merge_metric.runs.relations import DRAWS, draw_digests
 from merge_metric.runs.texts import rows_of, text_digests
+from merge_metric.seed_variant_accuracy.merging import Merging
 
 _PAIRS: Final = 65_536
 
@@ -147,6 +148,25 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
     if recorded is None:
         return NLI
     return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
+
+
+def merging_labels(problems: pa.Table, merge_labels: str | Sequence[str]) -> pa.Table:
+    """Note in the description of problems which labels count as one in answers to them."""
+    if not (merging := Merging.parse(merge_labels)):
+        return problems
+    merging.require(format_of_problems(problems).labels)
+    return with_metadata(problems, description_of(problems) | {MERGE_LABELS: str(merging)})
+
+
+def merging_of(problems: pa.Table) -> Merging:
+    """Return which labels count as one, as `merging_labels` noted."""
+    return Merging.parse(description_of(problems).get(MERGE_LABELS, ()))
+
+
+def asked_format(problems: pa.Table) -> ProblemFormat:
+    """Return the format of problems with the labels that a model gives, before any are merged."""
+    found = format_of_problems(problems)
+    return ProblemFormat(found.fields, merging_of(problems).given(found.labels))
 
 
 def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:

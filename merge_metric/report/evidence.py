@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -37,10 +37,18 @@ from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_
 from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
 from merge_metric.runs.prediction_columns import ANSWER_TEXT
 from merge_metric.runs.relations import check_configurations
-from merge_metric.runs.run import JoinOptions, common_texts, runs_of, same_labels, shared_seeds
+from merge_metric.runs.run import (
+    JoinOptions,
+    common_texts,
+    runs_of,
+    same_labels,
+    same_merging,
+    shared_seeds,
+)
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
@@ -186,6 +194,8 @@ class Evidence:
     n_bootstrap: int
     cluster: str = ""
     """Text by which seeds are clustered for the bootstrap; empty without clusters."""
+    merging: Merging = field(default_factory=Merging)
+    """Labels that count as one."""
     validity: Table | None = None
     """Table of changes on variants judged good and bad, if there are annotations."""
 
@@ -197,7 +207,8 @@ class Evidence:
     @property
     def is_nli(self) -> bool:
         """Whether all problems are of NLI."""
-        return all(format_in(self.folder, c.name) == NLI for c in self.configurations)
+        formats = (format_in(self.folder, c.name) for c in self.configurations)
+        return not self.merging and all(each == NLI for each in formats)
 
     @property
     def names(self) -> list[str]:
@@ -232,6 +243,7 @@ def gather_evidence(
     rng_seed: int = 0,
     progress: bool = False,
     tell: bool = True,
+    merge_labels: str | Sequence[str] = (),
 ) -> Evidence:
     """Read predictions and score them.
 
@@ -248,6 +260,7 @@ def gather_evidence(
         rng_seed: Of the bootstrap.
         progress: Show bars on stderr.
         tell: Warn of odd or missing answers.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
@@ -266,10 +279,12 @@ def gather_evidence(
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     sessions = as_paths("annotations", annotations)
     judged = read_judgements(sessions) if sessions else None
-    opened = list(read_models(sources, folder, columns=columns_of_groups([FLAGS]), tell=tell))
+    asked, flags = Merging.parse(merge_labels), columns_of_groups([FLAGS])
+    opened = list(read_models(sources, folder, columns=flags, tell=tell, merging=asked))
+    merging = same_merging({model.name: str(model.rows.merging) for model in opened})
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
-    same_labels((config, format_in(folder, config).labels) for config in chosen)
+    same_labels((config, merging.of(format_in(folder, config).labels)) for config in chosen)
     wanted: dict[str, list[str]] = {model.name: [] for model in opened}
     for config in chosen:
         for model, its_own in zip(opened, meant, strict=True):
@@ -284,7 +299,8 @@ def gather_evidence(
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     with _bar(chosen, "comparing", "configuration", progress) as bar:
         configurations = tuple(
-            _configuration(each, folder, list(wanted), scored[each], settings) for each in bar
+            _configuration(each, folder, list(wanted), scored[each], settings, merging)
+            for each in bar
         )
     for each in configurations:
         if not each.same_seeds:
@@ -313,6 +329,7 @@ def gather_evidence(
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
+        merging=merging,
         validity=judged_table,
     )
 
@@ -363,6 +380,7 @@ def _configuration(
     names: Sequence[str],
     scored: Mapping[str, Scored],
     settings: Settings,
+    merging: Merging,
 ) -> Configuration:
     """Compare the models on a configuration."""
     comparison = None
@@ -378,7 +396,8 @@ def _configuration(
         except ValueError as error:  # no common seeds: the figures are still useful
             log.warning("the models are not compared: %s", error)
     results = tuple(scored[name].result if name in scored else None for name in names)
-    return Configuration(config, results, comparison, format_in(folder, config).labels)
+    labels = merging.of(format_in(folder, config).labels)
+    return Configuration(config, results, comparison, labels)
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:

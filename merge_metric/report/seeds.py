@@ -270,6 +270,11 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     )
     for files in split.values():
         files.tell_missing_texts()
+    if evidence.merging:
+        seeds, variants = (
+            _merged(table, evidence.merging.codes(problem_format.labels).tolist())
+            for table in (seeds, variants)
+        )
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))
@@ -313,6 +318,17 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
         n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
     )
+
+
+def _merged(table: pa.Table, codes: Sequence[int]) -> pa.Table:
+    """Merge the labels in a table of seeds or variants."""
+    merged = {"label": [codes[code] for code in table["label"].to_pylist()]}
+    if (name := "annotator_labels") in table.column_names:
+        merged[name] = [each and [codes[vote] for vote in each] for each in table[name].to_pylist()]
+    for name, values in merged.items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pa.array(values, table[name].type))
+    return table
 
 
 # --- Rows for tables and JSON ---

@@ -9,11 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.layout import all_configurations, split_files
+from merge_dataset.layout import all_configurations, format_in, split_files
 from merge_dataset.schema import SPLITS
 from merge_metric.runs.counting import ConfigAnswers, ConfigSeeds
 from merge_metric.runs.model import Model
-from merge_metric.runs.relations import DRAWS, EXAMPLES, changed_draws, fetch, preview, read_columns
+from merge_metric.runs.relations import (
+    DRAWS,
+    EXAMPLES,
+    changed_draws,
+    fetch,
+    merged_codes,
+    preview,
+    read_columns,
+)
 from merge_metric.runs.texts import UNVERIFIED, hex_of
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 
@@ -62,7 +70,7 @@ def require_agreement(model: Model, config: str) -> str:
                 f"WHERE q.file IN {files} AND p.{name} IS DISTINCT FROM q.{name} "
                 f"AND p.answer IN (SELECT answer FROM {model.answers} WHERE verified IS NULL) "
                 "ORDER BY q.file, q.row LIMIT 1",
-                problems=model.dataset.problems(),
+                problems=model.dataset.problems(merging=model.rows.merging),
                 predictions=model.rows.stream(),
             ).to_pylist()
             for first in differing:
@@ -168,10 +176,12 @@ def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: st
     kept = pa.array(seeds.places[found["seed"].to_numpy()] >= 0)
     variants, found = variants.filter(kept), found.filter(kept)
     subsamples = variants["subsamples"].to_pylist()
+    labels, merging = format_in(folder, config).labels, answers.predictions.merging
+    gold = merged_codes(variants["label"].combine_chunks(), labels, merging)
     try:
         read_rows(
             predictions=found["prediction"].to_numpy(),
-            references=variants["label"].to_numpy(),
+            references=gold.to_numpy(),
             seed_ids=variants["seed_id"].to_pylist(),
             seed_predictions=found["own"].to_numpy(),
             subsamples=subsamples if any(subsamples) else None,

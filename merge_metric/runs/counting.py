@@ -155,6 +155,7 @@ class ConfigAnswers:
                 own=own,
                 n_rows=by_answer.sum(axis=1),
                 clusters=clusters,
+                merged=str(self.predictions.merging),
             )
             return counts, by_answer
 
@@ -286,6 +287,7 @@ class ConfigAnswers:
             draw_subsample=draw_subsample,
             n_subsamples=counts.n_variants.shape[1] if counts.has_subsamples else None,
             clusters=counts.clusters,
+            merged=counts.merged,
         )
         return rows, {**values, "place": number}
 

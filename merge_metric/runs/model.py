@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 from merge_dataset.layout import collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
-from merge_metric.runs.plausibility import AnswerTally, tell_of_answers, tell_of_model
+from merge_metric.runs.plausibility import (
+    AnswerTally,
+    disagreements,
+    tell_of_answers,
+    tell_of_model,
+)
 from merge_metric.runs.prediction_columns import (
     ANSWERS,
     IDS,
@@ -30,6 +35,7 @@ from merge_metric.runs.prediction_columns import (
 from merge_metric.runs.predictions import model_name, read_predictions
 from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, preview
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
+from merge_metric.seed_variant_accuracy.merging import Merging
 
 log = logging.getLogger(__name__)
 
@@ -139,20 +145,25 @@ class PredictionRows:
         finalize(self, self.stored.close)
 
     @classmethod
-    def group(cls, paths: Sequence[Path], folder: Path | None) -> list[PredictionRows]:
+    def group(
+        cls, paths: Sequence[Path], folder: Path | None, merging: Merging | None = None
+    ) -> list[PredictionRows]:
         """Open files, group them by the labels of their problems, and check the first rows."""
-        found: dict[tuple[str, ...], PredictionRows] = {}
+        found: dict[tuple[tuple[str, ...], str], PredictionRows] = {}
         for path in paths:
-            file = open_predictions(path, folder)
+            file = open_predictions(path, folder, merging)
             first = next(file.tables())
-            if file.labels not in found:
-                found[file.labels] = cls(folder, file.labels)
-            same = found[file.labels]
+            same = found.setdefault((file.labels, str(file.merging)), cls(folder, file.labels))
             same.files.append(file)
             same.has_probabilities &= PROBABILITIES in first.column_names
             if TEXT_DIGEST in first.column_names:
                 same.versions |= {*from_hex(first[TEXT_DIGEST])[1].tolist()} - {0}
         return list(found.values())
+
+    @property
+    def merging(self) -> Merging:
+        """The labels that count as one."""
+        return self.files[0].merging
 
     @property
     def where(self) -> str:
@@ -179,8 +190,10 @@ class PredictionRows:
     def _batches(self, *, first: bool) -> Iterator[pa.RecordBatch]:
         done = 0
         for number, file in enumerate(self.files):
-            self.tally.others = 0
-            for table in file.tables():
+            others = 0
+            for table in file.unmerged():
+                others += disagreements(table)
+                table = file.merged(table)
                 digest = np.zeros(len(table), np.uint64)
                 version = np.zeros(len(table), np.uint8)
                 if TEXT_DIGEST in table.column_names:
@@ -200,14 +213,14 @@ class PredictionRows:
                 done += len(table)
                 cast = map(pa.Array.cast, arrays, _FIELDS.values())
                 yield pa.record_batch([*cast], list(_FIELDS))
-            if self.tally.others:
+            if others:
                 log.warning(
                     "%s: in %s of %s rows another label than the prediction is the most "
                     "probable one; are the probabilities in the order %s?",
                     file.path,
-                    f"{self.tally.others:,}",
+                    f"{others:,}",
                     f"{file.rows:,}",
-                    ", ".join(self.labels),
+                    ", ".join(file.written),
                 )
 
     def tell(self) -> None:
@@ -290,11 +303,13 @@ def read_models(
     *,
     columns: Sequence[str] = (),
     tell: bool = True,
+    merging: Merging | None = None,
 ) -> Iterator[Model]:
     """Read models' predictions and join them to their dataset folders, by default `dataset`.
 
     Files with the same name and dataset are parts of one model's answers. Yields a model per
     dataset folder and set of labels, in the given order; `columns` are further dataset columns.
+    Labels are merged as asked or else as a file's description says.
     """
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
@@ -305,7 +320,8 @@ def read_models(
         if place not in opened:
             opened[place] = DatasetRelations.of(group[0].dataset or dataset)
         relations = opened[place]
-        of_labels = PredictionRows.group([each.path for each in group], relations.folder)
+        paths = [each.path for each in group]
+        of_labels = PredictionRows.group(paths, relations.folder, merging)
         for part, rows in enumerate(of_labels):
             model = _join(name, f"answers_{number}_{part}", rows, relations, columns)
             if tell:
@@ -325,7 +341,8 @@ def _join(
     versions: set[int] | None = None
     while versions != rows.versions:  # other versions may occur in later rows
         versions = set(rows.versions)
-        dataset.join(table, rows.stream(first=not rows.count), wanted, versions)
+        stream = rows.stream(first=not rows.count)
+        dataset.join(table, stream, wanted, versions, rows.merging)
     found, n_repeated = dataset.sizes_in(table), 0
     if found[None][0] or any(found[file][0] > size for file, size in dataset.sizes.items()):
         n_repeated = _drop_repeated_seeds(name, table, rows, dataset)

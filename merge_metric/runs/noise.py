@@ -5,7 +5,7 @@ variants, so noise is compared with the expected rate for N of a seed's variants
 replacement, or for all variants if there are fewer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -24,18 +24,18 @@ RATES: Final = ("relaxed", "strict")
 Floats = NDArray[np.float64]
 
 
-def read_repeats(files: Iterable[PredictionsFile], labels: Sequence[str]) -> dict[str, Ints]:
+def read_repeats(files: Iterable[PredictionsFile]) -> dict[str, Ints]:
     """Read repeated answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
     found: dict[str, Ints] = {}
-    known = range(NO_LABEL, len(labels))
     for file in files:
+        known = range(NO_LABEL, len(file.written))
         for seed, answers in file.further(REPEATS):
             if not all(answer in known for answer in answers):
                 raise ValueError(
                     f"{file.path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
-                    f"{len(labels) - 1}, got {answers} for {seed!r}"
+                    f"{len(file.written) - 1}, got {answers} for {seed!r}"
                 )
-            found[seed] = np.array(answers, np.int64)
+            found[seed] = file.codes[np.array(answers, np.int64)]
     return found
 
 

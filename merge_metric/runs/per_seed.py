@@ -1,7 +1,7 @@
 """Results per seed: texts, gold label, votes, and a model's answers to the variants."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_metric.runs.relations import read_columns
 from merge_metric.runs.run import Run, Runs, as_runs
+from merge_metric.seed_variant_accuracy.merging import Merging
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 
@@ -34,7 +35,12 @@ def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bo
         raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 
 
-def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None) -> pa.Table:
+def seed_results(
+    runs: Runs | Iterable[Runs],
+    dataset: str | Path | None = None,
+    *,
+    merge_labels: str | Sequence[str] = (),
+) -> pa.Table:
     """Make a table with a row per seed, of runs on any configurations with the same labels.
 
     Every distinct variant counts once, in any number of subsamples, as in `analyse hardest`; the
@@ -43,6 +49,7 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
     Args:
         runs: Runs, evaluations or predictions files, one or several.
         dataset: The dataset folder of predictions files, which has their texts.
+        merge_labels: Labels of predictions files that count as one.
 
     Returns:
         `config`, `model` where runs have one, `seed_id`; with a dataset the texts and `VOTES`;
@@ -57,9 +64,9 @@ def seed_results(runs: Runs | Iterable[Runs], dataset: str | Path | None = None)
         ValueError: no runs, or runs with other texts or labels.
     """
     tables = []
-    for run in as_runs("runs", runs, dataset):
+    for run in as_runs("runs", runs, dataset, merge_labels):
         answers = answers_of(run)
-        tables.append(with_texts(answers, run.folder, run.config) if run.dataset else answers)
+        tables.append(with_texts(answers, run) if run.dataset else answers)
     if not tables:
         raise ValueError("expected runs, got none")
     if any(table.schema != tables[0].schema for table in tables):
@@ -92,11 +99,13 @@ def answers_of(run: Run) -> pa.Table:
     return pa.table(columns).filter(pa.array(there))
 
 
-def with_texts(answers: pa.Table, folder: Path, config: str) -> pa.Table:
+def with_texts(answers: pa.Table, run: Run) -> pa.Table:
     """Add texts and votes of seeds from the dataset, after their ids."""
-    problem_format = format_in(folder, config)
+    problem_format, merging = format_in(run.folder, run.config), Merging.parse(run.counts.merged)
     fields, labels = problem_format.fields, problem_format.labels
-    seeds = read_columns(folder, split_files(folder, config)["seeds"], ("seed_id", *fields, VOTES))
+    labels = tuple(merging.becomes.get(label, label) for label in labels)
+    files = split_files(run.folder, run.config)["seeds"]
+    seeds = read_columns(run.folder, files, ("seed_id", *fields, VOTES))
     rows = pc.index_in(answers["seed_id"], seeds["seed_id"].combine_chunks())
     seeds = seeds.take(rows).combine_chunks()
     votes = [each and [labels[code] for code in each] for each in seeds[VOTES].to_pylist()]

@@ -24,6 +24,7 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.runs.prediction_columns import PROBABILITIES
 from merge_metric.seed_variant_accuracy.formatting import as_percent
+from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
@@ -57,20 +58,12 @@ class AnswerTally:
     labels: tuple[str, ...]
     parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
     """Chunks of rows: gold labels, predictions, and whether rows are of seeds."""
-    others: int = 0
-    """Number of rows whose prediction is not the most probable label."""
 
     def add(self, rows: pa.Table) -> None:
         """Add some rows of predictions, as returned by `validate`."""
         gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
         is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
         self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
-        if PROBABILITIES in rows.column_names:
-            table = rows[PROBABILITIES].combine_chunks().flatten().to_numpy()
-            table = table.reshape(len(rows), -1)
-            highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
-            other = table[np.arange(len(table)), said] < highest - SUM_TOLERANCE
-            self.others += int((other & (said != NO_LABEL)).sum())
 
     @property
     def rows(self) -> tuple[Labels, Labels, NDArray[np.bool_]]:
@@ -87,6 +80,18 @@ class AnswerTally:
         return check_order(
             said[is_seed].astype(np.int64), gold[is_seed].astype(np.int64), len(self.labels)
         )
+
+
+def disagreements(rows: pa.Table) -> int:
+    """Count rows whose prediction is not the most probable label, before any are merged."""
+    if PROBABILITIES not in rows.column_names:
+        return 0
+    said = rows["prediction"].to_numpy()
+    table = rows[PROBABILITIES].combine_chunks().flatten().to_numpy().reshape(len(rows), -1)
+    highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
+    inside = (said != NO_LABEL) & (said < table.shape[1])
+    other = table[np.arange(len(table)), np.where(inside, said, 0)] < highest - SUM_TOLERANCE
+    return int((other & inside).sum())
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
@@ -156,7 +161,7 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     """Yield sentences on answers without a label, and on frequent labels never predicted."""
-    gold, said, _ = tally.rows
+    gold, said, is_seed = tally.rows
     none = said == NO_LABEL
     if none.mean() > UNLABELLED:
         of_label = ", ".join(
@@ -181,6 +186,9 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
             f"never says {', '.join(never)}: is it a model of fewer labels, or are its classes "
             "taken for others?"
         )
+    n_seeds = int(is_seed.sum())
+    if n_seeds >= FEWEST and (found := never_gold(tally.labels, of_gold, of_said)):
+        yield found
 
 
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.gz`) or, to be
 read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
-string for an answer that names no label) and, optionally,
+string for an answer that names no label; labels may be merged on reading) and, optionally,
 `probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
 `PredictionsFile.further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 """
@@ -22,6 +22,7 @@ from weakref import finalize
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from merge_dataset import data_files
 from merge_dataset import json_lines as jsonl
@@ -29,6 +30,7 @@ from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parque
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
 from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters, digest_of
+from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 IDS: Final = ("variant_id", "seed_id")
@@ -46,6 +48,9 @@ FURTHER: Final = (ANSWER_TEXT, REPEATS)
 
 LABELS_KEY: Final = b"labels"
 """Key of a table's metadata under which `labelled` stores labels."""
+
+MERGE_LABELS: Final = "merge_labels"
+"""Key of the description of predictions whose labels are merged on reading."""
 
 METADATA_KEY: Final = b"merge_nli"
 """Key in the Parquet metadata: JSON object that describes how a file was made."""
@@ -132,7 +137,10 @@ class PredictionsFile:
     positions: frozenset[str] = frozenset()
     """Columns whose labels are digits: positions."""
     labels: tuple[str, ...] = LABELS
-    """Labels of the problems, to which codes in `tables` refer."""
+    """Labels of the problems, merged, to which codes in `tables` refer."""
+    written: tuple[str, ...] = LABELS
+    """Labels to which positions and probabilities in the file refer."""
+    merging: Merging = field(default_factory=Merging)
     description: Mapping[str, Any] = field(default_factory=dict)
     """Description of how it was made; empty if it has none."""
 
@@ -160,14 +168,50 @@ class PredictionsFile:
 
     def tables(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
         """Read and check columns, by default all scored ones, as `validate` does."""
+        for table in self.unmerged(names):
+            yield labelled(self.merged(table), self.labels)
+
+    def unmerged(self, names: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """Read and check columns as in `tables`; codes refer to `merging.known(written)`."""
         names = names or [name for name in self.names if name in COLUMNS]
         for batch in self.batches(names):
             try:
-                found = {n: check_column(n, batch[n], row_number, self.labels) for n in names}
+                found = {n: self._checked(n, batch[n], row_number) for n in names}
             except ValueError:
                 self.explain(names)
                 raise
-            yield labelled(pa.table(found), self.labels)
+            yield pa.table(found)
+
+    def _checked(
+        self, name: str, column: pa.ChunkedArray, place: Place
+    ) -> pa.ChunkedArray | pa.Array:
+        return check_column(name, column, place, self.written, self.merging)
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Map codes of `unmerged` to those of `tables`; the last is for no label."""
+        every = self.merging.known(self.written)
+        places = [*map(self.labels.index, self.merging.of(every)), NO_LABEL]
+        return np.array(places)[self.merging.codes(every)]
+
+    def merged(self, table: pa.Table) -> pa.Table:
+        """Merge the labels of a table of `unmerged`, and sum their probabilities."""
+        if not self.merging:
+            return table
+        codes = self.codes
+        for name in {*ANSWERS, PROBABILITIES}.intersection(table.column_names):
+            place, column = table.column_names.index(name), table[name].combine_chunks()
+            if name in ANSWERS:
+                found = pa.array(codes[column.to_numpy()])
+            else:
+                width = column.type.list_size
+                sums = np.zeros((len(table), len(self.labels)))
+                ours = range(width) if width == len(self.labels) != len(self.written) else codes
+                for number, of_label in enumerate(column.flatten().to_numpy().reshape(-1, width).T):
+                    sums[:, ours[number]] += of_label
+                found = pa.FixedSizeListArray.from_arrays(sums.ravel(), len(self.labels))
+            table = table.set_column(place, name, found)
+        return table
 
     def further(self, name: str) -> Iterator[tuple[str, Any]]:
         """Yield ids of problems and `ANSWER_TEXT` or `REPEATS`, for rows that have a value."""
@@ -191,15 +235,18 @@ class PredictionsFile:
                 require_distinct(ids, place, f"{self.path}: ")
             whole = pa.concat_tables(self.batches([name]))[name]
             try:
-                check_column(name, whole, place, self.labels)
+                self._checked(name, whole, place)
             except ValueError as error:
                 raise ValueError(f"{self.path}: {error}") from error
 
 
-def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile:
+def open_predictions(
+    path: Path, dataset: Path | None = None, merging: Merging | None = None
+) -> PredictionsFile:
     """Open a predictions file; raise ValueError if its rows do not fit the digest that it has.
 
-    Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's.
+    Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's. They
+    are merged as asked or else as the file's description says.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
     if not path.is_file():
@@ -207,19 +254,22 @@ def open_predictions(path: Path, dataset: Path | None = None) -> PredictionsFile
     file = _open_parquet(path) if path.suffix == ".parquet" else _convert_text(path)
     known = file.schema.names if file.stored == path else file.names
     require_columns(path, known, file.rows)
-    file.labels, file.description = _labels(file, dataset), description_in(file.schema, path)
+    file.description = description_in(file.schema, path)
+    recorded = file.description.get(MERGE_LABELS)
+    file.merging = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
+    _set_labels(file, dataset)
     empty = [n for n in (TEXT_DIGEST, PROBABILITIES) if n in file.names and file.is_empty(n)]
     file.names = [name for name in file.names if name not in empty]
     noted = (file.schema.metadata or {}).get(DIGEST_KEY)
 
     def pieces(name: str) -> Iterator[pa.Array]:
-        tables = file.tables([name]) if name in COLUMNS else file.batches([name])
+        tables = file.unmerged([name]) if name in COLUMNS else file.batches([name])
         return (table[name].combine_chunks() for table in tables)
 
     if noted is not None and noted.decode(errors="replace") != digest_of(
         dict.fromkeys(file.names, file.rows),
         file.schema.metadata.get(METADATA_KEY, b""),
-        file.labels,
+        file.written,
         pieces,
     ):
         raise ValueError(
@@ -268,6 +318,24 @@ def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
     return file
 
 
+def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
+    """Find the labels that the file is written with, and those of its problems, merged."""
+    known = file.written = _labels(file, dataset)
+    metadata = file.schema.metadata or {}
+    if DIGEST_KEY in metadata or LABELS_KEY in metadata:
+        file.written = labels_of(file.schema.empty_table())
+    if not file.merging:
+        file.labels = file.written
+        return
+    file.merging.require(known)
+    file.labels = file.merging.of(known)
+    if other := {*file.merging.of(file.merging.known(file.written))} - {*file.labels}:
+        raise ValueError(
+            f"{file.path}: expected predictions out of the labels {', '.join(file.labels)}, after "
+            f"merging ({file.merging}), got some of a model that also knows {', '.join(other)}"
+        )
+
+
 def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     """Find the labels of the predictions' problems; the ids of seeds name their sources."""
     formats: dict[str, dict[tuple[str, ...], None]] = {}
@@ -293,16 +361,25 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
         return next(iter(known))
     if LABELS_KEY in (file.schema.metadata or {}):
         return labels_of(file.schema.empty_table())
-    named: set[str] = set()
+    named: dict[str, set[str]] = {name: set() for name in ANSWERS}
     for batch in file.batches(ANSWERS):
-        for column in map(_decoded, batch.columns):
+        for part, column in zip(ANSWERS, map(_decoded, batch.columns), strict=True):
             if pa.types.is_nested(column.type):
                 file.explain(REQUIRED)
             if column.type != pa.string():
                 return LABELS
-            named |= {name for name in column.unique().to_pylist() if name and name != "-1"}
-    is_nli = any(name.strip().casefold() in LABELS for name in named)
-    return LABELS if is_nli else tuple(sorted(named))
+            named[part] |= {name for name in column.unique().to_pylist() if name and name != "-1"}
+    gold = {name.strip().casefold() for name in named["label"]}
+    # Of two classes, such as entailment and not_entailment, one has a name of NLI's.
+    if gold <= {*LABELS} or len(gold.intersection(LABELS)) > 1:
+        return LABELS
+    every = tuple(sorted({*named["label"], *named["prediction"]}))
+    if len(every) < 2:
+        raise ValueError(
+            f"{file.path}: expected two or more labels, got {every[0]!r} alone; name the dataset, "
+            "which knows the others"
+        )
+    return every
 
 
 def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
@@ -353,11 +430,22 @@ def check_further(name: str, column: pa.ChunkedArray, where: str = "") -> None:
 
 
 def check_column(
-    name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
+    name: str,
+    column: pa.ChunkedArray,
+    place: Place,
+    labels: Sequence[str],
+    merging: Merging | None = None,
 ) -> pa.ChunkedArray | pa.Array:
-    """Check one of `COLUMNS`, and convert it to its standard form; see `predictions.validate`."""
+    """Check one of `COLUMNS`, and convert it to its standard form; see `predictions.validate`.
+
+    With labels to merge, names may be any of `merging.known(labels)`, to which codes then refer,
+    and probabilities may be for these, or already summed.
+    """
     if name == PROBABILITIES:
-        return _distributions(column, place, labels)
+        orders = (labels, merging.known(labels), merging.of(labels)) if merging else (labels,)
+        size = column[0].as_py() if len(column) and pa.types.is_nested(column.type) else None
+        fit = [order for order in orders if size is not None and len(order) == len(size)]
+        return _distributions(column, place, fit[0] if fit else labels)
     column = _decoded(column)
     if name in (*IDS, "label") and column.null_count:
         row = _first(pc.is_null(column))
@@ -366,7 +454,7 @@ def check_column(
             f"({_counted(column.null_count, 'such row')})"
         )
     if name in ANSWERS:
-        return _codes(name, column, place, labels)
+        return _codes(name, column, place, labels, merging)
     if column.type != pa.string():
         expected = "a string" if name == TEXT_DIGEST else "ids as strings"
         raise ValueError(f"{name}: expected {expected}, got the type {column.type}")
@@ -400,15 +488,20 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _codes(
-    name: str, column: pa.ChunkedArray, place: Place, labels: Sequence[str]
+    name: str,
+    column: pa.ChunkedArray,
+    place: Place,
+    labels: Sequence[str],
+    merging: Merging | None,
 ) -> pa.ChunkedArray:
     """Convert labels to positions; a prediction that is null, -1 or empty is `NO_LABEL`."""
     if pa.types.is_null(column.type):
         return pa.chunked_array([pa.array(np.full(len(column), NO_LABEL))])
     if column.type == pa.string():
-        codes = _label_positions(column, labels)
+        names = merging.known(labels) if merging else labels
+        codes = _label_positions(column, names, len(labels))
         none = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(["", f"{NO_LABEL}"]))
-        expected = ", ".join(labels)
+        expected = ", ".join(names)
     elif pa.types.is_integer(column.type):
         codes = column.cast(pa.int64())
         none = pc.fill_null(pc.equal(codes, NO_LABEL), False)
@@ -425,10 +518,16 @@ def _codes(
     if codes.null_count:
         row = _first(pc.is_null(codes))
         from_one = column.unique().sort().to_pylist() == [*range(1, len(labels) + 1)]
+        advice = "are they counted from 1? count from 0" if from_one else _ADVICE[name]
+        odd = {*column.unique().to_pylist()} - {*labels, None}
+        of_two = tuple(labels) != LABELS and odd <= {*LABELS}
+        if of_two or (len(odd) == 1 and str(*odd).startswith("no")):
+            gold = labels if of_two else (LABELS[0], *odd)
+            if proposed := merging_advice(LABELS, gold):
+                advice = f"where contradiction and neutral count as one: `merge_labels` {proposed}"
         raise ValueError(
             f"{place(row)}: {name}: expected one of {expected}, got {column[row].as_py()!r} "
-            f"({_counted(codes.null_count, 'such row')}); "
-            f"{'are they counted from 1? count from 0' if from_one else _ADVICE[name]}"
+            f"({_counted(codes.null_count, 'such row')}); {advice}"
         )
     return codes
 
@@ -439,12 +538,14 @@ _ADVICE: Final = {
 }
 
 
-def _label_positions(names: pa.ChunkedArray, labels: Sequence[str]) -> pa.ChunkedArray:
-    """Map label names, in any case, or digits to positions; null for other texts."""
+def _label_positions(
+    names: pa.ChunkedArray, labels: Sequence[str], numbered: int
+) -> pa.ChunkedArray:
+    """Map names, in any case, or digits, below `numbered`, to positions; null for other texts."""
     found = pc.index_in(names, value_set=pa.array(labels))
     folded = [label.casefold() for label in labels]
     if found.null_count and len(set(folded)) == len(folded):
-        places = {str(position): position for position in range(len(labels))}
+        places = {str(position): position for position in range(numbered)}
         places |= {label: position for position, label in enumerate(folded)}
         return _replaced(names, lambda name: places.get(name.strip().casefold()))
     return found.cast(pa.int64())

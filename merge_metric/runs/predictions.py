@@ -35,10 +35,16 @@ from merge_metric.runs.prediction_columns import (
     suffix_of,
 )
 from merge_metric.runs.texts import TEXT_DIGEST, digest_of
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 
-def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.Table:
+def read_predictions(
+    path: str | Path,
+    dataset: str | Path | None = None,
+    *,
+    merge_labels: str | Sequence[str] = (),
+) -> pa.Table:
     """Read and check a predictions file; arguments and errors as in `open_predictions`.
 
     Returns:
@@ -50,7 +56,8 @@ def read_predictions(path: str | Path, dataset: str | Path | None = None) -> pa.
     """
     file = as_path("path", path)
     folder = None if dataset is None else as_path("dataset", dataset)
-    table = pa.concat_tables(open_predictions(file, folder).tables())
+    opened = open_predictions(file, folder, Merging.parse(merge_labels))
+    table = pa.concat_tables(opened.tables())
     require_distinct(table["variant_id"], place_in(file), f"{file}: ")
     return table.select([name for name in COLUMNS if name in table.column_names])
 

@@ -28,6 +28,8 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_metric.runs.texts import digest_in_sql, first_version, hex_of
+from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
 
@@ -78,6 +80,8 @@ class DatasetRelations:
     """Files of all configurations, relative to the folder; `file` is a position in this list."""
     fields: Mapping[str, tuple[str, ...]]
     """File → names of the columns with texts."""
+    labels: Mapping[str, tuple[str, ...]]
+    """File → names of the labels."""
     schemas: Mapping[str, pa.Schema]
     """File → schema of all its columns."""
     sizes: Mapping[str, int]
@@ -88,20 +92,23 @@ class DatasetRelations:
         """Open a dataset folder."""
         require_dataset(folder)
         fields: dict[str, tuple[str, ...]] = {}
+        labels: dict[str, tuple[str, ...]] = {}
         of_seeds: dict[str, None] = {}
         for collection in collections(folder):
             problem_format = format_in(folder, collection)
             for config in configurations(folder, collection):
                 found = split_files(folder, config)
                 of_seeds |= dict.fromkeys(found["seeds"])
-                fields |= dict.fromkeys(
-                    [*found["seeds"], *found["variants"]], problem_format.fields
-                )
+                both = [*found["seeds"], *found["variants"]]
+                fields |= dict.fromkeys(both, problem_format.fields)
+                labels |= dict.fromkeys(both, problem_format.labels)
         schemas, sizes = {}, {}
         for file in fields:
             with naming_dataset(folder, file), open_parquet(folder / file) as parquet:
                 schemas[file], sizes[file] = parquet.schema_arrow, parquet.metadata.num_rows
-        relations = cls(connect(streamed=True), folder, tuple(fields), fields, schemas, sizes)
+        relations = cls(
+            connect(streamed=True), folder, tuple(fields), fields, labels, schemas, sizes
+        )
         # The engine does not know the length of streams: a join holds its right side in memory.
         relations.connection.execute("SET disabled_optimizers = 'build_side_probe_side'")
         execute(
@@ -124,6 +131,7 @@ class DatasetRelations:
         files: Sequence[str] | None = None,
         with_texts: bool = False,
         with_first_digest: bool = False,
+        merging: Merging | None = None,
     ) -> Stream:
         """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
 
@@ -153,6 +161,8 @@ class DatasetRelations:
                 done = 0
                 for batch in read_batches_of(self.folder, file, wanted):
                     found: dict[str, pa.Array] = {name: batch[name] for name in own}
+                    if merging and "label" in found:
+                        found["label"] = merged_codes(batch["label"], self.labels[file], merging)
                     found["file"] = pa.array(np.full(len(batch), self.files.index(file)))
                     found["row"] = pa.array(np.arange(done, done + len(batch)))
                     if with_texts:
@@ -169,7 +179,12 @@ class DatasetRelations:
         return schema, batches()
 
     def join(
-        self, name: str, predictions: Stream, columns: Sequence[str], versions: Collection[int]
+        self,
+        name: str,
+        predictions: Stream,
+        columns: Sequence[str],
+        versions: Collection[int],
+        merging: Merging | None = None,
     ) -> None:
         """Make the table of answers: each problem with its prediction, if there is one.
 
@@ -207,7 +222,10 @@ class DatasetRelations:
             ) p ON p.key = q.key
             """,
             problems=self.problems(
-                (*IDENTITY, *more), with_texts=bool(versions), with_first_digest=1 in versions
+                (*IDENTITY, *more),
+                with_texts=bool(versions),
+                with_first_digest=1 in versions,
+                merging=merging,
             ),
             predictions=predictions,
         )
@@ -329,6 +347,14 @@ def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa
         require_columns(folder, file, names, table.column_names)
         tables.append(table.select(list(names)))
     return pa.concat_tables(tables)
+
+
+def merged_codes(column: Any, labels: Sequence[str], merging: Merging) -> pa.Array:
+    """Merge the labels in a column of positions; others, as in damaged files, stay."""
+    codes = column.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64)
+    inside = (codes >= 0) & (codes < len(labels))
+    codes[inside] = merging.codes(labels)[codes[inside]]
+    return pa.array(codes, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def preview(values: Any) -> str:

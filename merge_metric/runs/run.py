@@ -5,7 +5,7 @@ Source (a file named by a user) â†’ Model (table of its answers in the engine) â
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -51,6 +51,7 @@ from merge_metric.runs.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
+from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,8 @@ class JoinOptions:
     """Text of the problems, such as `premise`, by which the bootstrap clusters seeds."""
     allow_missing: bool = False
     """Leave out seeds with a missing prediction for themselves or for a variant."""
+    merging: Merging | None = None
+    """Labels that count as one; by default as descriptions of predictions say."""
 
 
 def read_runs(
@@ -128,6 +131,7 @@ def read_runs(
     allow_missing: bool = False,
     with_rows: bool = True,
     tell: bool = True,
+    merge_labels: str | Sequence[str] = (),
 ) -> Iterator[Run]:
     """Read the runs of several models, one after the other.
 
@@ -142,6 +146,7 @@ def read_runs(
         with_rows: Keep the single variants, beside their counts.
         tell: Warn of odd or missing answers; false where `predict` just did so, or was told to
             leave seeds out.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
 
     Raises:
         FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
@@ -161,7 +166,13 @@ def read_runs(
             raise ValueError(
                 f"expected different predictions files, got {files[number].path} twice"
             )
-    models = read_models(files, folder, columns=columns_of_groups(options.by), tell=tell)
+    models = read_models(
+        files,
+        folder,
+        columns=columns_of_groups(options.by),
+        tell=tell,
+        merging=Merging.parse(merge_labels),
+    )
     of_models = (runs_of(model, options, with_rows=with_rows, tell=tell) for model in models)
     return chain.from_iterable(of_models)
 
@@ -179,7 +190,10 @@ Runs = Run | HasRuns | Predictions
 
 
 def as_runs(
-    name: str, given: Runs | Iterable[Runs], dataset: str | Path | None = None
+    name: str,
+    given: Runs | Iterable[Runs],
+    dataset: str | Path | None = None,
+    merge_labels: str | Sequence[str] = (),
 ) -> Iterator[Run]:
     """Yield the runs in one or several runs, evaluations or predictions files."""
     folder = None if dataset is None else as_path("dataset", dataset)
@@ -194,26 +208,32 @@ def as_runs(
         else:
             for source in as_sources(name, each):
                 if place := source.dataset or folder:
-                    yield from read_runs([source], place, with_rows=False)
+                    yield from read_runs(
+                        [source], place, with_rows=False, merge_labels=merge_labels
+                    )
                 else:
-                    yield replace(_read_alone(source.path), model=source.model)
+                    alone = _read_alone(source.path, Merging.parse(merge_labels))
+                    yield replace(alone, model=source.model)
 
 
 def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
     """Read and count a predictions file, configuration by configuration."""
     if dataset is not None:
         models = read_models(
-            [PredictionsSource("", path)], dataset, columns=columns_of_groups(options.by)
+            [PredictionsSource("", path)],
+            dataset,
+            columns=columns_of_groups(options.by),
+            merging=options.merging,
         )
         return [run for model in models for run in runs_of(model, options)]
-    for name, value in asdict(options).items():
-        if value:
+    for name in ("configs", "by", "cluster", "allow_missing"):
+        if getattr(options, name):
             flag = {"configs": "config"}.get(name, name).replace("_", "-")
             raise ValueError(
                 f"expected a dataset folder with --{flag}, got none: only the dataset knows "
                 f"configurations, columns and what is missing; add --dataset FOLDER"
             )
-    found = _read_alone(path)
+    found = _read_alone(path, options.merging)
     log.warning(
         "Every variant in the file counts once. With --dataset FOLDER figures are averages "
         "over the dataset's subsamples, which differ from these, and also given per word class."
@@ -260,10 +280,12 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
     """Check and count a model's answers to a configuration."""
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
-    if model.rows.labels != problem_format.labels:
+    labels, ours = model.rows.merging.of(problem_format.labels), model.rows.labels
+    if ours != labels:
+        proposed = merging_advice(ours, labels)
         raise ValueError(
-            f"{config}: expected predictions out of the labels {', '.join(problem_format.labels)}, "
-            f"got {', '.join(model.rows.labels)}"
+            f"{config}: expected predictions out of the labels {', '.join(labels)}, got "
+            f"{', '.join(ours)}" + (f"; `merge_labels` {proposed} merges them" * bool(proposed))
         )
     answers = ConfigAnswers(
         connection=dataset.connection,
@@ -315,7 +337,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         texts,
         variants,
         values=values,
-        repeats=read_repeats(model.rows.files, model.rows.labels),
+        repeats=read_repeats(model.rows.files),
     )
 
 
@@ -349,9 +371,9 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 # --- Without a dataset ---
 
 
-def _read_alone(path: Path) -> Run:
+def _read_alone(path: Path, merging: Merging | None = None) -> Run:
     """Read a file without dataset, and count every variant once."""
-    (rows,) = PredictionRows.group([path], None)
+    (rows,) = PredictionRows.group([path], None, merging)
     with connect(streamed=True) as connection:
         # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
         execute(
@@ -391,7 +413,7 @@ def _read_alone(path: Path) -> Run:
         counts, by_answer, _ = answers.count(seeds, {}, None)
         assert counts is not None
         shift = answers.shift(seeds, counts) if rows.has_probabilities else None
-    repeats = read_repeats(rows.files, rows.labels)
+    repeats = read_repeats(rows.files)
     return Run("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 
@@ -427,6 +449,17 @@ def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ..
             f"kind with `config`"
         )
     return next(iter(found), LABELS)
+
+
+def same_merging(of_models: Mapping[str, str]) -> Merging:
+    """Return how labels of all models are merged; `of_models` are mergings as text, by model."""
+    if len(found := set(of_models.values())) > 1:
+        parts = "; ".join(f"{name}: {each or 'none'}" for name, each in of_models.items())
+        raise ValueError(
+            f"expected models whose labels are merged alike, got {parts}; give `merge_labels`, "
+            "which holds for all"
+        )
+    return Merging.parse(found.pop() if found else ())
 
 
 def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:

@@ -51,6 +51,8 @@ class SeedCounts:
     """(S, K) answered without a label: changed, but to no opposite, and as no other answer."""
     clusters: Clusters | None = None
     """Seeds that are resampled together; None where each is by itself."""
+    merged: str = ""
+    """Which labels count as one, as `merging.Merging` writes it."""
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -161,6 +163,7 @@ def count(
         own=rows.own,
         n_rows=np.bincount(seed[is_first], minlength=n_seeds),
         clusters=rows.clusters,
+        merged=rows.merged,
         opposites=opposites,
     )
     return counts if draws is None else counts.take(counts.n_rows > 0)

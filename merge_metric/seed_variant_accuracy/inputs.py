@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .merging import Merging
 from .options import NO_LABEL, label_names
 
 Ints = NDArray[np.int64]
@@ -55,6 +56,8 @@ class Rows:
     """None where rows came without subsamples; they then count as a single one."""
     clusters: Clusters | None = None
     """None where each seed is a cluster of its own."""
+    merged: str = ""
+    """Which labels count as one, as `merging.Merging` writes it."""
 
 
 def read_rows(
@@ -67,6 +70,7 @@ def read_rows(
     labels: Sequence[str] | None = None,
     variant_ids: Sequence[Any] | None = None,
     clusters: Mapping[str, Sequence[Any]] | None = None,
+    merge_labels: str | Sequence[str] = (),
 ) -> Rows:
     """Check and code the columns of the metric, one entry per variant; see `scoring.score`.
 
@@ -74,7 +78,8 @@ def read_rows(
         ValueError: a column is unusable, or they contradict each other; the message says
             what was expected, what came and what to do.
     """
-    names = label_names(labels)
+    names, merging = label_names(labels), Merging.parse(merge_labels)
+    merging.require(names)
     columns = check_columns(
         {
             "predictions": predictions,
@@ -88,9 +93,11 @@ def read_rows(
         raise ValueError("expected at least one variant, got empty columns")
     ids, seed = factorize(columns["seed_ids"])
     _require_unique_variants(variant_ids, seed, ids)
-    prediction = _label_codes("predictions", columns["predictions"], names)
-    reference = _label_codes("references", columns["references"], names)
-    own = _label_codes("seed_predictions", columns["seed_predictions"], names)
+    prediction, reference, own = (
+        _label_codes(name, columns[name], names, merging)
+        for name in ("predictions", "references", "seed_predictions")
+    )
+    names = merging.of(names)
     if subsamples is None:
         draw_row, draw_subsample, n_subsamples = np.arange(n), np.zeros(n, np.int64), None
     else:
@@ -106,6 +113,7 @@ def read_rows(
         draw_subsample=draw_subsample,
         n_subsamples=n_subsamples,
         clusters=None if clusters is None else _clusters(clusters, seed, ids),
+        merged=str(merging),
     )
 
 
@@ -186,15 +194,19 @@ def split_predictions(
     } | ({} if table is None else {"probabilities": table[rows], "seed_probabilities": table[own]})
 
 
-def _label_codes(name: str, column: ColumnValues, labels: tuple[str, ...]) -> Ints:
+def _label_codes(
+    name: str, column: ColumnValues, labels: tuple[str, ...], merging: Merging
+) -> Ints:
+    """Find the positions of a column's labels among the merged ones."""
+    every = merging.known(labels)
     if isinstance(column, np.ndarray):
         codes, outside = column, (column < 0) | (column >= len(labels))
         known = f"the ints 0 to {len(labels) - 1} ({', '.join(labels)})"
     else:
-        position = {name: code for code, name in enumerate(labels)} | {"": NO_LABEL}
+        position = {name: code for code, name in enumerate(every)} | {"": NO_LABEL}
         codes = np.fromiter((position.get(name, -2) for name in column), np.int64, len(column))
         outside = codes < 0
-        known = f"{', '.join(labels)}"
+        known = f"{', '.join(every)}"
     if name in ANSWERS:
         outside &= codes != NO_LABEL
     if outside.any():
@@ -206,7 +218,7 @@ def _label_codes(name: str, column: ColumnValues, labels: tuple[str, ...]) -> In
             f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
             "rows without a gold label must be left out"
         )
-    return codes
+    return merging.codes(every)[codes] if merging else codes
 
 
 def _one_per_seed(

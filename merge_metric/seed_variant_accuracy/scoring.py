@@ -6,6 +6,7 @@ Liu and Augenstein (2024), section 3.3. NumPy only. Counts per seed come first
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,11 +16,16 @@ from .counts import SeedCounts, count, count_groups
 from .divergence import Sums, distribution_shift, means
 from .figures import THRESHOLDS, figures, none_if_nan
 from .inputs import Rows, read_rows
-from .options import Settings, check_opposites, check_probabilities
+from .merging import FEWEST, Merging, never_gold
+from .options import NO_LABEL, Settings, check_opposites, check_probabilities, label_names
 from .resampling import CONFIDENCE, bootstrap, interval
+
+log = logging.getLogger(__name__)
 
 _TOGETHER: Final = 16
 """Tables, at most, whose replicates are held at a time."""
+_MUCH_MORE: Final = 2
+"""Ratio of numbers of variants of seeds from which a warning says that they differ."""
 
 __all__ = ["SeedCounts", "count", "figures", "label_shift", "read_rows", "score"]
 
@@ -41,6 +47,7 @@ def score(
     groups: Mapping[str, Sequence[Any]] | None = None,
     variant_ids: Sequence[Any] | None = None,
     clusters: Mapping[str, Sequence[Any]] | None = None,
+    merge_labels: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Score a model's predictions for variants, n of them, grouped by seed.
 
@@ -67,6 +74,8 @@ def score(
         variant_ids: Used only to notice rows that came twice.
         clusters: Name → one value per variant, the same for all variants of a seed: the
             bootstrap draws seeds that share it together.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment, in
+            predictions, references and, summed, probabilities; then names may be any of these.
 
     Returns:
         Shares from 0 to 1 (seed_accuracy, variant_accuracy, seed_variant_accuracy, matching_gap,
@@ -91,11 +100,13 @@ def score(
         labels=labels,
         variant_ids=variant_ids,
         clusters=clusters,
+        merge_labels=merge_labels,
     )
     pairs = check_opposites(opposites, rows.labels)
     shift = None
     if probabilities is not None or seed_probabilities is not None:
-        shift = label_shift(rows, probabilities, seed_probabilities)
+        names = label_names(labels)
+        shift = label_shift(rows, probabilities, seed_probabilities, names)
     counted = None
     if groups is not None:
         if not isinstance(groups, Mapping):
@@ -104,7 +115,29 @@ def score(
             str(name): count_groups(rows, str(name), values, pairs)
             for name, values in groups.items()
         }
-    return score_counts(count(rows, pairs), counted, settings, opposites=pairs, shift=shift)
+    counts = count(rows, pairs)
+    _tell(rows, counts)
+    return score_counts(counts, counted, settings, opposites=pairs, shift=shift)
+
+
+def _tell(rows: Rows, counts: SeedCounts) -> None:
+    """Warn of labels that are never gold, and of numbers of variants that differ much."""
+    of_gold, of_predicted = (
+        np.bincount(each[each != NO_LABEL], minlength=len(rows.labels))
+        for each in (rows.gold[rows.seed], rows.prediction)
+    )
+    if len(rows.seed_ids) >= FEWEST and (found := never_gold(rows.labels, of_gold, of_predicted)):
+        log.warning("The model %s.", found)
+    sizes = counts.n_variants[:, 0]
+    if not counts.has_subsamples and sizes.max() >= _MUCH_MORE * sizes.min():
+        log.warning(
+            "Seeds have %s to %s variants, and no `subsamples` were given: the more variants, the "
+            "likelier a failure, so SV accuracy at high thresholds and fooling rates are those of "
+            "this mixture. Of a MERGE-NLI dataset, give the column `subsamples`: figures are then "
+            "averages over samples of equal size, as `merge-nli score --dataset` gives them.",
+            f"{sizes.min():,}",
+            f"{sizes.max():,}",
+        )
 
 
 def score_counts(
@@ -179,8 +212,15 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
     return results
 
 
-def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums:
+def label_shift(
+    rows: Rows,
+    probabilities: Any,
+    seed_probabilities: Any,
+    labels: tuple[str, ...] | None = None,
+) -> Sums:
     """Sum divergences over the variants of the seeds that the model gets right.
+
+    Probabilities are of `labels`, from before any were merged; by default of the rows' labels.
 
     Returns:
         As `divergence.distribution_shift`.
@@ -192,9 +232,16 @@ def label_shift(rows: Rows, probabilities: Any, seed_probabilities: Any) -> Sums
         raise ValueError(
             "expected probabilities and seed_probabilities together, got only one of them"
         )
-    shape = (len(rows.seed), len(rows.labels))
-    after = check_probabilities("probabilities", probabilities, shape)
-    before = check_probabilities("seed_probabilities", seed_probabilities, shape)
+    labels, merging = labels or rows.labels, Merging.parse(rows.merged)
+    after, before = (
+        check_probabilities(name, values, (len(rows.seed), len(labels)))
+        for name, values in (
+            ("probabilities", probabilities),
+            ("seed_probabilities", seed_probabilities),
+        )
+    )
+    if merging:
+        after, before = merging.summed(after, labels), merging.summed(before, labels)
     drawn = np.zeros(len(rows.seed), bool)
     drawn[rows.draw_row] = True
     own = rows.own[rows.seed]
@@ -212,6 +259,7 @@ _SHORT: Final = {
     "ct": "c",
     "subsamples": "k",
     "labels": "l",
+    "merged": "m",
     "opposites": "o",
     "bootstrap": "b",
     "cluster": "g",
@@ -238,6 +286,7 @@ def signature(
         "ct": str(settings.correctness_threshold),
         "subsamples": str(counts.n_variants.shape[1]) if counts.has_subsamples else "none",
         "labels": ",".join(counts.labels),
+        **({"merged": counts.merged} if counts.merged else {}),
         "opposites": ",".join("-".join(pair) for pair in opposites) or "none",
         "bootstrap": str(settings.n_bootstrap),
     }

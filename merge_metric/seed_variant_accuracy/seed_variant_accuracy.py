@@ -20,6 +20,7 @@ from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
 from .inputs import check_column, check_columns, split_predictions
+from .merging import Merging
 from .options import Settings, check_opposites, label_names
 from .resampling import compare
 from .scoring import VERSION, score
@@ -227,8 +228,10 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
             **{each.name: options[each.name] for each in fields(Settings) if each.name in options}
         )
         labels = label_names(options.get("labels"))
+        merging = Merging.parse(options.get("merge_labels", ()))
+        merging.require(labels)
         if options.get("opposites") is not None:
-            options["opposites"] = check_opposites(options["opposites"], labels)
+            options["opposites"] = check_opposites(options["opposites"], merging.of(labels))
         if any(given.get(name) is not None for name in names):
             self.add_batch(**{name: given[name] for name in names if name in given})
         if self.writer is None:

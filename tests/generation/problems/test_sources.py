@@ -167,11 +167,11 @@ FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] =
         "d.jsonl", [{**PLAIN, "annotator_labels": "neutral entailment"}], {},
         [("snli:1", "A boy runs.", "The boy runs.", "entailment", "neutral", "entailment")],
     ),
-    "RTE needs a map of one label only": (
+    "RTE keeps its two classes": (
         "dev.tsv", [{"index": str(n), "sentence1": "p", "sentence2": "h", "label": label}
                     for n, label in enumerate(["not_entailment", "entailment"])],
-        {"source": "rte", "label_map": {"not_entailment": "neutral"}},
-        [("rte:0", "p", "h", "neutral"), ("rte:1", "p", "h", "entailment")],
+        {"source": "rte", "labels": ("entailment", "not_entailment")},
+        [("rte:0", "p", "h", "not_entailment"), ("rte:1", "p", "h", "entailment")],
     ),
     "SICK's own columns, and labels in any case": (
         "SICK.txt", [SICK, {**SICK, "pair_ID": "6", "entailment_label": "NEUTRAL"},
@@ -492,6 +492,25 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     ) as caught:
         loaded(Config())
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def test_data_of_two_classes_are_found(
+    hub: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By names, which are unknown; and by numbers, which would be read as two of NLI's labels."""
+    hub["table"] = hub_table(
+        [0, 1] * 10, datasets.ClassLabel(names=["entailment", "not_entailment"])
+    )
+    with pytest.raises(ValueError, match="got 'not_entailment'") as caught:
+        loaded(Config(source="rte", dataset="a/rte"))
+    assert "data of two classes keep them with `labels`, such as" in str(caught.value)
+    hub["table"] = hub_table([0, 1] * 10)
+    loaded(Config(source="hans", dataset="a/hans"))
+    (told,) = caplog.messages
+    assert "of 20 problems none is labelled contradiction; where the data have two classes" in told
+    hub["table"] = hub_table([0, 1, 2] * 10)
+    loaded(Config(source="hans", dataset="a/hans"))
+    assert len(caplog.messages) == 1
 
 
 def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:

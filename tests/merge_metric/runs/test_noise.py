@@ -119,9 +119,7 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
             model.repeat_seeds = 2  # type: ignore[attr-defined]
             out = tmp_path / f"p.{ending}"
             predict(model, problems, out, progress=False)
-            found = read_repeats(
-                [open_predictions(out)], ("entailment", "neutral", "contradiction")
-            )
+            found = read_repeats([open_predictions(out)])
             assert {seed: codes.tolist() for seed, codes in found.items()} == {
                 "0": [1, 2],
                 "1": [1, 1],
@@ -149,7 +147,7 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     columns = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
     answers = {"prediction": [0, 1], "label": [0, 0], "seed_id": ["s", "s"]}
     pq.write_table(pa.table({**columns, **answers, "variant_id": ["s", "s/0"]}), path)
-    found = read_repeats([open_predictions(path)], ("a", "b", "c"))
+    found = read_repeats([open_predictions(path)])
     assert {seed: codes.tolist() for seed, codes in found.items()} == {"s": [0, -1]}
     assert words_in(path) == {"s": "So A."}
 
@@ -163,7 +161,7 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
     header = "variant_id,seed_id,label,prediction,repeats"
     csv.write_text(f'{header},answer_text\ns/0,s,0,1,,\ns,s,0,1,"[1, -1]",B.\n')
     for path in (json_lines, csv):
-        assert read_repeats([open_predictions(path)], ("a", "b"))["s"].tolist() == [1, -1]
+        assert read_repeats([open_predictions(path)])["s"].tolist() == [1, -1]
         assert words_in(path) == {"s": "B."}
     csv.write_text(f"{header}\ns,s,0,1,1\n")
     with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers, such as"):
@@ -188,15 +186,15 @@ def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
         ("repeats", [3], "lists"),
         ("repeats", [[None]], "lists"),
         ("answer_text", [3], "texts"),
-        ("repeats", [[0, 3]], r"numbers from -1 \(no label\) to 1, got"),
+        ("repeats", [[0, 4]], r"numbers from -1 \(no label\) to 2, got"),
     ):
         pq.write_table(pa.table({**row, name: value}), path)
         file = open_predictions(path)
         with pytest.raises(ValueError, match=rf"p\.parquet: {name}: expected {expected}"):
-            list(file.further(name)) if name == "answer_text" else read_repeats([file], ("a", "b"))
+            list(file.further(name)) if name == "answer_text" else read_repeats([file])
     for kind in (pa.large_list(pa.int8()), pa.list_(pa.int64(), 2)):
         pq.write_table(pa.table({**row, "repeats": pa.array([[1, 0]], kind)}), path)
-        assert read_repeats([open_predictions(path)], ("a", "b"))["s"].tolist() == [1, 0]
+        assert read_repeats([open_predictions(path)])["s"].tolist() == [1, 0]
     pq.write_table(pa.table({**row, "answer_text": pa.nulls(1)}), path)
     assert words_in(path) == {}
 
