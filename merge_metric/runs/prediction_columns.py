@@ -369,9 +369,10 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
             if column.type != pa.string():
                 return LABELS
             named[part] |= {name for name in column.unique().to_pylist() if name and name != "-1"}
-    gold = {name.strip().casefold() for name in named["label"]}
-    # Of two classes, such as entailment and not_entailment, one has a name of NLI's.
-    if gold <= {*LABELS} or len(gold.intersection(LABELS)) > 1:
+    gold, said = ({name.strip().casefold() for name in named[part]} for part in ANSWERS)
+    # Of two classes, such as entailment and not_entailment, one alone has a name of NLI's.
+    is_two = len(gold) == 2 and len(gold.intersection(LABELS)) == 1
+    if not is_two and (gold | said).intersection(LABELS):
         return LABELS
     every = tuple(sorted({*named["label"], *named["prediction"]}))
     if len(every) < 2:
