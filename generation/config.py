@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.dataset_columns import LABEL_FLAGS, LEAST, OF_SINGLE_WORDS, OPTIONAL, REFUSED
+from merge_dataset.dataset_columns import LABEL_FLAGS, LEAST, OF_WORDS, OPTIONAL, REFUSED
 from merge_dataset.files import read_text
 from merge_dataset.paths import as_path
 from merge_dataset.schema import (
@@ -62,7 +62,7 @@ def _format_setting(default: Value, help: str, **more: Any) -> Value:
 
 
 def _beyond_the_paper(default: Value, help: str, **more: Any) -> Value:
-    """Declare a change beyond the paper's limits (beyond.md)."""
+    """Declare a change of more than the word, which the paper does not have."""
     return setting(
         default, help, commands="suggest build", panel=_BEYOND, omit_if_default=True, **more
     )
@@ -291,9 +291,6 @@ class Config(ProblemSettings):
         "ignore",
         "If a text has other forms of a word: leave them, leave out the word, or change them too.",
     )
-    words_at_once: int = _beyond_the_paper(
-        1, "How many shared words of a class a variant replaces at once.", minimum=1
-    )
     repair_articles: bool = _beyond_the_paper(
         False, '"a" becomes "an" where the replacement wants it.'
     )
@@ -417,8 +414,8 @@ class Config(ProblemSettings):
         check_types(self)
         known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
         columns = known if self.with_columns is None else self.with_columns
-        if (self.scramble or self.words_at_once > 1) and self.min_quality is None:
-            columns = tuple(name for name in columns if name not in OF_SINGLE_WORDS)
+        if self.scramble and self.min_quality is None:
+            columns = tuple(name for name in columns if name not in OF_WORDS)
         object.__setattr__(self, "with_columns", columns)
         check_problem_settings(self)
         check_ranges(self)
@@ -494,7 +491,7 @@ class Config(ProblemSettings):
     @property
     def changes_more(self) -> bool:
         """Whether variants may change more than the occurrences of one word."""
-        return self.families != "ignore" or self.words_at_once > 1 or self.repair_articles
+        return self.families != "ignore" or self.repair_articles
 
     def with_absolute_paths(self) -> Self:
         """Make the paths to models and store absolute, for processes started elsewhere."""

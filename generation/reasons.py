@@ -103,11 +103,6 @@ class Reason(RejectionReason):
     REJECTED_BY_SIGNALS = ("rejected_by_signals", "words",
         "all replacements of the word are below the limits on signals")
 
-    SAME_TOKEN = "same_token", "combinations", "two words of one family would both change a token"
-    SAME_WORD = "same_word", "combinations", "two words would be replaced by the same one"
-
-    TOO_FEW_WORDS = ("too_few_words", "sampling",
-        "the seed has fewer words with replacements in the class than words_at_once")
     TOO_FEW = ("too_few_replacements", "sampling",
         "the seed, class or word has fewer replacements than min_replacements (D9)")
     # fmt: on

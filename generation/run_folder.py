@@ -287,8 +287,8 @@ def manifest_of(
     """Return the contents of `manifest.json`: inputs, settings, counts and files of a build.
 
     `signals` are the records of `merge-nli signals`, by name. `counts` has the `tagger`, the
-    `funnel`, `changes` for rows that edit more than one word (kind, word class and fate → number,
-    or None), `eligible` seeds by class, and the number of `variants`.
+    `funnel`, `changes` for rows that edit more than one word (word class and fate → number, or
+    None), `eligible` seeds by class, and the number of `variants`.
     """
     settings = config.output_settings()
     mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]
@@ -300,10 +300,9 @@ def manifest_of(
         "tagger": counts["tagger"],
     }
     told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-    of_changes: dict[tuple[str, str], dict[str, Any]] = {}
-    for (what, word_class, fate), count in sorted((counts["changes"] or {}).items()):
-        row = {"what": what, "word_class": word_class, KEPT: 0}
-        of_changes.setdefault((what, word_class), row)[fate] = count
+    of_changes: dict[str, dict[str, Any]] = {}
+    for (word_class, fate), count in sorted((counts["changes"] or {}).items()):
+        of_changes.setdefault(word_class, {"word_class": word_class, KEPT: 0})[fate] = count
     files = (out.replacements, out.exclusions, out.seeds, out.variants)
     return {
         "source": config.source,

@@ -136,11 +136,10 @@ def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
     '9 problems: 2 eligible, 3 without a shared word, 4 with fewer than 20 replacements per class'
     """
     settings = manifest["config"]
-    what = "combinations" if settings.get("words_at_once", 1) > 1 else "replacements"
     few = (
         "not eligible without the ablation"
         if manifest["ablation"]
-        else f"with fewer than {settings['min_replacements']} {what} per "
+        else f"with fewer than {settings['min_replacements']} replacements per "
         f"{settings['min_replacements_scope']}"
     )
     return (
@@ -198,7 +197,7 @@ def funnel_text(
 
 
 def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the fates of rows that edit more than one word, a line per kind and class."""
+    """Yield the fates of rows that edit more than one word, a line per class."""
     if rows:
         yield "Where more than one word changes:"
     for row in rows:
@@ -206,9 +205,9 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         counts += [
             f"{count:,} {reason.replace('_', ' ')}"
             for reason, count in row.items()
-            if reason not in ("what", "word_class", KEPT)
+            if reason not in ("word_class", KEPT)
         ]
-        yield f"  {row['word_class']} {row['what']}: {', '.join(counts)}"
+        yield f"  {row['word_class']} replacements: {', '.join(counts)}"
     if rows:
         yield ""
 

@@ -497,14 +497,12 @@ def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
 
 def _changes(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts on changes beyond one word, by a run's settings."""
-    families, count = config.get("families"), config.get("words_at_once", 1)
+    families = config.get("families")
     if families in ("reject", "inflect"):
         yield TEXT["families"][families]
-    if count > 1:
-        yield f"A variant replaces {count} shared words of the class at once."
     if config.get("repair_articles"):
         yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
-    if families == "inflect" or count > 1 or config.get("repair_articles"):
+    if families == "inflect" or config.get("repair_articles"):
         yield TEXT["families"]["pairs"]
 
 

@@ -100,8 +100,7 @@ COLUMNS: Final = (
         name="mlms",
         kind="names",
         summary="The masked language models that validated the replacement in either sentence.",
-        meaning="the masked language models that validated the replacement in either sentence; "
-        "where several words are replaced at once, at least one of them",
+        meaning="the masked language models that validated the replacement in either sentence",
         in_paraphrases="none",
     ),
     DatasetColumn(
@@ -220,16 +219,14 @@ COLUMNS: Final = (
         kind="number",
         summary="Probability that annotators find the replacement good, by its signals.",
         meaning="how likely annotators are to find the variant good, from 0 to 1: a logistic "
-        "regression over the signals, fitted on judged variants of SNLI and MultiNLI; null where "
-        "several words change",
+        "regression over the signals, fitted on judged variants of SNLI and MultiNLI",
     ),
     _optional(
         name="common_mlm_count",
         kind="count",
         summary="How many masked language models validated the replacement in every text.",
         meaning="how many models validated the replacement in every sentence in which it stands, "
-        "where `mlm_count` counts those that did in any; null where several words are replaced at "
-        "once",
+        "where `mlm_count` counts those that did in any",
     ),
     _optional(
         name="pronoun_clash",
@@ -276,8 +273,8 @@ OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
 LABEL_FLAGS: Final = ("pronoun_clash", "beyond_premise", "hangs_on_word")
 """Columns that flag variants whose label may not hold."""
 
-OF_SINGLE_WORDS: Final = ("mean_rank", "neighbour_change", "quality")
-"""Columns that say nothing where several words change at once, or letters are shuffled."""
+OF_WORDS: Final = ("mean_rank", "neighbour_change", "quality")
+"""Columns that say nothing of shuffled letters."""
 
 LEAST: Final = {
     "log_odds": "min_log_odds",

@@ -123,12 +123,6 @@ def read(path: Path) -> dict[str, Any]:
     return value
 
 
-def words_at_once(folder: Path, source: str, word_class: str | None = None) -> int:
-    """Return the number of words that a variant of a class replaces, by default one."""
-    made = read_record(folder / collection_name(source, word_class) / PROVENANCE, verify=False)
-    return int(made.get("config", {}).get("words_at_once", 1))
-
-
 def n_problems(folder: Path, source: str, variant_class: str | None = None) -> int | None:
     """Return the number of labelled problems a collection was made from; None if unknown."""
     path = folder / collection_name(source, variant_class) / PROVENANCE

@@ -212,7 +212,7 @@ def _write_results(
             variants.write(tables["variants"])
             for row in counts["funnel"]:
                 funnel.add(*row)
-            changes.update({(kind, of, fate): n for kind, of, fate, n in counts["changes"]})
+            changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
             if not variants.rows:
@@ -224,10 +224,8 @@ def _write_results(
                 raise ValueError(
                     f"{base.path}: no word of its problems has a replacement left; {dropped}"
                 )
-            k = config.words_at_once
-            what = f"combinations of {k} replacements" if k > 1 else "replacements"
             raise ValueError(
-                f"{base.path}: no seed has {config.min_replacements} {what} per "
+                f"{base.path}: no seed has {config.min_replacements} replacements per "
                 f"{config.min_replacements_scope}, the most is {near.most}; add masked LMs or "
                 f"problems, or lower `min_replacements`{near.lower(least='asked' in suggested)}; "
                 f"words with the most replacements: {near.words()}; {dropped}"

@@ -30,7 +30,6 @@ from generation.signals.signal_columns import SignalFile, rejections, with_signa
 from generation.suggestions.ask import stores_of
 from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import (
-    REPLACEMENTS,
     Fate,
     adapt,
     count_fates,
@@ -47,7 +46,7 @@ from generation.variants.funnel import (
 )
 from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, require_dictionary
 from generation.variants.perturbations import in_full, text_edits_of
-from generation.variants.sampling import draw, draw_several, eligible, of_pairs
+from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from merge_dataset.executors.calls import (
     call_tasks,
@@ -100,7 +99,7 @@ class Builder(BlockWork):
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
-        drawn, too_few, of_combinations = self._drawn(problems, rows)
+        drawn, too_few = self._drawn(rows)
         neighbours = self.signals.get("neighbours")
         if config.scored_by and neighbours is not None:
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
@@ -125,7 +124,7 @@ class Builder(BlockWork):
             "is_last": block == len(block_sizes(self.run.problems)) - 1,
             "problems": len(problems.seeds),
             "funnel": funnel.counts(),
-            "changes": [[*fate, count] for fate, count in (changes + of_combinations).items()],
+            "changes": [[*fate, count] for fate, count in changes.items()],
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
             "tagger": self.tagger.name,
         }
@@ -157,17 +156,13 @@ class Builder(BlockWork):
         if self.config.scramble:
             rows, ambiguous = shuffle_letters(rows, problems, self.config.rng_seed)
             for word_class, count in ambiguous.items():
-                changes[REPLACEMENTS, word_class, KEPT] -= count
-                changes[REPLACEMENTS, word_class, Reason.AMBIGUOUS] += count
+                changes[word_class, KEPT] -= count
+                changes[word_class, Reason.AMBIGUOUS] += count
         return rows, of_words, rejected, +changes
 
-    def _drawn(
-        self, problems: TaggedProblems, rows: pa.Table
-    ) -> tuple[pa.Table, list[Exclusion], Counter[Fate]]:
+    def _drawn(self, rows: pa.Table) -> tuple[pa.Table, list[Exclusion]]:
         """Draw subsamples (D10) of eligible seeds (D9); in an ablation, eligible without it."""
         config, pairs = self.config, self._unablated_pairs
-        if config.words_at_once > 1:
-            return draw_several(rows, problems, self.tagger, config, pairs=pairs)
         too_few: list[Exclusion] = []
         if pairs is None:
             rows, too_few = eligible(
@@ -182,7 +177,7 @@ class Builder(BlockWork):
             size=config.variants_per_class,
             rng_seed=config.rng_seed,
         )
-        return drawn, too_few, Counter()
+        return drawn, too_few
 
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
@@ -198,10 +193,8 @@ class Builder(BlockWork):
             kinds = {name: table.schema.field(name).type for name in names}
             return with_columns(table, {n: block.column(n).cast(kinds[n]) for n in names})
 
-        if first or config.words_at_once > 1:
-            whole = filled(whole, self._deciding)
         if first:
-            return whole
+            return filled(whole, self._deciding)
         if config.scramble:
             whole = with_signals_of_no_words(whole)
         return filled(whole, [n for n in config.optional_columns if n in DECIDING_NOTHING])

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _Slice = tuple[RunFolder, Problems]
 """A run folder, and its problems, which are already in it."""
 
-_KEYS: Final = ("mlm", "word_class", "what")
+_KEYS: Final = ("mlm", "word_class")
 
 _OF_QUESTIONS: Final = ("not_in_vocabulary", "windowed")
 """Counts of a masked LM's questions. A question that two slices ask is counted twice."""

@@ -63,7 +63,7 @@ _PACKAGES: Final = ("merge-nli", "numpy", "spacy")
 
 DECISIVE: Final = (
     "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
-    "class_filter", "tag_match", "combine", "words_at_once",
+    "class_filter", "tag_match", "combine",
 )  # fmt: skip
 """Settings of a build that decide which answers can matter."""
 _SCOPES: Final = ("problem", "class", "word")
@@ -216,7 +216,7 @@ def ask_what_matters(
 
     run.asked.unlink(missing_ok=True)
     # Only with these settings is one text's set a bound on the number of replacements.
-    if not config.ask_all and config.combine == "intersection" and config.words_at_once == 1:
+    if not config.ask_all and config.combine == "intersection":
         reach = Reach(run, config)
         first = _wanted(reach, distribution)
         asked.write(first)
@@ -369,7 +369,6 @@ def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
         "class_filter": wanted["class_filter"] or not asked_for["class_filter"],
         "tag_match": wanted["tag_match"] in (asked_for["tag_match"], "fine"),
         "combine": wanted["combine"] == asked_for["combine"],
-        "words_at_once": wanted["words_at_once"] == asked_for["words_at_once"],
     }
     return [name for name, is_within in fits.items() if not is_within]
 

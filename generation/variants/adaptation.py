@@ -7,7 +7,6 @@ both verbs. A replacement with further edits has to pass D8 again, with all edit
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 
@@ -37,11 +36,8 @@ from generation.variants.perturbations import (
 )
 from generation.variants.words import match_case, scramble
 
-REPLACEMENTS: Final = "replacements"
-"""The kind of `Fate` that is about replacements with further edits."""
-
-Fate = tuple[str, str, str]
-"""Kind (`REPLACEMENTS` or `COMBINATIONS`), word class, and rejection reason or `KEPT`."""
+Fate = tuple[str, str]
+"""Word class, and rejection reason or `KEPT`, of a replacement with further edits."""
 
 Family = Sequence[tuple[int, int]]
 
@@ -90,9 +86,7 @@ def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fat
     """Count the fates of replacements that edit, or would have to edit, more than their word."""
     fates = zip(rows["word_class"].to_pylist(), reasons, rows_of_more(rows).tolist(), strict=True)
     return Counter(
-        (REPLACEMENTS, word_class, reason or KEPT)
-        for word_class, reason, is_more in fates
-        if reason or is_more
+        (word_class, reason or KEPT) for word_class, reason, is_more in fates if reason or is_more
     )
 
 

@@ -23,7 +23,7 @@ from generation.signals import grammar
 from generation.signals.label_flags import clashes, hanging, pronoun_genders, words_beyond
 from generation.signals.signal_columns import SignalFile, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
-from merge_dataset.dataset_columns import LABEL_FLAGS, OF_SINGLE_WORDS
+from merge_dataset.dataset_columns import LABEL_FLAGS, OF_WORDS
 from merge_dataset.schema import NLI
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _at_words(
 
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
-    """Estimate the quality of replacements of one word; null where several change at once."""
+    """Estimate the quality of replacements."""
 
     def column(name: str) -> pa.Array:
         values = rows.column(name)
@@ -100,9 +100,7 @@ def _fill_quality(rows: BlockRows) -> pa.Array:
 
     changes = rows.signals.get("signals")
     is_used = changes is not None and changes.is_causal and not rows.config.scored_by
-    values = quality(column, rows.config.problem_format.pll_changes if is_used else ())
-    several = pc.greater(pc.count_substring(rows.edited["word"], " "), 0).combine_chunks()
-    return pc.if_else(several, pa.scalar(None, values.type), values)
+    return quality(column, rows.config.problem_format.pll_changes if is_used else ())
 
 
 def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
@@ -145,10 +143,8 @@ def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
 
 
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
-    """Count the masked LMs that validated the word in every text; null for several words."""
+    """Count the masked LMs that validated the word in every text."""
     table = rows.written
-    if rows.config.words_at_once > 1:
-        return pa.nulls(len(table), pa.int32())
     standing = {
         (seed.seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]
         for seed, word in rows.problems.pairs()
@@ -201,8 +197,7 @@ def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
     """Raise ValueError if columns that are asked for by name cannot be filled."""
     names = (asked,) if isinstance(asked, str) else asked or ()
     if gone := [name for name in names if name not in (config.with_columns or ())]:
-        why = "scramble" if config.scramble else f"words_at_once = {config.words_at_once}"
         raise ValueError(
-            f"with_columns: expected none of {', '.join(OF_SINGLE_WORDS)} with {why}, as they are "
-            f"of single words, got {', '.join(gone)}; leave out one or the other"
+            f"with_columns: expected none of {', '.join(OF_WORDS)} with scramble, as they are "
+            f"of words, got {', '.join(gone)}; leave out one or the other"
         )

@@ -1,7 +1,7 @@
 """Perturbations: all edits of a row of replacements in the texts of its problem.
 
-In memory, a column may hold a row's *further edits* (other forms, articles), and a variant of
-several words lists these, separated by spaces. Files have pairs of words (`in_full`).
+In memory, a column may hold a row's *further edits* (other forms, articles). Files have pairs of
+words (`in_full`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Perturbation:
         return len(self.pairs()) > 1
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the distinct (original, replacement) pairs: shared words first, articles last."""
+        """Return the distinct (original, replacement) pairs: the word first, articles last."""
         return list(dict.fromkeys((self.token(edit).text, edit.word) for edit in self.edits))
 
     def is_ambiguous(self) -> bool:
@@ -115,12 +115,10 @@ def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Ta
 
 
 def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return [n] whether a row may edit several words: several shared ones, or further edits."""
-    several = pc.match_substring(rows["word"], " ").to_numpy()
+    """Return [n] whether a row has further edits."""
     if FURTHER_EDITS not in rows.column_names:
-        return np.array(several, np.bool_)
-    lengths = pc.list_value_length(rows[FURTHER_EDITS]).to_numpy()
-    return np.array(several | (lengths > 0), np.bool_)
+        return np.zeros(len(rows), np.bool_)
+    return np.array(pc.list_value_length(rows[FURTHER_EDITS]).to_numpy() > 0, np.bool_)
 
 
 def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
@@ -132,15 +130,13 @@ def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbat
     words = words_of(problems, rows)
     found = []
     for (seed_id, word_class, word, text), more in zip(keys_of(rows), further, strict=True):
-        edits = list(more)
-        for original, new in zip(word.split(" "), text.split(" "), strict=True):
-            shared, sentences = words[seed_id, word_class, original]
-            edits += [
-                Edit(WORD, number, position, new)
-                for number, positions in enumerate(shared.positions)
-                for position in positions
-            ]
-        found.append(Perturbation(sentences, tuple(sorted(edits))))
+        shared, sentences = words[seed_id, word_class, word]
+        edits = [
+            Edit(WORD, number, position, text)
+            for number, positions in enumerate(shared.positions)
+            for position in positions
+        ]
+        found.append(Perturbation(sentences, tuple(sorted([*more, *edits]))))
     return found
 
 

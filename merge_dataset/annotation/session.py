@@ -41,7 +41,6 @@ from merge_dataset.layout import (
 )
 from merge_dataset.locks import LOCK, working_in
 from merge_dataset.numbered_files import patterns_of
-from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import PARAPHRASE, SPLITS, changed_words, format_of, parse_config_name
 from merge_dataset.show import marked, spans_in_seed
 
@@ -148,7 +147,6 @@ def draw(
                     {
                         "source": source,
                         "class": word_class,
-                        "words_at_once": words_at_once(dataset, source, word_class),
                         "seeds": sum(len(read_table(path, ["seed_id"])) for path in seeds),
                         **counted[config][0],
                         "sampled": len(mine),

@@ -236,8 +236,8 @@ def signal_findings(
     """Find impossible signals in the variants of a class."""
     yield from variants.broken(_signal_rules(problem_format, made))
     if "common_mlm_count" in problem_format.optional:
-        # Masked LMs that validated the word in every text that has it. With several words,
-        # other forms may be in texts that do not have the word.
+        # Masked LMs that validated the word in every text that has it. With families, other
+        # forms may be in texts that do not have the word.
         texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
         lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
         everywhere = " AND ".join(
@@ -296,11 +296,6 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
     if "hangs_on_word" in columns and "nonce" not in made:
         expected = "hangs_on_word to be null, as no model was asked with made-up words"
         yield Rule(expected, "hangs_on_word IS NOT NULL", ("hangs_on_word",))
-    at_once = config.get("words_at_once", 1)
-    for name in ("quality", "common_mlm_count"):
-        if at_once > 1 and name in columns:
-            expected = f"{name} to be null, as {at_once} words change at once"
-            yield Rule(expected, f"{name} IS NOT NULL", (name,))
 
 
 def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> Iterator[Finding]:

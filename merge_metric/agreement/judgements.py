@@ -17,7 +17,6 @@ from merge_dataset.annotation.answers import is_good, read_answers
 from merge_dataset.annotation.session import Session, read_session
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
-from merge_dataset.provenance import words_at_once
 from merge_dataset.schema import SPLITS, VARIANT_CLASSES, format_of, parse_config_name
 from merge_metric.agreement.coefficients import Codes, Floats
 
@@ -51,9 +50,6 @@ class JudgedVariant:
     """Masked LMs that validated it, for each of its texts; none of a paraphrase."""
     chance: float | None = None
     """Probability of being drawn, relative to its source and class; None if not known."""
-
-    words_at_once: int = 1
-    """Number of words it replaces; with several, `validated` holds LMs of any of them."""
 
     @property
     def cell(self) -> Cell:
@@ -130,11 +126,6 @@ class Judgements:
                 yield name, self.take(classes == name)
 
     @property
-    def several_words(self) -> bool:
-        """Whether some variant replaces several words, any of which its masked LMs validated."""
-        return any(item.words_at_once > 1 for item in self.items or ())
-
-    @property
     def seed_ids(self) -> tuple[str, ...]:
         """Seed ids, (N,); where nothing is known, each variant counts as a seed of its own."""
         return (
@@ -206,12 +197,9 @@ def read_judgements(
             for name, *texts in _rows_of(paths["variants"], ["variant_id", *fields], judged):
                 if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
                     other.append(name)
-            words = words_at_once(dataset, source, word_class)
             columns = ["variant_id", "seed_id", *mlm_columns(first)]
             for variant, seed, *by_text in _rows_of(paths["variants"], columns, wanted):
-                items[variant] = JudgedVariant(
-                    source, word_class, seed, _validated(by_text), words_at_once=words
-                )
+                items[variant] = JudgedVariant(source, word_class, seed, _validated(by_text))
         if other:
             raise ValueError(
                 f"{dataset}: expected the texts that annotators judged, got others for "
@@ -231,11 +219,8 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
     seeds: dict[Cell, int] = {}
     folders: dict[Cell, Path] = {}
     for session in sessions:
-        words: dict[Cell, int] = {}
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
-            # Sessions from before variants could replace several words do not say how many.
-            words[cell] = row.get("words_at_once", 1)
             folder = folders.setdefault(cell, session.folder)
             if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
                 raise ValueError(
@@ -245,9 +230,7 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
                 )
         for name, item in session.items.items():
             cell, validated = (item.source, item.word_class), item.mlms_by_field.values()
-            items[name] = JudgedVariant(
-                *cell, item.seed_id, _validated(validated), item.chance, words.get(cell, 1)
-            )
+            items[name] = JudgedVariant(*cell, item.seed_id, _validated(validated), item.chance)
     return items, seeds
 
 

@@ -90,7 +90,7 @@ def agreement(
         tables.append(share_table(judgements, judgements.seeds, settings))
         tables.append(score_shares_table(judgements, judgements.seeds))
     drop: tuple[str, ...] = ()
-    if any(item.mlms for item in judgements.items or ()) and not judgements.several_words:
+    if any(item.mlms for item in judgements.items or ()):
         tables.append(drop_table(judgements))
         drop = tuple(row["mlm"] for row in tables[-1].rows if row["verdict"] == DROP)
     counts = judgements.answered.sum(axis=1).tolist()
@@ -102,12 +102,6 @@ def agreement(
         remarks.append(
             "Nothing is known of the variants: give --session or --dataset for classes, sources "
             "and masked LMs."
-        )
-    if judgements.several_words:
-        remarks.append(
-            "There are variants in which several words are replaced. Their masked LMs are those "
-            "that validated any of the words, so it cannot be told what would go with one of them, "
-            "nor which to drop."
         )
     command = None
     if drop:  # a separate build: one without a name would replace the run's

@@ -243,8 +243,6 @@ def of_run(run: Path) -> Counted:
     files, made = [file_of_build(run, VARIANTS)], read_record(run / MANIFEST)
     unit = _UNITS[made["config"]["min_replacements_scope"]]
     every = parquet([file_of_build(run, REPLACEMENTS)])
-    # With several words per variant, a seed can lack variants although its words have enough
-    # replacements: only seeds of sampled variants count.
     enough = (
         f"SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label FROM "
         f"variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL HAVING "

@@ -54,31 +54,29 @@ class Validated:
     n: Ints
     """Number of replacements of each pattern, (P,)."""
     n_problems: int
-    several_words: bool
-    """Whether some replace several words, any of which their masked LMs validated."""
 
 
 def of_dataset(folder: Path, config: str) -> Validated:
     """Read a configuration's distinct variants."""
     files = [folder / name for name in split_files(folder, config)["variants"]]
-    return _read(files, config, "variants", "original")
+    return _read(files, config, "variants")
 
 
 def of_run(run: Path) -> Validated:
     """Read all replacements of a run folder, or of a build inside one."""
-    return _read([file_of_build(run, REPLACEMENTS)], None, "replacements", "word")
+    return _read([file_of_build(run, REPLACEMENTS)], None, "replacements")
 
 
-def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Validated:
+def _read(files: Sequence[Path], config: str | None, unit: str) -> Validated:
     texts = mlm_columns(files[0])
-    wanted = ["seed_id", "source", word, *texts]
+    wanted = ["seed_id", "source", *texts]
     schema = pa.schema([read_schema(files[0]).field(name) for name in wanted])
     tables = (table.select(wanted) for path in files for table in read_row_groups(path, wanted))
     batches = (batch for table in tables for batch in table.cast(schema).to_batches())
     lists = ", ".join(f'coalesce(list_sort("{column}"), [])' for column in texts)
     query = (
         "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "
-        f"list(DISTINCT source ORDER BY source) AS sources, bool_or(contains({word}, ' ')) AS many "
+        "list(DISTINCT source ORDER BY source) AS sources "
         f"FROM (SELECT *, [{lists}] AS texts FROM found) GROUP BY GROUPING SETS ((texts), ())"
     )
     with connect() as connection:
@@ -104,7 +102,6 @@ def _read(files: Sequence[Path], config: str | None, unit: str, word: str) -> Va
         anywhere=np.any(has, axis=1),
         n=np.array([each["n"] for each in patterns], np.int64),
         n_problems=whole["seeds"],
-        several_words=bool(whole["many"]),
     )
 
 
@@ -165,10 +162,6 @@ def provenance(everything: Iterable[Validated]) -> Table:
         f"some text; where both are the same, those that no other has. Averages over problems: "
         f"{problems}.",
     ]
-    if any(each.several_words for each in found):
-        notes.append(
-            "Some change several words; their masked LMs are those that validated any of these."
-        )
     title = f"{unit.capitalize()} by the masked LMs that validated them"
     shown = (
         *columns(config="source", place="", by="validated by"),

@@ -190,7 +190,6 @@ ORDER = (
 
 LATER: dict[str, Any] = {
     "families": "inflect",
-    "words_at_once": 2,
     "repair_articles": True,
     "min_log_odds": 0.5,
     "min_mlms": 2,
@@ -242,11 +241,11 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
     """Columns are recorded, so that all machines make the same; unknown ones are left out."""
     both = Config()
     assert both.optional_columns == both.with_columns == ("mean_rank", "quality")
-    for several in (both.overlaid("scrambled", {}), both.overlaid(None, {"words_at_once": 2})):
-        assert several.optional_columns == several.with_columns == ()
-        assert "with_columns" not in several.output_settings()  # nor did release 1.0.0 write it
-        with pytest.raises(ValueError, match="of single words, got quality; leave out"):
-            require_columns(several, ["quality"])
+    shuffled = both.overlaid("scrambled", {})
+    assert shuffled.optional_columns == shuffled.with_columns == ()
+    assert "with_columns" not in shuffled.output_settings()  # nor did release 1.0.0 write it
+    with pytest.raises(ValueError, match="as they are of words, got quality; leave out"):
+        require_columns(shuffled, ["quality"])
     assert Config(scramble=True, min_quality=0.5).optional_columns == ("mean_rank", "quality")
     monkeypatch.setattr("generation.config.find_spec", lambda name: None)
     assert Config().optional_columns == ("mean_rank",)

@@ -148,15 +148,6 @@ def test_questions_in_tasks(run: RunFolder, monkeypatch: pytest.MonkeyPatch, cou
     assert not (run.path / "nonce_tasks").exists()
 
 
-def test_several_words_at_once(run: RunFolder) -> None:
-    run.nonce_made.unlink(missing_ok=True)
-    built = build(run.path, into="pairs", words_at_once=2, label_flags=True, common_mlms=True)
-    rows = rows_in(built.variants)
-    assert rows
-    assert {row["common_mlm_count"] for row in rows} == {None}
-    assert {row["pronoun_clash"] for row in rows if row["word_class"] == "noun"} <= {True, False}
-
-
 def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_command("generate", "--recipe", "demo", "--limit", 4, "--run", "runs/plain")

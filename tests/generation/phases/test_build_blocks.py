@@ -30,8 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reject": {"families": "reject"},
     "inflect": {"families": "inflect"},
     "articles": {"repair_articles": True},
-    "two": {"words_at_once": 2},
-    "all": {"words_at_once": 2, "families": "inflect", "repair_articles": True},
+    "all": {"families": "inflect", "repair_articles": True},
 }
 
 
@@ -83,7 +82,7 @@ def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) 
     own = {
         tuple(row[key] for key in REPLACEMENT_KEY): row for row in rows(RunFolder(run).replacements)
     }
-    for name in ("reject", "inflect", "articles", "two"):
+    for name in ("reject", "inflect", "articles"):
         found = rows(built[name].replacements)
         alone = [row for row in found if " " not in row["word"]]
         assert all(own[tuple(row[key] for key in REPLACEMENT_KEY)] == row for row in alone)
@@ -91,7 +90,6 @@ def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) 
         row["word"] for row in rows(built["reject"].replacements)
     }
     assert rejected == {"dog", "sleeps", "woman"} & {row["word"] for row in own.values()}
-    assert len(rows(built["two"].replacements)) == len(own)
     assert len(rows(built["articles"].replacements)) == len(own)
 
 
@@ -119,30 +117,22 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path:
     assert sleeps["replacements"] == sum(
         row["word"] == "sleeps" for row in rows(RunFolder(run).replacements)
     )
-    reasons = {row["reason"] for row in rows(built["two"].exclusions)}
-    assert "too_few_words" in reasons
     manifest = read_json(built["all"].manifest)
-    assert {row["what"] for row in manifest["changes"]} == {"replacements", "combinations"}
+    assert {"noun", "verb"} <= {row["word_class"] for row in manifest["changes"]}
     assert all(row["kept"] >= 0 for row in manifest["changes"])
     assert "changes" not in read_json(RunFolder(run).manifest)
     configs = export_dataset(built["all"].path, tmp_path / "data")
     text = summarise(built["all"].path, tmp_path / "data", configs)
-    assert "Where more than one word changes:\n  noun combinations: " in text
+    assert "Where more than one word changes:\n  noun replacements: " in text
 
 
 def test_command_line(run: Path, tmp_path: Path) -> None:
     words = ("build", "--run", run, "--into", "typed", "--out", tmp_path / "data")
-    options = ("--families", "inflect", "--words-at-once", 2, "--repair-articles")
+    options = ("--families", "inflect", "--repair-articles")
     done = run_command(*words, *options)
     assert "Where more than one word changes:" in done.stdout
     config = read_json(run / "typed" / "manifest.json")["config"]
     assert {key: config[key] for key in OPTIONS["all"]} == OPTIONS["all"]
-
-
-def test_too_few_combinations(run: Path) -> None:
-    expected = r"no seed has 1000 combinations of 2 replacements per class, the most is \d+; add"
-    with pytest.raises(ValueError, match=expected):
-        build(run, into="few", words_at_once=2, min_replacements=1000)
 
 
 def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,6 @@ def test_ablations_need_no_more(ablation: str, everything: RunFolder, less: RunF
         ({"min_replacements_scope": "problem"}, "min_replacements_scope = class;"),
         ({"class_filter": False}, "class_filter = true;"),
         ({"combine": "union"}, "combine = intersection;"),
-        ({"words_at_once": 2}, "words_at_once = 1;"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -190,7 +189,6 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"masking": "joint", "word_classes": ("noun", "adverb")},
     {"families": "inflect", "min_replacements": 8},
     {"combine": "union"},
-    {"words_at_once": 2, "min_replacements": 8},
 )
 
 
@@ -205,7 +203,7 @@ def test_any_settings_make_the_same_dataset(
         for name, ask_all in (("all", True), ("less", False))
     ]
     assert dataset_of(runs[0]) == dataset_of(runs[1])
-    can_matter = settings.get("combine") == "union" or settings.get("words_at_once")
+    can_matter = settings.get("combine") == "union"
     assert runs[1].asked.exists() == (not can_matter)
 
 

@@ -93,7 +93,7 @@ def interval(values: list[float], problems: list[str]) -> str:
     return f"[{low:.0f}, {high:.0f}]"
 
 
-GONE = ("pieces",)
+GONE = ("pairs", "pieces")
 """Options that were judged and then taken out, so no page has them."""
 
 
@@ -104,7 +104,7 @@ def test_pages_have_the_counts() -> None:
     assert answers.keys() == items.keys()
     assert len(items) == 500
     page = (OPTIONS / "README.md").read_text(encoding="utf-8")
-    beyond = (ROOT / "generation/beyond.md").read_text(encoding="utf-8")
+    beyond = (ROOT / "generation/README.md").read_text(encoding="utf-8")
     for option in sorted({item.stratum["option"] or "" for item in items.values()}):
         mine = [item for item in items.values() if item.stratum["option"] == option]
         given = [answers[item.variant_id] for item in mine]
@@ -156,6 +156,6 @@ def test_the_second_pass_is_as_the_pages_say() -> None:
     fluency = [abs(one.fluency - other.fluency) for one, other in both]
     assert max(fluency) == 1
     assert f"fluency is the same for {round(100 * fluency.count(0) / len(both))} %" in page
-    beyond = " ".join((ROOT / "generation/beyond.md").read_text(encoding="utf-8").split())
+    beyond = " ".join((ROOT / "generation/README.md").read_text(encoding="utf-8").split())
     assert f"It read {len(both)} of them a second time, blind: good or not was the same" in beyond
     assert f"the same for {same}." in beyond

@@ -87,7 +87,6 @@ def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
     assert nouns == {
         "source": "snli",
         "class": "noun",
-        "words_at_once": 1,
         "seeds": 2,
         "variants": 6,
         "variants_by_mlm": {"a/bert": 6, "b/roberta": 6},

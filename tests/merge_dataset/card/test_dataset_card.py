@@ -57,7 +57,6 @@ _RELATIVES = "Morphological relatives of a replaced word are left alone"
         ({}, "", False, True),
         ({"families": "reject"}, "Words of which another form stands in", False, False),
         ({"families": "inflect"}, "Other forms of a replaced word are replaced too", True, False),
-        ({"words_at_once": 3}, "A variant replaces 3 shared words of the class", True, True),
         ({"repair_articles": True}, 'Where "a" or "an" stands before', True, True),
     ],
 )

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 import sys
@@ -100,32 +99,13 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
     assert "How likely variants were to be drawn is not known of" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("knows", ["session", "dataset"])
-def test_of_several_words_nobody_knows_who_validated_which(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows: str
-) -> None:
-    """No verdict on masked LMs then, with a session or a dataset; other results are shown."""
-    write_session(tmp_path / "study", write_dataset(tmp_path / "merge-nli", words_at_once=2))
-    description = json.loads((tmp_path / "study/session.json").read_text("utf-8"))
-    assert {row["words_at_once"] for row in description["population"]} == {2}
-    monkeypatch.chdir(tmp_path)
-    known = ["study"] if knows == "session" else ["study/answers/ann.csv"]
-    arguments = ["agreement", *known, "--dataset", "merge-nli", "--n-bootstrap", "0"]
-    text = " ".join(run(*arguments).stdout.split())
-    assert "it cannot be told what would go with one of them, nor which to drop." in text
-    assert "Good variants" in text
-    assert "Which masked LM to drop" not in text
-
-
-def test_sessions_of_before_replaced_one_word(made: Path, ask: Ask, tmp_path: Path) -> None:
+def test_sessions_of_other_data_do_not_mix(made: Path, ask: Ask, tmp_path: Path) -> None:
     description = read_record(made / "study/session.json", digest_key="sha256")
-    for row in description["population"]:
-        assert row.pop("words_at_once") == 1
     write_record(tmp_path / "session.json", description, digest_key="sha256")
     (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
-    old = ["study/answers/ann.csv", "--session", str(tmp_path)]
-    assert ask(*old).stdout == ask("study/answers/ann.csv", "--session", "study").stdout
-    # Sessions of other data, with other numbers of seeds as weights, must not mix.
+    elsewhere = ["study/answers/ann.csv", "--session", str(tmp_path)]
+    assert ask(*elsewhere).stdout == ask("study/answers/ann.csv", "--session", "study").stdout
+    # With other numbers of seeds, weights would be others.
     description["population"][0]["seeds"] += 1
     write_record(tmp_path / "session.json", description, digest_key="sha256")
     result = ask("study", "--session", str(tmp_path), code=2)
