@@ -19,6 +19,7 @@ import yaml
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.files import read_record
+from merge_dataset.hub.answer_line import answer_pattern
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.publication import (
     Branch,
@@ -344,7 +345,11 @@ def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
         f"{letter}. {label.capitalize()}"
         for letter, label in zip(ascii_uppercase, problem_format.labels, strict=False)
     ]
-    form = 'The last line of your response should be of the form "ANSWER: LETTER", without quotes.'
+    letters = ", ".join(ascii_uppercase[: len(problem_format.labels)])
+    form = (
+        'The last line of your response should be of the form "ANSWER: LETTER", without quotes, '
+        f"where LETTER is one of {letters}."
+    )
     return {
         "id": config,
         "config": config,
@@ -360,7 +365,9 @@ def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
             {"name": "prompt_template", "args": {"template": "\n".join([*lines, "", form])}},
             {"name": "generate"},
         ],
-        "scorers": [{"name": "answer", "args": {"pattern": "letter"}}],
+        "scorers": [
+            {"name": "pattern", "args": {"pattern": answer_pattern(fields, problem_format.labels)}}
+        ],
     }
 
 

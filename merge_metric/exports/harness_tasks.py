@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ _ANSWERS: Final = (
     "models/templates",
     "runs/texts",
 )
+
+ANSWER_FORMS: Final = "answer_forms.toml"
 
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: only with a space before it, or also without a space."""
@@ -217,6 +220,7 @@ def task_folder(
             rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\."
             text = re.sub(rooms, "from .", text)
             (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
+        shutil.copy(SPACE.parent / "models" / ANSWER_FORMS, partial / METRIC_FOLDER)
         (partial / "README.md").write_text(readme, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
         yield partial

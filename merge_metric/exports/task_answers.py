@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.exports.task_settings import EXPORTED, TaskSettings
-from merge_metric.models.answer_words import answer_reader, kept_words
+from merge_metric.models.answer_words import answer_reader
 from merge_metric.models.templates import Prompt
 from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
@@ -112,8 +112,9 @@ def answer_in_words(
     """Read the final answer of what a model wrote, cut or not, as `predict` does."""
     template = prompt.template
     names = template.named(*(problem[field] for field in template.fields))
-    code = answer_reader(template.labels, names).read(text, is_cut=is_cut)
-    return {**_kept(problem), "prediction": code, "answer_text": kept_words(text)}
+    reader = answer_reader(template.labels, names, prompt.stop)
+    code = reader.read(text, is_cut=is_cut)
+    return {**_kept(problem), "prediction": code, "answer_text": reader.kept(text)}
 
 
 def _kept(problem: Mapping[str, Any]) -> TaskAnswer:

@@ -1,14 +1,15 @@
-"""Answers of language models: probabilities of letters, and which label a text names, by `FORMS`.
+"""Answers of language models: probabilities of letters, and which label a text names.
 
-It is exported with tasks for other harnesses, so it imports nothing of ours.
+How answers are read, with examples, is in `answer_forms.toml` beside this file. Both are exported
+with tasks for other harnesses, so this module imports nothing of ours.
 """
 
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -25,108 +26,6 @@ FORMS_OF_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 """Label of NLI → other forms of the word that name it."""
 
 
-class Form(NamedTuple):
-    """A form of answers, and how it is read."""
-
-    name: str
-    rule: str
-    examples: tuple[tuple[str, str], ...]
-    """Text, and the letter that is read, or "" for no label, of the choices of NLI."""
-
-
-FORMS: Final = (
-    Form(
-        "thinking",
-        "Left out: what stands between tags of thinking, before the last closing one, or after "
-        "an opening one that is never closed; of channels all but the final one.",
-        (
-            ("<think>It may be A.</think>\nB", "B"),
-            ("so not A.\n</think>\n\n**C**", "C"),
-            ("<think>Perhaps B. Wait, the answer is A", ""),
-            ("[THINK]C?[/THINK]A", "A"),
-            ("<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final"
-             "<|message|>B<|return|>", "B"),
-            ("<|channel|>analysis<|message|>The answer is A", ""),
-            ("analysisWe think it is A.assistantfinalC", "C"),
-            ("analysisWe think the answer is A", ""),
-        ),
-    ),
-    Form(
-        "explicit",
-        "The last JSON object, box or statement of an answer counts; one of two choices is none. "
-        "What is denied, or would be the answer if something else were so, does not count. Of an "
-        "answer that was cut off, only one in its first sentence or at its end counts.",
-        (
-            ('{"label": "neutral"}', "B"),
-            ('```json\n{"reason": "No cat.", "answer": "C"}\n```', "C"),
-            ("So \\boxed{B}.", "B"),
-            ("$\\boxed{\\text{Contradiction}}$", "C"),
-            ("The answer is (B).", "B"),
-            ("A. Entailment\nB. Neutral\nC. Contradiction\nAnswer: B", "B"),
-            ("At first the answer is A. But no: the final answer is C", "C"),
-            ("<answer>neutral</answer>", "B"),
-            ("The correct answer is therefore **A. Entailment**", "A"),
-            ("Die Antwort ist B.", "B"),
-            ("La réponse est C.", "C"),
-            ("La respuesta correcta es: (A)", "A"),
-            ("答案是B。", "B"),
-            ("Label: contradiction", "C"),
-            ('{"label": "neutral", "reason": "The conclusion: entailment fails."}', "B"),
-            ("Answer: entailment or neutral", ""),
-            ("Answer: B\n\nConclusion: contradiction is not established.", "B"),
-            ("Answer: B\n\nThe answer would be entailment if the dog was a cat.", "B"),
-        ),
-    ),
-    Form(
-        "line",
-        "Else the last line that begins with a choice or consists of it, or the last bold choice; "
-        "a list of choices is none. Of an answer that was cut off, one in the first sentence.",
-        (
-            ("B", "B"),
-            ("b", "B"),
-            (" B.", "B"),
-            ("(C)", "C"),
-            ("Neutral.", "B"),
-            ("B. Neutral", "B"),
-            ("C) Contradiction, as nobody can do both.", "C"),
-            ("A. The man is the same.", "A"),
-            ("It does not follow, hence **neutral**, as he may be ill.", "B"),
-            ("A. Entailment\nB. Neutral\nC. Contradiction", ""),
-            ("A. Entailment\nB. Neutral", ""),
-        ),
-    ),
-    Form(
-        "sentence",
-        "Else the last sentence that names choices, if it names one. Denied ones do not count. Of "
-        "an answer that was cut off sentences do not count.",
-        (
-            ("The premise entails the hypothesis.", "A"),
-            ("This is not an entailment but a contradiction.", "C"),
-            ("It is neither entailment nor contradiction, so it is neutral.", "B"),
-            ("I would choose option C here.", "C"),
-            ("It might be entailment. On reflection it is neutral.", "B"),
-            ("It is either entailment or neutral.", ""),
-            ("It is not clear whether it entails.", ""),
-            ("Entailment? No, neutral.", "B"),
-            ("Option A is wrong.", ""),
-        ),
-    ),
-    Form(
-        "none",
-        "Everything else names no label, and so does a letter beside the name of another choice.",
-        (
-            ("", ""),
-            ("I'm sorry, but I can't help with that.", ""),
-            ("A dog is an animal.", ""),
-            ("The answer is B. Contradiction", ""),
-            ("A. Entailment is not possible.", ""),
-            ("Answer: A, B", ""),
-            ("Widerspruch", ""),
-        ),
-    ),
-)  # fmt: skip
-"""How answers are read, in this order."""
-
 _TAGS: Final = r"think(?:ing)?|thought|reasoning|reflection"
 _OPENING: Final = re.compile(rf"<(?:{_TAGS})>|\[THINK\]|◁think▷", re.IGNORECASE)
 _CLOSING: Final = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
@@ -134,14 +33,36 @@ _FINAL: Final = re.compile(
     r"<\|channel\|>\s*final\b[^<]*<\|message\|>|^analysis.*assistantfinal", re.DOTALL
 )
 _CHANNEL: Final = re.compile(r"<\|channel\|>|^analysis(?=[A-Z])")
-_MARK: Final = re.compile(
-    rf"{_OPENING.pattern}|{_CLOSING.pattern}|<\|(?:start|channel|message|end)\|>", re.IGNORECASE
+_BAR: Final = r"[|｜]"
+_TURN: Final = re.compile(
+    r"<\|(?:start_header_id|header_start|start_of_role)\|>\s*\w*\s*"
+    r"<\|(?:end_header_id|header_end|end_of_role)\|>|<\|im_start\|>\s*\w*\s*(?:\n|<\|im_sep\|>)|"
+    rf"<start_of_turn>\w*\s*\n|<{_BAR}(?:eo[tmsd](?:_id)?|im_(?:start|end|sep)|end|return|user|"
+    r"assistant|system|observation|endofturn|end_?of_?text|(?:start|end)_of_turn(?:_token)?|"
+    r"(?:start_header|end_header)_id|header_(?:start|end)|(?:start|end)_of_role|role_end|"
+    rf"(?:user|chatbot|system)_token|end▁of▁sentence|endofprompt){_BAR}>|</?s>|<[eb]os>|"
+    r"<(?:start|end)_of_(?:turn|utterance)>|\[/?INST\]|\[\|endofturn\|\]|<extra_id_1>",
+    re.IGNORECASE,
 )
-_TOKEN: Final = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|<end_of_turn>")
+"""Special tokens that begin or end a turn, with the name of a role, in the usual chat templates."""
+_TOKEN: Final = re.compile(rf"{_TURN.pattern}|<{_BAR}[^|｜<>]{{1,40}}{_BAR}>", re.IGNORECASE)
+_MARK: Final = re.compile(
+    rf"{_OPENING.pattern}|{_CLOSING.pattern}|<\|(?:start|channel|message)\|>|{_TURN.pattern}",
+    re.IGNORECASE,
+)
+_NEXT: Final = (
+    r"(?:(?:next|new|another)[ \t]+)?(?:question|example|problem|exercise|task|instruction|input)"
+    r"\b[ \t]*(?:#?\d+)?[*_ \t]*(?:[:.)]|[\r\n]|$)|(?:user|human|q[ \t]*\d*)[*_ \t]*:"
+)
+"""Beginnings of lines by which a model goes on to a problem of its own."""
+_NEWLINE: Final = r"[\r\n\v\f\x85\u2028\u2029]"
+_UNSEEN: Final = dict.fromkeys((0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF))
+"""Characters without width."""
 
 _CUE: Final = (
     r"(?i:answers?|antwort|réponse|respuesta|risposta|resposta|antwoord|odpowiedź|ответ|答案|答え|"
-    r"(?:label|prediction|conclusion|verdict|classification|relation(?:ship)?)"
+    r"(?:label|prediction|conclusion|verdict|classification|relation(?:ship)?|choice|option|final|"
+    r"selection|decision|result)"
     r"(?=[\s*_`\"']*(?:[:=\-–—]|\b(?:is|was|would|should|must|will)\b)))"
 )
 _BETWEEN: Final = (
@@ -166,6 +87,14 @@ _REFUTED: Final = re.compile(
     r"|[ \t*_`]*:[ \t*_`]*(?i:no|false)[ \t*_`]*(?:[.;\n]|$)"
 )
 """Words behind a choice that deny it."""
+_REVISION: Final = (
+    r"\b(?i:wait|actually|correction|scratch that|on second thoughts?|hold on|oops|sorry|or rather|"
+    r"i mean|(?:no|nope)(?=[ \t]*[,.;:!–—-]))\b(?:[\s,.;:!*_–—-]|\b(?i:wait|actually|no|it['’]s|"
+    r"it is|that['’]s|it should be|should be|must be|i mean|make (?:it|that)|i choose|rather|sorry|"
+    r"better|but|so|the|answer|is|correction|maybe|perhaps|probably)\b){0,12}"
+)
+"""Words by which a model takes another choice than before; only a choice may follow them."""
+_RIGHT: Final = r"is (?:the )?(?:most )?(?:correct|right|true|best)"
 _SENTENCES: Final = re.compile(r"((?<=[.!?。])\s+|\n+)")
 _CONDITION: Final = re.compile(r"(?i:\b(?:if|unless|otherwise)\b|^\W*(?:had|were)\b)")
 _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
@@ -186,8 +115,10 @@ class _Claim(NamedTuple):
 class AnswerReader:
     """Reads which of some choices an answer names."""
 
-    def __init__(self, labels: Sequence[str], choices: Sequence[str] | None = None) -> None:
-        """Prepare for labels, and the names that the prompt has for them; by default the same."""
+    def __init__(
+        self, labels: Sequence[str], choices: Sequence[str] | None = None, stop: str = ""
+    ) -> None:
+        """Prepare for labels, their names in the prompt (by default the same), and its stop."""
         self.letters = ALPHABET[: len(labels)]
         self._position: dict[str, int] = {}
         for position, (label, choice) in enumerate(zip(labels, choices or labels, strict=True)):
@@ -196,10 +127,14 @@ class AnswerReader:
         longest_first = sorted(self._position, key=len, reverse=True)
         names = "|".join(re.escape(name).replace(r"\ ", _GAP) for name in longest_first if name)
         # Not before 's or more of a word, in scripts that have spaces. "A" and "I" are words, too:
-        # they need an end behind them.
+        # they need an end behind them, as small letters do.
         more = "[A-Za-z0-9_À-ɏ'’]"
-        end = r"\s*(?:$|[.,;:!)\]}*_`\"”’<\-–—(]|(?i:because|since|as)\b)|[^\x00-\u024f]"
-        letter = rf"[{self.letters}](?!{more})(?:(?<![AI])|(?={end}))"
+        end = (
+            rf"\s*(?:$|[.,;:!)\]}}*_`\"”’<\-–—(]|(?i:because|since|as|{_RIGHT})\b|"
+            rf"(?i:and|or)\s+[*_`\"'“(]*[{self.letters}]\b)|[^\x00-\u024f]"
+        )
+        capital = rf"[{self.letters}](?!{more})(?:(?<![AI])|(?={end}))"
+        letter = rf"(?:{capital}|[{self.letters.lower()}](?=\s*(?:$|[.,;:!)\]}}*_`\"”’<])))"
         between = r"[ \t*_`)\].:,=\-–—(\"'“/]*"
         label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
         other = rf"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?{letter}|(?i:an?\s+)?{label})"
@@ -208,20 +143,40 @@ class AnswerReader:
             rf"{closing}(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter}|"
             rf"(?:,{other}{closing}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
         )
-        choice = (
-            rf"(?:(?P<letter>{letter})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
+        choice, with_capital = (
+            rf"(?:(?P<letter>{each})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
             rf"(?P<hedge>{hedge})?"
+            for each in (letter, capital)
         )
         flags = re.MULTILINE
         self._explicit = re.compile(
             rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*){choice}", flags
         )
-        marks = r"[\s>#*_`\"'“‘(\[\-–—$]*"
+        marks = r"[ \t>#*_`\"'“‘(\[\-–—$]*"
+        by = (
+            r"\b(?i:so|thus|hence|therefore|it['’]s|it is|(?:I|we)(?:['’](?:d|ll)| would| "
+            r"will)? (?:choose|pick|select|go (?:with|for)|vote for|say))"
+        )
+        after = r"(?=[*_`\"'”’)\]]*(?:[.!;]|\s*$|\s+(?i:because|since|as)\b))"
+        self._chosen = re.compile(
+            rf"{by}[\s,:*_`\"'“(]+(?=[{self.letters}]\b){with_capital}{after}", flags
+        )
+        self._correct = re.compile(
+            rf"(?:^{marks}|[.!?:;]\s+|\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
+            rf"[*_`\"'“(]*{with_capital}[*_`\"'”’)]*\s+(?i:{_RIGHT})\b"
+            r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
+            flags,
+        )
         ends = r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)[.):,]|[.):])|\*\*)"
-        self._line = re.compile(rf"(?:^{marks}|\*\*\s*){choice}{ends}", flags)
+        self._line = re.compile(rf"(?:^{marks}|\*\*\s*){with_capital}{ends}", flags)
+        self._only = re.compile(rf"^{marks}{choice}[ \t*_`\"'”’)\].!:,;$]*$", flags)
+        self._revised = re.compile(
+            rf"{_REVISION}[*_`\"'“(]*{with_capital}{closing}(?:[.!;]|$)", flags
+        )
         self._beside = re.compile(rf"{between}(?P<beside>{label})")
         self._item = re.compile(
-            rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}])\s*[.):]|"
+            rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}]|"
+            rf"[{self.letters.lower()}](?=\s*[.):]\s*{label}))\s*[.):]|"
             rf"(?P<label>{label})[\s*_`\"'”’]*(?:$|[:=(|\-–—]))"
         )
         self._mention = re.compile(
@@ -229,28 +184,86 @@ class AnswerReader:
             rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
             flags,
         )
+        word = re.escape(stop.strip()) or "(?!)"
+        self._following = re.compile(
+            rf"{_NEWLINE}[ \t>#*_=-]*(?i:(?P<stop>{word})|{_NEXT})"
+            + ("" if stop.strip() or not stop else rf"|(?:\r\n|{_NEWLINE}){{2}}")
+        )
 
     def read(self, text: str, *, is_cut: bool = False) -> int:
         """Find the position of the label that an answer names; `NO_LABEL` for none."""
-        said = without_thinking(text)
-        if len(said) == 1 and said.upper() in self.letters:
-            return self.letters.index(said.upper())
+        said, is_ended = self.ended(text)
+        return self._found(said, is_cut=is_cut and not is_ended)[0]
+
+    def ended(self, text: str) -> tuple[str, bool]:
+        """Cut a text, without the thinking, where its answer ends; tell whether it did.
+
+        Turn marks and end tokens end it; so does another problem that follows what names a label.
+        """
+        start = 0
+        for mark in _TURN.finditer(text):
+            has_words = re.search(r"\w", text[start : mark.start()])
+            start = mark.end()
+            if has_words and re.search(r"\w", said := without_thinking(text[: mark.start()])):
+                return self._before_next(said)[0], True
+        return self._before_next(without_thinking(text))
+
+    def kept(self, text: str, among: int = 1) -> str:
+        """Keep the beginning and end of an answer; `among` answers share the room."""
+        said = self.ended(text)[0] or text.strip()
+        most = max(80, _KEPT // among)
+        if len(said) > most:
+            said = f"{said[: most // 2]} … {said[-most // 2 :]}"
+        return said.encode("utf-8", "replace").decode()
+
+    def _before_next(self, said: str) -> tuple[str, bool]:
+        start = 0
+        for following in self._following.finditer(said):
+            label, is_stated = self._found(said[start : following.start()])
+            start = following.start()
+            # A sentence that names a label may also stand before a heading of the reasoning.
+            if is_stated or (following["stop"] and label != NO_LABEL):
+                return said[:start].rstrip(), True
+        return said, False
+
+    def _found(self, text: str, *, is_cut: bool = False) -> tuple[int, bool]:
+        """Find the label that an answer names; tell whether it stands by itself, in no sentence."""
+        said = _normal(text)
         if (whole := self._position.get(_plain(said))) is not None:
-            return whole
+            return whole, True
         said = self._without_list(said)
         stated = _without_conditions(said)
         opening = len(_SENTENCES.split(said)[0]) if is_cut else len(said)
+        revised = [found.span() for found in self._revised.finditer(stated)]
+        chosen = [
+            claim
+            for claim in (*self._claims(self._chosen, stated), *self._claims(self._correct, stated))
+            if not any(start <= claim.start < end for start, end in revised)
+        ]
         explicit = [
             claim
-            for claim in (*self._claims(self._explicit, stated), *self._objects(said))
+            for claim in (*self._claims(self._explicit, stated), *chosen, *self._objects(said))
             if claim.start < opening or not re.search(r"\w", said[claim.end :])
         ]
         if explicit:
-            return max(explicit).label
-        lines = [each for each in self._claims(self._line, stated) if each.start < opening]
+            return self._unless_revised(max(explicit), stated), True
+        only, lines = (
+            [claim for claim in self._claims(pattern, stated) if claim.start < opening]
+            for pattern in (self._only, self._line)
+        )
+        if only:
+            is_first = not re.search(r"\w", said[: only[0].start])
+            if len({claim.label for claim in only}) > 1 and (is_first or _adjoin(said, only[-2:])):
+                return NO_LABEL, True
+            return self._unless_revised(only[-1], stated), True
         if lines:
-            return lines[-1].label
-        return NO_LABEL if is_cut else self._in_sentences(stated)
+            return self._unless_revised(lines[-1], stated), True
+        return NO_LABEL if is_cut else self._in_sentences(stated), False
+
+    def _unless_revised(self, claim: _Claim, text: str) -> int:
+        """Return the label of the last claim, or none if words behind it take another."""
+        later = {each.label for each in self._claims(self._revised, text[claim.end :])}
+        return claim.label if later <= {claim.label} else NO_LABEL
 
     def _claims(self, pattern: re.Pattern[str], text: str) -> Iterator[_Claim]:
         """Find what a pattern finds and the words behind it do not deny."""
@@ -263,7 +276,7 @@ class AnswerReader:
             if not _REFUTED.match(text, end):
                 names = (found["label"], found["beside"], beside and beside["beside"])
                 named = {self._position[_plain(name)] for name in names if name}
-                named |= {self.letters.index(found["letter"])} if found["letter"] else set()
+                named |= {self.letters.index(found["letter"].upper())} if found["letter"] else set()
                 is_one = len(named) == 1 and not found["hedge"]
                 yield _Claim(found.end(), found.start(), named.pop() if is_one else NO_LABEL)
 
@@ -282,14 +295,23 @@ class AnswerReader:
                 yield _Claim(found.end(), found.start(), label)
 
     def _without_list(self, text: str) -> str:
-        """Drop lines that repeat the choices one after the other, all or the first ones."""
+        """Blank lines, one after the other, that begin with different choices."""
         lines = text.split("\n")
         rows = [row for row, line in enumerate(lines) if line.strip()]
         named = [self._listed(lines[row]) for row in rows]
-        for start in range(len(rows)):
-            listed = [*takewhile(lambda pair: pair[0] == pair[1], enumerate(named[start:]))]
-            for row in rows[start : start + len(listed)] if len(listed) > 1 else ():
+        start = 0
+        while start < len(rows):
+            stop = start
+            while stop < len(rows) and named[stop] not in (NO_LABEL, *named[start:stop]):
+                stop += 1
+            items = rows[start:stop]
+            only = [bool(self._only.match(lines[row])) for row in items]
+            # A choice, and then reasons for and against others.
+            if only[:1] == [True] and not any(only[1:]):
+                items = items[1:]
+            for row in items if len(items) > 1 else ():
                 lines[row] = ""
+            start = max(stop, start + 1)
         return "\n".join(lines).strip("\n")
 
     def _listed(self, line: str) -> int:
@@ -297,7 +319,7 @@ class AnswerReader:
         if not found:
             return NO_LABEL
         if found["letter"]:
-            return self.letters.index(found["letter"])
+            return self.letters.index(found["letter"].upper())
         return self._position[_plain(found["label"])]
 
     def _in_sentences(self, text: str) -> int:
@@ -314,9 +336,11 @@ class AnswerReader:
 
 
 @lru_cache(maxsize=256)
-def answer_reader(labels: tuple[str, ...], choices: tuple[str, ...] | None = None) -> AnswerReader:
+def answer_reader(
+    labels: tuple[str, ...], choices: tuple[str, ...] | None = None, stop: str = ""
+) -> AnswerReader:
     """Make a reader, or take the one made before."""
-    return AnswerReader(labels, choices)
+    return AnswerReader(labels, choices, stop)
 
 
 def without_thinking(text: str) -> str:
@@ -336,20 +360,11 @@ def without_thinking(text: str) -> str:
     return _TOKEN.sub("", text).strip()
 
 
-def kept_words(text: str, among: int = 1) -> str:
-    """Keep the beginning and end of a final answer; `among` answers share the room."""
-    said = without_thinking(text) or text.strip()
-    most = max(80, _KEPT // among)
-    if len(said) > most:
-        said = f"{said[: most // 2]} … {said[-most // 2 :]}"
-    return said.encode("utf-8", "replace").decode()
-
-
 def is_mark(token: str) -> bool:
-    """Tell whether a special token begins or ends the thinking, or a channel.
+    """Tell whether a special token begins or ends the thinking, a channel or a turn.
 
-    >>> is_mark("[THINK]"), is_mark("<|channel|>"), is_mark("<|im_end|>")
-    (True, True, False)
+    >>> is_mark("[THINK]"), is_mark("<|channel|>"), is_mark("<|im_end|>"), is_mark("<unk>")
+    (True, True, True, False)
     """
     return bool(_MARK.fullmatch(token))
 
@@ -374,8 +389,19 @@ def _without_conditions(text: str) -> str:
     )
 
 
+def _normal(text: str) -> str:
+    """Write letters, spaces and ends of lines in one way each, and drop what has no width."""
+    text = unicodedata.normalize("NFKC", re.sub(rf"\r\n|{_NEWLINE}", "\n", text))
+    return text.translate(_UNSEEN).strip()
+
+
 def _plain(name: str) -> str:
-    return " ".join(re.sub(_GAP, " ", name).casefold().split())
+    return " ".join(re.sub(_GAP, " ", _normal(name)).casefold().split())
+
+
+def _adjoin(text: str, claims: Sequence[_Claim]) -> bool:
+    """Tell whether no words stand between two claims."""
+    return not re.search(r"\w", text[claims[0].end : claims[-1].start])
 
 
 _SPACES: Final = " ▁Ġ"

@@ -16,7 +16,6 @@ from merge_metric.models.answer_words import (
     NO_LABEL,
     answer_reader,
     is_mark,
-    kept_words,
     thinking_begun,
 )
 from merge_metric.models.pair_model import PREDICTION, WHOLE, Pair, Share, unknown_batches
@@ -111,10 +110,10 @@ class Words:
         [1.0, 0.25]
         """
         template = prompt.template
-        reader = answer_reader(template.labels, template.named(*pair))
+        reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
         codes = [reader.read(said.text, is_cut=said.is_cut) for said in answers]
         counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
-        kept = "\n———\n".join(kept_words(said.text, len(answers)) for said in answers)
+        kept = "\n———\n".join(reader.kept(said.text, len(answers)) for said in answers)
         lost = codes.count(NO_LABEL) / len(codes)
         if not counts.any():
             n = len(template.labels)
@@ -260,7 +259,7 @@ class WritingModel:
                 **sampling,
             )[:, width:].tolist()
         found = []
-        # Only the special tokens that mark the end of the thinking are kept.
+        # Only the special tokens that mark the end of the thinking or of a turn are kept.
         silent = {
             number
             for number, token in tokenizer.added_tokens_decoder.items()
@@ -269,12 +268,11 @@ class WritingModel:
         for ids, answer in zip(prompts, written, strict=True):
             length = next((n for n, token in enumerate(answer) if token in ends), None)
             text = tokenizer.decode([token for token in answer[:length] if token not in silent])
-            whole, stop, _ = text.partition(self.prompt.stop) if not self.chat else (text, "", "")
             n_tokens = len(answer) if length is None else length
-            is_cut = length is None and not stop and n_tokens >= self.words.max_tokens
+            is_cut = length is None and n_tokens >= self.words.max_tokens
             # Chat templates may begin the thinking; then the text written has only its end.
             begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
-            found.append(WrittenAnswer(begun + whole, is_cut))
+            found.append(WrittenAnswer(begun + text, is_cut))
             self._n_tokens["prompt_tokens"] += len(ids)
             self._n_tokens["answer_tokens"] += n_tokens
         return found

@@ -20,6 +20,7 @@ from huggingface_hub import constants
 from huggingface_hub.hf_api import RepoFile
 
 from merge_dataset.export import export_dataset
+from merge_dataset.hub.answer_line import answer_pattern
 from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
 from merge_dataset.hub.repository import PublishError, make_file, parse_repository
@@ -175,7 +176,8 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
         "field_spec": {"input": "hypothesis", "target": "label", "choices": ["variant_id"],
             "metadata": ["premise", "variant_id", "seed_id"]},
         "solvers": [{"name": "prompt_template", "args": {}}, {"name": "generate"}],
-        "scorers": [{"name": "answer", "args": {"pattern": "letter"}}],
+        "scorers": [{"name": "pattern",
+            "args": {"pattern": answer_pattern(NLI.fields, NLI.labels)}}],
     }  # fmt: skip
 
 

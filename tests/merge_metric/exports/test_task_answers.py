@@ -134,6 +134,13 @@ def test_answer() -> None:
     assert answers.answer(problem, [-900.0, -901.0, -math.inf])["prediction"] == 0
 
 
+def test_answers_in_words_are_read_as_by_predict(folder: Path) -> None:
+    problem = answers.load_problems(settings_of(folder), "snli")[0]
+    said = f"**B**\n\n{read_prompt('none').text('It rains.', 'It pours.')} C"
+    found = answers.answer_in_words(problem, read_prompt("snli"), said)
+    assert (found["prediction"], found["answer_text"]) == (1, "**B**")
+
+
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
     export_lm_eval(folder, tmp_path / "out")
     rows = answered(folder, "snli")

@@ -25,7 +25,15 @@ from merge_metric.predict.driver import predict
 from merge_metric.runs.predictions import read_metadata, read_predictions
 
 PROMPT = read_prompt("none")
-SAID = ["A", "**B**", "<think>A</think>The answer is (C).", "I cannot tell.", "", '{"answer": "B"}']
+FURTHER = "Premise: It rains.\nHypothesis: It pours.\nAnswer: C"
+SAID = [
+    "A",
+    f"**B**\r\n\r\n{FURTHER}",
+    "<think>A</think>The answer is (C).",
+    "I cannot tell.",
+    "",
+    '{"answer": "B"}',
+]
 CODES = [0, 1, 2, NO_LABEL, NO_LABEL, 1]
 PAIRS = [(f"Premise {n}.", f"Hypothesis {n}.") for n in range(len(SAID))]
 
@@ -291,13 +299,19 @@ class Marked(Characters):
     added_tokens_decoder: ClassVar[dict[int, Any]] = {
         ord("{"): SimpleNamespace(special=True, content="[/THINK]"),
         ord("~"): SimpleNamespace(special=True, content="<pad>"),
+        ord("^"): SimpleNamespace(special=True, content="<|eot_id|>"),
     }
 
     def apply_chat_template(self, messages: Any, **_: Any) -> str:
         return "[THINK]"
 
     def decode(self, ids: list[int], **_: Any) -> str:
-        return "".join(map(chr, ids)).replace("{", "[/THINK]").replace("~", "<pad>")
+        return (
+            "".join(map(chr, ids))
+            .replace("{", "[/THINK]")
+            .replace("~", "<pad>")
+            .replace("^", "<|eot_id|>")
+        )
 
 
 def test_thinking_that_the_prompt_begins() -> None:
@@ -309,6 +323,9 @@ def test_thinking_that_the_prompt_begins() -> None:
     # Special tokens that mark thinking are kept; other special tokens are not.
     marked = writing_of("The answer is A.{~B~", Marked())
     assert (marked.measures[0, 0], marked.texts) == (1, ["B"])
+    # So are those that end a turn, and the model's own stop may be another.
+    further = writing_of(f"Hm.{{B^user\n\n{FURTHER}", Marked())
+    assert (further.measures[0, 0], further.texts) == (1, ["B"])
 
 
 def request(**options: Any) -> ModelRequest:
