@@ -2,17 +2,18 @@
 
 import logging
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
 
-from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
+from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop, needing
 from merge_dataset.commands.wrong_use import OneLineErrors
 from merge_metric.register import register_metric
 
 _PANELS: Final = {
-    "Make a dataset": "demo generate suggest build paraphrase signals count diff",
+    "Make a dataset": "demo generate suggest build paraphrase signals diff",
     "Run models": "models predict baseline",
     "Measure": "score compare analyse report",
     "Judge and check": "show check annotate agreement",
@@ -56,7 +57,10 @@ def _module_of(command: str) -> ModuleType:
         case "score" | "compare":
             from merge_metric.commands import score as module
         case "analyse":
+            from merge_metric.analyses.registry import MAKERS
             from merge_metric.commands import analyse as module
+
+            MAKERS["counts"] = _count
         case "report" | "agreement":
             from merge_metric.commands import report as module
         case "show" | "check" | "annotate":
@@ -68,6 +72,13 @@ def _module_of(command: str) -> ModuleType:
         case _:
             from generation.commands import generate as module
     return module
+
+
+def _count(run: Path) -> None:
+    with needing("generation"):
+        from generation.run_counts import count_run
+
+        count_run(run)
 
 
 app = typer.Typer(

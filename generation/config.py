@@ -386,8 +386,8 @@ class Config(ProblemSettings):
     )
     workers: int = setting(
         1,
-        "Processes or tasks at a time, for build and count; with --executor, also for suggest.",
-        commands="suggest build count",
+        "Processes or tasks at a time, for build; with --executor, also for suggest.",
+        commands="suggest build",
         panel=RUNNING,
         affects_output=False,
         minimum=1,

@@ -1,4 +1,4 @@
-"""`merge-nli count`: counts over a run's problems and suggestions; no build is needed."""
+"""Counts over a run's problems and suggestions, for `analyse seeds` and `analyse filters`."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _AT_ONCE: Final = 256
 """Number of questions processed together, whose suggestions are held in memory."""
 
 
-def count_run(run: str | Path, *, workers: int | None = None) -> dict[str, Any]:
+def count_run(run: str | Path) -> dict[str, Any]:
     """Count shared words of all classes, and suggestions by filter passed; return `counts.json`."""
     folder = RunFolder(Path(run))
     folder.require_suggestions()
     with folder.locked():
         questions = unchanged_questions(folder)
-        config = Config.read(folder.config).overlaid(None, {"workers": workers} if workers else {})
+        config = Config.read(folder.config)
         suggested = read_record(folder.suggested)
         if "asked" in suggested:
             raise ValueError(

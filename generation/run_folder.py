@@ -100,9 +100,9 @@ class RunFolder:
     nonce_made = _File("nonce.json")
     """The model that made `nonce`; written last."""
     shared_words = _File("shared_words.parquet")
-    """All shared words of the problems, which `merge-nli count` lists."""
+    """All shared words of the problems, listed for `analyse seeds`."""
     counts = _File("counts.json")
-    """Counts by `merge-nli count`, which a build does not need; written last."""
+    """Counts for `analyse seeds` and `analyse filters`; written last."""
     likelihoods = _File("likelihoods")
     """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
     nonce_parts = _File("nonce_parts")

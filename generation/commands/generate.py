@@ -1,4 +1,4 @@
-"""The commands of runs: demo, generate, suggest, build, paraphrase, signals, count, diff."""
+"""The commands of runs: demo, generate, suggest, build, paraphrase, signals, diff."""
 
 import logging
 from collections.abc import Callable
@@ -349,38 +349,6 @@ def signals_command(
         f"{made['replacements']:,} replacements, {made['texts']:,} distinct texts, scored by "
         f"{names}; {made['windowed']:,} longer than its limit, within windows",
         f"Next: merge-nli build --run {run}{into}",
-    )
-
-
-@user_errors(extra="generation")
-@with_settings
-def count_command(
-    *,
-    run: Run = "runs/default",
-    given: Annotated[Given, OptionsOf(Config, "count")],
-    output: Format = "text",
-) -> None:
-    """Count what merge-nli analyse seeds and filters need.
-
-    After suggest: problems that share words of each class, words that stand twice
-    or in another form, and what each filter by itself lets pass. This tags
-    all suggestions, which takes longer than a build. It runs no masked LM, and
-    builds stay as they are.
-
-    \b
-    Examples:
-      merge-nli count --run runs/snli
-      merge-nli analyse seeds --run runs/snli
-      merge-nli analyse filters --run runs/snli
-    """
-    from generation.run_counts import count_run
-
-    record = count_run(run, **given)
-    write_result(
-        output,
-        record,
-        f"Counts of {record['source']} in {run}",
-        f"Next: merge-nli analyse seeds --run {run}, merge-nli analyse filters --run {run}",
     )
 
 

@@ -343,7 +343,7 @@ def provenance(request: Request, *, run: Path | None = None) -> Made:
 
 @analysis(
     "problems that share a word, by its class, their labels, and how many have a word that stands "
-    "twice or in another form; of --run, after merge-nli count (table 3)",
+    "twice or in another form; of --run, which may take longer than a build (table 3)",
     predictions="none",
 )
 def seeds(request: Request, *, run: Path) -> Made:
@@ -355,7 +355,7 @@ def seeds(request: Request, *, run: Path) -> Made:
 
 @analysis(
     "suggestions of the word's class, and more probable ones, each filter by itself; of --run, "
-    "after merge-nli count (table 5)",
+    "which may take longer than a build (table 5)",
     predictions="none",
 )
 def filters(request: Request, *, run: Path) -> Made:

@@ -58,6 +58,13 @@ ANALYSES: Final[dict[str, Analysis]] = {}
 """Name → analysis, in the order of the help."""
 
 
+MAKERS: Final[dict[str, Callable[[Path], object]]] = {}
+"""What analyses of run folders need → function of the folder that makes it.
+
+The package that makes runs adds them: it imports this one, and not the other way round.
+"""
+
+
 def analysis(
     summary: str, *, settings: tuple[str, ...] = (), clusters: bool = False, **declared: Any
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:

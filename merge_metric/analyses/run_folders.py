@@ -6,6 +6,7 @@ word stands twice in a text, or has another form in the problem, may be biased (
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,14 @@ from merge_dataset.layout import format_in, split_files
 from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
 from merge_metric.analyses.measures import Row
+from merge_metric.analyses.registry import MAKERS
 from merge_metric.tables import Table, columns, initials, legend
 from merge_metric.tables.plots import bar_panels, distinct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
 
 REPLACEMENTS: Final = "replacements.parquet"
 """File with all replacements R_M(⟨p, h⟩, o), before sampling."""
@@ -54,19 +58,30 @@ def file_of_build(run: Path, name: str) -> Path:
 
 
 def read_counts(run: Path) -> dict[str, Any]:
-    """Read the record of `merge-nli count`."""
-    path = run / _COUNTS
-    redo = f"run: merge-nli count --run {run}"
-    if not path.is_file():
-        raise FileNotFoundError(f"{run}: expected a run folder with {_COUNTS}, found none; {redo}")
-    record = read_record(path)
-    suggested = run / _SUGGESTED
-    if not suggested.is_file() or digest_of_file(suggested) != record["made_from"]:
-        raise ValueError(
-            f"{path}: expected counts of the run's suggestions, got older ones; {redo}"
+    """Read the counts of a run's suggestions; count where there are none, or older ones."""
+    path, suggested = run / _COUNTS, run / _SUGGESTED
+
+    def is_current() -> bool:
+        return (
+            path.is_file()
+            and suggested.is_file()
+            and read_record(path)["made_from"] == digest_of_file(suggested)
         )
+
+    if not is_current() and "counts" in MAKERS:
+        log.info("%s: counting what each filter lets pass, which takes longer than a build", run)
+        MAKERS["counts"](run)
+    if not is_current():
+        raise FileNotFoundError(
+            f"{run}: expected a run folder with {_COUNTS} of its suggestions, found none; run: "
+            f"merge-nli analyse filters --run {run}"
+        )
+    record = read_record(path)
     if changed := changed_files(run, record["files"]):
-        raise ValueError(f"{run}: expected {', '.join(changed)} as counted, got others; {redo}")
+        raise ValueError(
+            f"{run}: expected {', '.join(changed)} as counted, got others; remove {path}, and they "
+            "are counted again"
+        )
     return record
 
 
@@ -96,7 +111,7 @@ def potential_seeds(run: Path) -> Table:
         notes.append("The run has no build yet, so nothing says which problems are eligible.")
     if any(row["which"] == SHARING and row["other_form"] is None for row in rows):
         notes.append(
-            "Other forms are not known: lemminflect was not installed when merge-nli count ran."
+            "Other forms are not known: lemminflect was not installed when they were counted."
         )
     letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
     title = "Problems that share a word, and eligible seeds, by the class of the word"

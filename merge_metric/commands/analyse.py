@@ -168,7 +168,6 @@ def analyse_command(
         --annotations sessions/first --out signals.svg
 
     \b
-      merge-nli count --run runs/snli
       merge-nli analyse filters --run runs/snli
 
     \b

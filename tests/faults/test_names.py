@@ -23,7 +23,7 @@ COMMANDS = (
     "compare {p}.parquet {p}.jsonl --dataset {d} --n-bootstrap 10",
     "show {d} --n 1",
     "diff {r} {r}",
-    "count --run {r}",
+    "analyse filters --run {r}",
     "agreement {s} --dataset {d} --n-bootstrap 0",
     "analyse hardest {p}.parquet --dataset {d}",
     "export jsonl {d} --out {o}",

@@ -1,12 +1,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused
 from helpers.commands import run as run_command
 from helpers.one_problem import FakeTagger
 from helpers.pages import commands, section
@@ -27,6 +27,7 @@ from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants.funnel import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
 from merge_dataset.schema import WORD_CLASSES
+from merge_metric.analyses import analyse, run_folders
 
 CLASSES = ("noun", "verb", "adjective")
 K = 30
@@ -177,13 +178,18 @@ def test_shared_words_of_all_classes(run: RunFolder) -> None:
 
 
 @pytest.mark.slow
-def test_workers_and_repetition_leave_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
+def test_workers_and_repetition_leave_the_same_bytes(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     again = copy_of(run, tmp_path / "again")
     before = [digest_of_file(path) for path in (again.counts, again.shared_words)]
     build(again.path)
     manifest = again.manifest.read_bytes()
-    told = run_command("count", "--run", again.path, "--workers", 2).stdout
-    assert "Next: merge-nli analyse seeds --run" in told
+    again.counts.unlink()
+    config = replace(Config.read(again.config), workers=2)
+    monkeypatch.setattr(Config, "read", lambda path: config)
+    shown = run_command("analyse", "filters", "--run", again.path).stdout
+    assert "Suggestions that each filter by itself lets pass" in shown
     assert [digest_of_file(path) for path in (again.counts, again.shared_words)] == before
     assert again.manifest.read_bytes() == manifest
 
@@ -194,20 +200,29 @@ def test_what_is_missing_or_changed_is_told(
 ) -> None:
     folder = copy_of(run, tmp_path / "run")
 
-    def told() -> str:
-        text = refused("analyse", "filters", "--run", folder.path)
-        assert f"run: merge-nli count --run {folder.path}" in text
-        return text
+    def analysed(**more: Any) -> str:
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            told = run_command("analyse", "filters", "--run", folder.path, **more).stderr
+        return told + caplog.text
 
-    suggested = folder.suggested.read_bytes()
-    folder.suggested.write_bytes(suggested + b" ")
-    assert "expected counts of the run's suggestions, got older ones" in told()
+    suggested, counts = folder.suggested.read_bytes(), folder.counts.read_bytes()
+    assert "counting" not in analysed()
+    folder.suggested.write_bytes(suggested + b" ")  # counts of other suggestions are made anew
+    assert "counting what each filter lets pass" in analysed()
+    assert folder.counts.read_bytes() != counts
     folder.suggested.write_bytes(suggested)
+    analysed()
+    assert folder.counts.read_bytes() == counts
     words = folder.shared_words.read_bytes()
     folder.shared_words.write_bytes(words[:-1])
-    assert "expected shared_words.parquet as counted, got others" in told()
+    told = analysed(code=2)
+    assert "expected shared_words.parquet as counted, got others; remove " in told
     folder.counts.unlink()
-    assert "expected a run folder with counts.json, found none" in told()
+    with monkeypatch.context() as alone:  # a program that does not make runs
+        alone.setattr(run_folders, "MAKERS", {})
+        with pytest.raises(FileNotFoundError, match="run: merge-nli analyse filters --run"):
+            analyse("filters", (), run=folder.path)
     monkeypatch.setattr(morphology, "find_spec", lambda name: None)
     record = count_run(folder.path)
     assert not record["other_forms"]

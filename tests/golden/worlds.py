@@ -282,7 +282,6 @@ DEMO_COMMANDS: Final = (
     "report a.parquet c.parquet --dataset merge-nli --out report.html --n-bootstrap 100",
     "report a.parquet c.parquet --dataset merge-nli --out report.md --n-bootstrap 100",
     "check merge-nli",
-    "count --run runs/demo",
     "analyse seeds --run runs/demo",
     "analyse seeds --run runs/demo --format json",
     "analyse filters --run runs/demo",

@@ -39,7 +39,7 @@ def write_run(
     variants: Sequence[tuple[str, str, str]] | None = None,
     counts: Sequence[dict[str, Any]] = (),
 ) -> Path:
-    """Write a run folder as `merge-nli count`, and optionally `build`, leave it."""
+    """Write a run folder with counts and, optionally, a build."""
     folder.mkdir(parents=True)
     seeds = [
         Seed(seed_id=f"s:{n}", source="s", texts=("p", "h"), label=label)
@@ -172,7 +172,6 @@ def test_the_commands(tmp_path: Path) -> None:
             ([], f"{name}: expected a run folder, got none; add --run FOLDER"),
             (["--dataset", made], f"{name}: expected a run folder, got none"),
             (["--run", made, "--dataset", "x"], "expected --run alone, got --dataset too"),
-            (["--run", tmp_path], f"run: merge-nli count --run {tmp_path}"),
         ):
             assert message in refused("analyse", name, *arguments)
 
