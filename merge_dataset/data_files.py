@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from merge_dataset.files import open_parquet, require_utf8
+from merge_dataset.files import format_of_bytes, open_parquet, require_utf8
 from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
 from merge_dataset.known_sources import label_text
 
@@ -120,6 +120,9 @@ def _text(path: Path) -> Iterator[TextIO]:
     with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
         raw = io.BufferedReader(file)
         start = raw.peek(512)[:512]
+        if found := format_of_bytes(start):
+            told = f"expected text in UTF-8, got {found}; unpack or convert it, and rename it so"
+            raise ValueError(f"{path.name}: {told}")
         most = max(len(start) // 4, 1)
         signs = {
             "UTF-16": start.startswith((b"\xff\xfe", b"\xfe\xff")),

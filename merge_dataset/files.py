@@ -202,9 +202,32 @@ def read_text(path: Path) -> str:
         raise
 
 
+_FORMATS: Final[Mapping[bytes, str]] = {
+    b"PK\x03\x04": "a ZIP archive, as .zip, .xlsx and .ods files are",
+    b"\x1f\x8b": "a file that gzip made",
+    b"BZh": "a file that bzip2 made",
+    b"\xfd7zXZ": "a file that xz made",
+    b"\x28\xb5\x2f\xfd": "a file that zstd made",
+    b"\xd0\xcf\x11\xe0": "an old Office file, as .xls is",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+    b"%PDF": "a PDF",
+}
+"""First bytes of a file that is not text → its format."""
+
+
+def format_of_bytes(start: bytes) -> str:
+    """Name the format of a file that is not text, by its first bytes; empty for others."""
+    return next((what for magic, what in _FORMATS.items() if start.startswith(magic)), "")
+
+
 def require_utf8(path: Path) -> None:
     """Raise ValueError, like `read_text`, unless a file is UTF-8; works for large files."""
     with path.open("rb") as file:
+        if found := format_of_bytes(file.read(16)):
+            raise ValueError(f"{path}: expected text in UTF-8, got {found}; unpack or convert it")
+        file.seek(0)
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
@@ -399,13 +422,16 @@ def damage_of(path: Path) -> str:
     if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
         return "one whose name or folder is not in UTF-8, which pyarrow cannot open: rename it"
     with path.open("rb") as file:
-        first = file.read(len(_PARQUET))
+        start = file.read(16)
+        first = start[: len(_PARQUET)]
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - len(_PARQUET)))
         last = file.read()
     if not size:
         return "an empty file"
     if first != _PARQUET:
+        if found := format_of_bytes(start):
+            return found
         return "another format, or one whose first bytes are damaged"
     return "one that was cut off" if last != _PARQUET else "one with damaged bytes"
 

@@ -15,11 +15,15 @@ from typing import Any, BinaryIO, Final
 import pyarrow as pa
 import pyarrow.json as pj
 
-from merge_dataset.files import atomic
+from merge_dataset.files import atomic, format_of_bytes
 
 NUMBERS: Final = pa.list_(pa.float64())
 
-_NAMES: Final = {pa.string(): "a string", pa.int64(): "an integer", NUMBERS: "a list of numbers"}
+_NAMES: Final = {
+    pa.string(): "a string",
+    pa.int64(): "an integer of 64 bits",
+    NUMBERS: "a list of numbers",
+}
 
 _BLOCK: Final = 2**24
 """Bytes that are parsed at a time; the longest possible line."""
@@ -257,7 +261,9 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, list) and all(
             isinstance(each, int | float | None) and not isinstance(each, bool) for each in value
         )
-    return isinstance(value, str if kind == pa.string() else int)
+    if kind == pa.string():
+        return isinstance(value, str)
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
@@ -265,6 +271,8 @@ def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
     number = 0
     try:
         for number, line in _lines(path):
+            if number == 1 and (found := format_of_bytes(line)):
+                return f"expected JSON lines, got {found}; unpack or convert it"
             try:
                 row = parse_line(line)
             except ValueError as error:

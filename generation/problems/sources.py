@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
 import logging
+import os
 import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -33,8 +36,9 @@ from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
 
 log = logging.getLogger(__name__)
 
-_LONGEST_TEXT: Final = 1_000_000
-"""Maximum of characters, the tagger's limit."""
+LONGEST_TEXT: Final = 100_000
+"""Maximum of characters, several times the longest premises of NLI (whole documents) and what a
+model reads; the tagger takes memory and time for longer ones."""
 _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
@@ -138,7 +142,7 @@ def load_problems(
     unlabelled: list[str] = []
     bad: list[Skipped] = []
     remedies: dict[str, None] = {}
-    with UniqueIds(scratch) as unique:
+    with _as_os_error(scratch), UniqueIds(scratch) as unique:
         reader = _Reader(config, columns, ids=ids, unique=unique)
         for number, row in enumerate(rows):
             if of_labels.total() == config.limit:
@@ -398,10 +402,10 @@ def _require_text(column: str | None, text: Any) -> str:
             f"expected text in column {column!r}, got half of a character, "
             f"\\u{ord(found.group()):x}, after {text[: found.start()][-20:]!r}"
         )
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT:
         raise ValueError(
-            f"expected text of at most {_LONGEST_TEXT:,} characters in column {column!r}, got "
-            f"{len(text):,}"
+            f"expected text of at most {LONGEST_TEXT:,} characters in column {column!r}, got "
+            f"{len(text):,}; shorten it"
         )
     return text
 
@@ -469,6 +473,23 @@ def _reported(bad: Sequence[Skipped]) -> list[str]:
     lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]
+
+
+@contextmanager
+def _as_os_error(path: Path | None) -> Iterator[None]:
+    """Turn the database's errors about its file, such as a full disk, into those of files."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+_ERRORS: Final = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+}
 
 
 class UniqueIds:

@@ -349,8 +349,10 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     from merge_metric.runs.prediction_columns import MERGE_LABELS
 
     metadata, inferred = outcome.metadata, outcome.inferred
-    speed = f"{inferred / max(outcome.seconds, 1e-9):,.0f} per second"
-    pace = f"{inferred:,} inferred in {outcome.seconds:,.1f} s ({speed})"
+    pace = f"{inferred:,} inferred"
+    if outcome.seconds:  # of answers from batch files no time is known
+        speed = f"{inferred / outcome.seconds:,.0f} per second"
+        pace += f" in {outcome.seconds:,.1f} s ({speed})"
     lines = [
         f"{metadata.get('short_name') or metadata['name']}: {outcome.problems:,} problems, "
         f"{outcome.pairs:,} distinct pairs, {pace if inferred else 'inferred before'}"

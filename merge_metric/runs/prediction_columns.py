@@ -504,7 +504,11 @@ def _codes(
         none = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(["", f"{NO_LABEL}"]))
         expected = ", ".join(names)
     elif pa.types.is_integer(column.type):
-        codes = column.cast(pa.int64())
+        codes = column
+        if column.type == pa.uint64():  # numbers that int64 does not have are no labels either
+            most = pa.scalar(len(labels), pa.uint64())
+            codes = pc.min_element_wise(column, most, skip_nulls=False)
+        codes = codes.cast(pa.int64())
         none = pc.fill_null(pc.equal(codes, NO_LABEL), False)
         inside = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(labels)))
         codes = pc.if_else(inside, codes, None)

@@ -21,13 +21,13 @@ TEXTS = (
     "a\u200bdog\u200d r\u0301u\u0323ns", "ein Hund la\u0308uft \U0001f415\u200d\U0001f9ba",
     "a dog\u0000runs", 'a dog "quoted", and; a\tcat', "two\nlines of a dog",
     "two\r\nlines of a dog", "old\rMac dog", "a dog\u2028runs\u2029far\u0085",
-    "../../etc/passwd a dog", "C:\\dogs\\run", "null", "NaN", "\ufeffa dog runs", "hund " * 4000,
+    "../../etc/passwd a dog", "C:\\dogs\\run", "null", "NaN", "\ufeffa dog runs", "hund " * 20_000,
     "x" * 140_000, "{hypothesis} {0} %s $(dog) `dog`", "'; DROP TABLE dogs; --",
     "\u3000a dog\u3000", "\u0661\u0662\u0663 dogs",
 )  # fmt: skip
 """Odd but valid texts."""
 
-NO_TEXTS = ("", " ", "\t\n", "\u3000", "\u00a0", "a" * 1_000_001)
+NO_TEXTS = ("", " ", "\t\n", "\u3000", "\u00a0", "a" * 100_001)
 NO_STRINGS = (None, 7, 1.5, True, float("nan"), float("inf"), [], ["a dog"], {"text": "a dog"})
 HALVES = ("a dog \ud83d runs", "\udc00")
 
@@ -191,7 +191,7 @@ def _label(value: Any) -> str:
 
 
 def _is_text(value: Any) -> bool:
-    if not isinstance(value, str) or len(value) > 1_000_000:
+    if not isinstance(value, str) or len(value) > 100_000:
         return False
     return value.strip() != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 

@@ -1,6 +1,7 @@
 """Problems from files and from the Hub: columns, labels, ids and errors (D15)."""
 
 import csv
+import errno
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config, bundled_path
+from generation.problems import sources
 from generation.problems.sources import UniqueIds, load_problems
 from generation.records import Seed
 
@@ -282,6 +284,22 @@ def test_many_ids_lie_in_a_file(tmp_path: Path) -> None:
         assert unique.of_variant() == ("x/noun/a", "x", "row 6")
         assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_for_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = ("PRAGMA max_page_count = 3", "PRAGMA cache_size = 1", *sources._STATEMENTS)
+    monkeypatch.setattr(sources, "_STATEMENTS", statements)
+    path = jsonl(tmp_path / "d.jsonl", ({**PLAIN, "pairID": f"{n:0500}"} for n in range(99)))
+    with pytest.raises(OSError, match="No space left") as caught:
+        load_problems(
+            Config(source="snli", data=str(path)), lambda _: None, scratch=tmp_path / "ids"
+        )
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "ids"))
+    assert [file.name for file in tmp_path.iterdir()] == ["d.jsonl"]
+    with pytest.raises(OSError, match="Permission denied"):
+        load_problems(
+            Config(source="snli", data=str(path)), lambda _: None, scratch=tmp_path / "no/ids"
+        )
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])

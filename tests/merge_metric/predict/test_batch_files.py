@@ -240,6 +240,7 @@ def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
     assert server.requests == []
     assert "8 requests, 240 tokens of prompts and 40 of answers, cost 0.64" in read.stdout
     assert "answers that name no label: 25.0%" in read.stdout
+    assert "distinct pairs, 8 inferred\n" in read.stdout
     assert "seeds whose answers name a label" in read.stdout
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -262,6 +263,7 @@ def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> N
     ("column", "values", "message"),
     [
         ("prediction", [True, False], "integers, got the type bool"),
+        ("prediction", list(np.array([0, 2**64 - 1], np.uint64)), "row 2: prediction: expected on"),
         ("probabilities", [1.0, 0.0], "expected a list of 3 numbers per row, got the type double"),
         ("probabilities", [["1"], ["2"]], "per row, got the type list<"),
     ],
@@ -280,7 +282,8 @@ def test_wrong_types_in_parquet(
     ("column", "value", "message"),
     [
         ("seed_id", ["a"], 'seed_id: expected a string in every line, got ["a"]'),
-        ("prediction", True, "prediction: expected an integer in every line, got true"),
+        ("prediction", True, "prediction: expected an integer of 64 bits in every line, got true"),
+        ("prediction", 2**63, "prediction: expected an integer of 64 bits in every line, got 9223"),
         ("probabilities", "0.1", 'probabilities: expected a list of numbers in every line, got "0'),
         ("probabilities", ["x"], "probabilities: expected a list of numbers in every line, got ["),
         (
