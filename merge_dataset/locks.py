@@ -6,9 +6,7 @@ import errno
 import json
 import logging
 import os
-import shlex
 import socket
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -73,9 +71,8 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
         )
     try:
         with suppress(OSError):  # on a full disk the refusal has no name
-            command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+            # No command line, which may hold keys: after a kill, the note stays.
             holder = {
-                "command": shlex.join(command),
                 "process": os.getpid(),
                 "host": socket.gethostname(),
                 "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
@@ -145,9 +142,7 @@ def _described(note: Path) -> str:
     for seconds in (0.02, 0.2, 0.5, 0):  # the note is written a moment after the lock
         try:
             who = json.loads(note.read_text(encoding="utf-8"))
-            return (
-                f"{who['command']}, process {who['process']} on {who['host']}, since {who['since']}"
-            )
+            return f"process {who['process']} on {who['host']}, since {who['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             time.sleep(seconds)
     return "a process that has not said yet which it is"

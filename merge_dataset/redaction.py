@@ -11,9 +11,20 @@ from urllib.parse import quote, quote_plus
 
 _IN_URLS: Final = (
     r"(\b[a-z][\w+.-]+:/{1,2})[^/\s@?#]+(?=@)",
-    r"([?&][\w-]*(?:key|token|secret|passw(?:or)?d|signature|\bsig)=)[^\s\"'&#,;)]+",
+    r"([?&#][\w-]*(?:key|token|secret|passw(?:or)?d|\bpwd|signature|\bsig|\bauth|\bjwt|credential|"
+    r"\bcode)=)[^\s\"'&#,;)]+",
 )
 """Patterns of secrets in URLs; the part before the secret is kept."""
+
+_URL: Final = re.compile(r"\b[a-z][\w+.-]+:/{1,2}[^\s\"'<>]+", re.IGNORECASE)
+_IN_PATHS: Final = re.compile(
+    r"(?<=/)(?:(?:(?<=/key/)|(?<=/token/)|(?<=/secret/)|(?<=/auth/))[^/?#,;:)]+|"
+    r"(?:sk|pk|gsk|hf|gh[a-z]|key|token|api|xox[a-z])[-_][\w~-]{8,}|[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|"
+    r"(?!(?:(?<=/resolve/)|(?<=/commit/)|(?<=/blob/)|(?<=/tree/)|(?<=/raw/))[\da-f]{40}\b)"
+    r"(?=[a-z_]*\d)(?=[\d_]*[a-z])\w{16,}[\w~-]*)(?=[/?#,;:)]|$)",
+    re.IGNORECASE,
+)
+"""Parts of a URL's path that look like a key: a long one of letters and digits, no revision."""
 
 _ANYWHERE: Final = (
     *_IN_URLS,
@@ -36,6 +47,7 @@ def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
     '{"token": "***", "max_tokens": 5}'
     """
     text = mask_known(text, known)
+    text = _mask_paths(text)
     for pattern in _ANYWHERE:
         text = re.sub(pattern, r"\1***", text, flags=re.IGNORECASE)
     return text
@@ -51,12 +63,27 @@ def mask_known(text: str, known: Sequence[str]) -> str:
 def mask_urls(text: str) -> str:
     """Mask passwords and keys in URLs given by a user; keep all other words.
 
-    >>> mask_urls("https://user:hunter2@host/v1?key=abc&version=2: no such model")
-    'https://***@host/v1?key=***&version=2: no such model'
+    >>> mask_urls("https://user:hunter2@host/sk-a1b2c3d4/v1?key=abc&version=2: no such model")
+    'https://***@host/***/v1?key=***&version=2: no such model'
     """
-    for pattern in _IN_URLS if ":/" in text else ():
+    if ":/" not in text:
+        return text
+    for pattern in _IN_URLS:
         text = re.sub(pattern, r"\1***", text, flags=re.IGNORECASE)
-    return text
+    return _mask_paths(text)
+
+
+def secrets_in(path: str) -> list[str]:
+    """List the parts of a URL's path that look like keys.
+
+    >>> secrets_in("/v1/sk-a1b2c3d4/models/Llama-3.1-8B-Instruct")
+    ['sk-a1b2c3d4']
+    """
+    return _IN_PATHS.findall(path)
+
+
+def _mask_paths(text: str) -> str:
+    return _URL.sub(lambda found: _IN_PATHS.sub("***", found[0]), text)
 
 
 def spellings(secrets: Iterable[str]) -> list[str]:

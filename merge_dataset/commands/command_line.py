@@ -403,8 +403,16 @@ def user_errors(
         if loop := _LOOP.fullmatch(said):
             said = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
         elif isinstance(error, UnicodeEncodeError):
-            place = error.object[max(error.start - 20, 0) : error.end + 20]
-            said = f"expected text in UTF-8, got {place!r}; rename it where it is a file or folder"
+            if error.encoding == "utf-8":
+                place = error.object[max(error.start - 20, 0) : error.end + 20]
+                said = (
+                    f"expected text in UTF-8, got {place!r}; rename a file or folder of this name"
+                )
+            else:  # of a request's header, which may be a key
+                said = (
+                    f"expected ASCII in the header of a request, got a character outside it at "
+                    f"position {error.start}: is there one in a key or token?"
+                )
         elif not isinstance(error, expected):
             raise
         typer.echo(f"error: {mask_urls(said)}", err=True)

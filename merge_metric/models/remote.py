@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, spellings
+from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
 from merge_metric.models.pair_model import Pair
@@ -101,13 +101,24 @@ class RemoteModel:
             max_requests: Stop before a question with which there would be more requests.
 
         Raises:
-            ValueError: the URL is none, the variable is not set, or a question takes more requests
-                than are allowed.
+            ValueError: the URL is none, the variable is not set, the key has characters that no
+                header can have, or a question takes more requests than are allowed.
         """
         key = api_key
         if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
             raise ValueError(
                 f"expected an API key in the environment variable {api_key_env}, found none"
+            )
+        if (
+            key
+            and (odd := next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None))
+            is not None
+        ):
+            place = f"the environment variable {api_key_env}" if api_key is None else "`api_key`"
+            raise ValueError(
+                f"expected an API key of ASCII letters, digits and signs in {place}, got one whose "
+                f"character {odd + 1} of {len(key)} is none, such as a space, an end of line or a "
+                "letter with an accent; copy it again"
             )
         self.path = "chat/completions" if chat else "completions"
         retrying = retries, backoff, timeout
@@ -294,7 +305,7 @@ class RemoteModel:
 def alternatives(answer: Any) -> dict[str, float]:
     """Extract the first token's alternatives, in nats, from a completion of either endpoint."""
     try:
-        choice = answer["choices"][0]
+        choice = _first_choice(answer)
         given = choice.get("logprobs") or {}
         left_out = given.get("content") is None and given.get("top_logprobs") is None
     except (AttributeError, IndexError, KeyError, TypeError):
@@ -322,10 +333,22 @@ def alternatives(answer: Any) -> dict[str, float]:
     return found
 
 
+def _first_choice(answer: Any) -> Any:
+    """Take the completion's choice of index 0, whatever its place."""
+    choices: dict[Any, list[Any]] = {}
+    for place, choice in enumerate(answer["choices"]):
+        index = choice.get("index")
+        choices.setdefault(place if index is None else index, []).append(choice)
+    if choices and len(choices.get(0, ())) != 1:
+        indices = ", ".join(f"{index}" for index, given in choices.items() for _ in given)
+        raise ValueError(f"expected a completion with one choice of index 0, got {indices}")
+    return choices[0][0]
+
+
 def said_in(answer: Any) -> WrittenAnswer:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
     try:
-        choice = answer["choices"][0]
+        choice = _first_choice(answer)
         message = choice.get("message")
         content = choice.get("text") if message is None else message.get("content")
         if message is not None and content is None:
@@ -370,9 +393,10 @@ class Endpoint:
             got = f"***@{host}" if at else host
             raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
         parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
-        self.name = str(parsed.copy_with(username=None, password=None, query=None))
+        self.name = mask_urls(str(parsed.copy_with(username=None, password=None, query=None)))
         self._url = parsed
         given = [key, parsed.username, parsed.password, *parsed.params.values()]
+        given += secrets_in(parsed.path)
         self._secrets = spellings(filter(None, given))
         self._retries, self._backoff, timeout = retrying
         self.stopped = threading.Event()
@@ -393,7 +417,7 @@ class Endpoint:
             delay = min(self._backoff * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
             try:
                 response = client.post(self._url, json=payload)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:  # also a body that is not encoded as it says
                 problem = mask_secrets(f"{type(error).__name__}: {error}", self._secrets)
                 if isinstance(error, httpx.ConnectError) and not self._reached:
                     problem += "; is the server running, and is the address right?"
@@ -442,10 +466,10 @@ class Endpoint:
 
 
 def joined(stream: str) -> dict[str, Any]:
-    r"""Join the events of a stream into the completion that a server would send at once."""
-    said: dict[str, list[str]] = {}
+    """Join the events of a stream into the completion that a server would send at once."""
     whole: dict[str, Any] = {}
-    reason, is_whole = None, False
+    choices: dict[int, dict[str, Any]] = {}
+    is_whole = False
     for line in stream.splitlines():
         name, _, value = line.partition(":")
         if name != "data":
@@ -457,12 +481,15 @@ def joined(stream: str) -> dict[str, Any]:
         if not isinstance(event, dict):
             raise ValueError(event)
         whole |= {key: event[key] for key in ("model", "usage") if event.get(key)}
-        for choice in event.get("choices") or ():
-            reason = choice.get("finish_reason") or reason
-            part = choice.get("delta", {}).get("content") or choice.get("text")
-            said.setdefault("message" if "delta" in choice else "text", []).append(part or "")
-    if not is_whole and reason is None:
+        for part in event.get("choices") or ():
+            index = part.get("index") or 0
+            choice = choices.setdefault(index, {"index": index, "finish_reason": None})
+            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
+            said = part.get("delta", {}).get("content") or part.get("text") or ""
+            if "delta" in part:
+                choice.setdefault("message", {"content": ""})["content"] += said
+            else:
+                choice["text"] = choice.get("text", "") + said
+    if not is_whole and not any(choice["finish_reason"] for choice in choices.values()):
         raise ValueError("the stream ended before its end")
-    text = "".join(said.get("text", said.get("message", ())))
-    content = {"text": text} if "text" in said else {"message": {"content": text}}
-    return {**whole, "choices": [{**content, "finish_reason": reason}]}
+    return {**whole, "choices": [*choices.values()] or [{"text": ""}]}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count, takewhile
 from pathlib import Path
@@ -93,40 +95,48 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
     pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
     waiting: dict[int, dict[int, Any]] = {}
     failed: dict[tuple[int, int], str] = {}
+    first: dict[tuple[int, int], tuple[str, int]] = {}
     n_answered = 0
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a file of results, found no file there")
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}: line {number}"
-                position, sample, answer, reason = _read_result(line, run, samples, where)
+        for number, line in _lines(path):
+            if not line.strip():
+                continue
+            where = f"{path}: line {number}"
+            position, sample, answer, reason = _read_result(line, run, samples, where)
+            try:
+                if not reason:
+                    found = (said_in if server.words else alternatives)(answer)
+                    read = where, hash(repr(found))
+                    earlier, known = first.setdefault((position, sample), read)
+            except ValueError as error:
+                reason = f"{where}: {error}"
+            if reason:
+                failed[position, sample] = reason
+                continue
+            if known != read[1]:
+                identity = json.loads(line)["custom_id"]
+                raise ValueError(
+                    f"{where}: expected one answer to each request, got another answer to "
+                    f"{identity} than in {earlier}: leave out the line that does not count"
+                )
+            failed.pop((position, sample), None)
+            if not unanswered[position]:
+                continue
+            waiting.setdefault(position, {})[sample] = answer
+            if len(waiting[position]) == samples:
+                # Only now, so that each answer is counted once in requests and tokens.
+                pair, taken = pairs[position], waiting.pop(position)
+                body = server.body(pair)
                 try:
-                    if not reason:
-                        (said_in if server.words else alternatives)(answer)
+                    given = [server.take(body, taken[n]) for n in range(samples)]
                 except ValueError as error:
-                    reason = f"{where}: {error}"
-                if reason:
-                    failed[position, sample] = reason
-                    continue
-                failed.pop((position, sample), None)
-                if not unanswered[position]:
-                    continue
-                waiting.setdefault(position, {})[sample] = answer
-                if len(waiting[position]) == samples:
-                    # Only now, so that each answer is counted once in requests and tokens.
-                    pair, found = pairs[position], waiting.pop(position)
-                    body = server.body(pair)
-                    try:
-                        given = [server.take(body, found[n]) for n in range(samples)]
-                    except ValueError as error:
-                        raise ValueError(f"{where}: {error}") from None
-                    rows = server.read([given if server.words else given[0]], [pair])
-                    run.keep(journal, [position], rows)
-                    unanswered[position] = False
-                    n_answered += 1
+                    raise ValueError(f"{where}: {error}") from None
+                rows = server.read([given if server.words else given[0]], [pair])
+                run.keep(journal, [position], rows)
+                unanswered[position] = False
+                n_answered += 1
     if missing := int(unanswered.sum()):
         reasons = f", such as {next(iter(failed.values()))[:300]!r}" if failed else ""
         raise ValueError(
@@ -136,6 +146,19 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
             "server without either"
         )
     return n_answered
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number the lines of a text file, plain or gzip, with or without a byte order mark."""
+    with path.open("rb") as raw:
+        read = gzip.open if raw.read(2) == b"\x1f\x8b" else open
+    try:
+        with read(path, "rt", encoding="utf-8-sig") as file:
+            yield from enumerate(file, start=1)
+    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path}: expected JSON lines in UTF-8, plain or gzip, could not read them: {error}"
+        ) from error
 
 
 def _unanswered(run: PredictRun) -> NDArray[np.bool_]:

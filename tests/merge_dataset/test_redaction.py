@@ -23,6 +23,17 @@ from merge_dataset.redaction import MaskingFormatter, mask_known, mask_urls, spe
         ("https://host/~me@v1", None),
         ("hf-internal-testing/tiny-random-bert@main: no key=value", None),
         ("me@host: token=5", None),
+        ("at https://x/y#access_token=abc", "at https://x/y#access_token=***"),
+        ("https://x/y?auth=abc&code=d&pwd=e", "https://x/y?auth=***&code=***&pwd=***"),
+        ("https://x/bot/sk-a1b2c3d4e5/v1", "https://x/bot/***/v1"),
+        ("https://x/hf_AbCdEfGhIj/v1: refused", "https://x/***/v1: refused"),
+        ("https://x/a1B2c3D4e5F6g7H8i9J0/v1", "https://x/***/v1"),
+        ("https://x/key/abc", "https://x/key/***"),
+        ("https://x/3f2504e0-4f89-11d3-9a0c-0305e82c3301/v1", "https://x/***/v1"),
+        ("https://x/models/Mistral-7B-Instruct-v03/v1", None),
+        ("https://x/deployments/gpt-4o-mini-2024-07-18/chat/completions", None),
+        (f"https://x/d/resolve/{'0a' * 20}/README.md", None),
+        ("/home/a1B2c3D4e5F6g7H8i9J0/x", None),
     ],
 )
 def test_urls(text: str, masked: str | None) -> None:

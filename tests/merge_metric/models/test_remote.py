@@ -138,6 +138,18 @@ def test_the_key_comes_from_the_environment(
             RemoteModel("http://localhost/v1", "m", prompt=PROMPT, api_key_env="MY_KEY")
 
 
+@pytest.mark.parametrize("odd", ["é", "\n", "\r\n", " ", "\0", "\u200b", "–"])
+def test_keys_that_no_header_can_have(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused before any request, without a word of the key."""
+    for environment in ({"MY_KEY": f"{KEY}{odd}{KEY}"}, {}):
+        monkeypatch.setattr("os.environ", environment)
+        given = {"api_key_env": "MY_KEY"} if environment else {"api_key": f"{KEY}{odd}{KEY}"}
+        where = "environment variable MY_KEY" if environment else "`api_key`"
+        with pytest.raises(ValueError, match=f"in (the )?{where}, got one whose char.*20") as error:
+            RemoteModel("http://localhost/v1", "m", prompt=PROMPT, **given)
+        assert "very" not in str(error.value)
+
+
 def test_a_key_where_the_models_name_belongs() -> None:
     with serving(good) as server:
         model = RemoteModel(server.url, f"https://me:{KEY}@host/m", prompt=PROMPT)
@@ -161,8 +173,9 @@ def test_urls_that_are_none(url: str) -> None:
         Reply({"error": "slow down"}, 429, {"Retry-After": "0"}),
         Reply({"error": "slow down"}, 429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
         Reply(b"<html>oops</html>", 500), Reply(b"", 503), Reply(b'{"choices": [', cut=True),
+        Reply(b"no gzip", 200, {"Content-Encoding": "gzip"}),
     ],
-    ids=["429", "429-date", "500", "503", "cut"],
+    ids=["429", "429-date", "500", "503", "cut", "encoding"],
 )  # fmt: skip
 @pytest.mark.parametrize("every", [2, 3])
 def test_trouble_that_passes(trouble: Reply, every: int) -> None:
@@ -373,12 +386,15 @@ def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
 
 def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(request: Request, number: int) -> Reply:
-        return Reply({"error": "bad: us%20er pass-word version-7 p-4-s"}, 400)
+        return Reply({"error": "bad: us%20er pass-word version-7 abc-def p-4-s"}, 400)
 
     with serving(refuse) as server:
-        url = server.url.replace("://", "://us%20er:pass-word@") + "?code=version-7"
+        url = server.url.replace("://", "://us%20er:pass-word@")
+        url += "/token/abc-def/sk-0123456789?code=version-7"
         model = RemoteModel(url, "m", prompt=PROMPT, retries=0)
         with pytest.raises(ValueError, match="expected an answer") as caught:
             list(model.probabilities([("a", "b")]))
-    assert "bad: *** *** *** p-4-s" in str(caught.value)
-    assert "pass-word" not in str(caught.value) + caplog.text
+    assert "bad: *** *** *** *** p-4-s" in str(caught.value)
+    assert model.describe()["endpoint"].endswith("/v1/token/***/***/completions")
+    for secret in ("pass-word", "0123456789", "abc-def", "version-7"):
+        assert secret not in str(caught.value) + caplog.text + str(model.describe())

@@ -123,6 +123,7 @@ def test_what_is_sent() -> None:
         (chat(None, refusal="I can't."), WrittenAnswer("I can't.")),
         (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), WrittenAnswer("B.")),
         (completion(" B"), WrittenAnswer(" B")),
+        ({"choices": [{"index": 1, "text": "A"}, {"index": 0, "text": "B"}]}, WrittenAnswer("B")),
     ],
 )
 def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
@@ -131,9 +132,10 @@ def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
 
 @pytest.mark.parametrize("answer", [
     None, [], {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": 1}]},
+    {"choices": [{"index": 1, "text": "A"}]}, {"choices": [{"index": 0, "text": "A"}] * 2},
 ])  # fmt: skip
 def test_no_completion(answer: Any) -> None:
-    with pytest.raises(ValueError, match="expected a completion, got"):
+    with pytest.raises(ValueError, match="expected a completion"):
         said_in(answer)
 
 
@@ -158,6 +160,12 @@ def test_servers_that_stream() -> None:
         list(model_at(server).probabilities(PAIRS[:1]))
     text = 'data: {"choices": [{"text": "B", "finish_reason": "length"}]}\n'
     assert said_in(joined(text)) == WrittenAnswer("B", is_cut=True)
+    events = [
+        {"choices": [{"index": n, "delta": {"content": said}}]}
+        for n, said in ((1, "The ans"), (0, "So "), (1, "wer is A"), (0, "B"))
+    ]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n"
+    assert said_in(joined(text)) == WrittenAnswer("So B")
 
 
 def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import gzip
 import json
 import random
 import signal
@@ -94,7 +95,8 @@ def test_a_batch_is_as_good_as_asking(
     parts = [lines[: total // 2], [*lines[total // 2 :], json.dumps(failed)]]
     places = [tmp_path / f"results-{n}.jsonl" for n in range(2)]
     for place, part in zip(places, parts, strict=True):
-        place.write_text("\n".join(part) + "\n\n")
+        place.write_text("\n".join(part) + "\n\n", encoding="utf-8-sig")
+    places[0].write_bytes(gzip.compress(places[0].read_bytes()))
     take = partial(batch_files.take_results, paths=places)
     for _ in range(2):  # repeated results count once
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
@@ -158,6 +160,26 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         predict(model, problems(), out, progress=False, batch=take)
     assert not out.exists()
+
+
+def test_two_answers_to_one_request(tmp_path: Path) -> None:
+    model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
+    files = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
+    lines, paths = results_of(files), [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
+    again = lines[2].replace("chatcmpl", "other").replace("Answer: C", "Answer: A")
+    paths[0].write_text("\n".join(lines))
+    paths[1].write_text("\n".join(["", lines[1], again]))
+    take = partial(batch_files.take_results, paths=paths)
+    told = r"2\.jsonl: line 3: expected one answer .*-2-0 than in .*1\.jsonl: line 3: leave"
+    with pytest.raises(ValueError, match=told):
+        predict(model, problems(), out, progress=False, batch=take)
+    for damaged in (
+        gzip.compress(paths[0].read_bytes())[:-9],
+        paths[0].read_text().encode("utf-16"),
+    ):
+        paths[0].write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"1\.jsonl: expected JSON lines in UTF-8, plain or"):
+            predict(model, problems(), out, progress=False, batch=take)
 
 
 @pytest.fixture(scope="module")
