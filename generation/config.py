@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.dataset_columns import LABEL_FLAGS, LEAST, OF_WORDS, OPTIONAL, REFUSED
+from merge_dataset.dataset_columns import LEAST, OF_WORDS, OPTIONAL, REFUSED
 from merge_dataset.files import read_text
 from merge_dataset.paths import as_path
 from merge_dataset.schema import (
@@ -335,11 +335,6 @@ class Config(ProblemSettings):
         omit_if_default=True,
     )
     """None becomes the columns that this machine can fill; other machines make these or refuse."""
-    label_flags: bool = _flag(
-        "Flag variants whose label may not hold, for reports on the rest.",
-        "--label-flags",
-        _COLUMNS,
-    )
     common_mlms: bool = _flag(
         "Count only masked LMs that validated a replacement in every text.",
         "--common-mlms",
@@ -481,7 +476,6 @@ class Config(ProblemSettings):
             *(self.with_columns or ()),
             *(column for column, name in LEAST.items() if getattr(self, name) is not None),
             *(column for column, (name, _) in REFUSED.items() if getattr(self, name)),
-            *(LABEL_FLAGS if self.label_flags else ()),
             *(("common_mlm_count",) if self.common_mlms else ()),
         }
         if "quality" in wanted:

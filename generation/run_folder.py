@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenizers", "torch",
                    "transformers", "wordfreq")  # fmt: skip
 
-DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours", "nonce"]
+DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours"]
 """Work that can be divided among tasks."""
 
 
@@ -95,18 +95,12 @@ class RunFolder:
     """Changes of words beside replacements, by `merge-nli signals --neighbours`."""
     neighbours_made = _File("neighbours.json")
     """The masked LMs that made `neighbours`; written last."""
-    nonce = _File("nonce.parquet")
-    """Answers to seeds with nonce words, by `merge-nli signals --nonce`."""
-    nonce_made = _File("nonce.json")
-    """The model that made `nonce`; written last."""
     shared_words = _File("shared_words.parquet")
     """All shared words of the problems, listed for `analyse seeds`."""
     counts = _File("counts.json")
     """Counts for `analyse seeds` and `analyse filters`; written last."""
     likelihoods = _File("likelihoods")
     """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
-    nonce_parts = _File("nonce_parts")
-    """Models' answers to texts with nonce words, unless the settings put them elsewhere."""
     answers = _File("answers.parquet")
     """Answers of the NLI model to the problems, in a run of paraphrases."""
     paraphrases = _File("paraphrases.parquet")
@@ -196,7 +190,7 @@ class RunFolder:
     def model_signals(
         self,
         base: RunFolder,
-        name: Literal["signals", "neighbours", "nonce"] = "signals",
+        name: Literal["signals", "neighbours"] = "signals",
         *,
         scored_first: bool = False,
     ) -> tuple[Path, dict[str, Any]] | None:
@@ -254,7 +248,7 @@ class RunFolder:
         """
         if not name:
             return self
-        kept = (self.store, self.questions, self.stores, self.likelihoods, self.nonce_parts)
+        kept = (self.store, self.questions, self.stores, self.likelihoods)
         taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
         taken |= {"tasks", "slices"}
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):

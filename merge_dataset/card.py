@@ -358,13 +358,6 @@ def _making_replacements(made: dict[str, Any]) -> list[str]:
             f"(scheme {scored['scheme']}):\n",
             _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in scored["mlms"])),
         ]
-    if "nonce" in made:
-        parts += [
-            f"Model of `hangs_on_word`, asked with {made['nonce']['nonce_words']} made-up words in "
-            "place of each replaced one; the flag is for reports: to filter by it would favour "
-            "such models:\n",
-            _described(made["nonce"]["model"]),
-        ]
     parts += _settings(made, made["config"])
     if changes := " ".join(_changes(made["config"])):
         parts.append(f"{changes}\n")

@@ -228,30 +228,6 @@ COLUMNS: Final = (
         meaning="how many models validated the replacement in every sentence in which it stands, "
         "where `mlm_count` counts those that did in any",
     ),
-    _optional(
-        name="pronoun_clash",
-        kind="flag",
-        summary="Whether a noun became one of another gender than a pronoun's. Empty for others.",
-        meaning="label flag: whether a noun became one of a gender that a pronoun in the sentences "
-        "is not of (*mother … she* → *son … she*), whomever the pronoun is about; null where no "
-        "noun was replaced",
-    ),
-    _optional(
-        name="beyond_premise",
-        kind="flag",
-        summary="Whether an entailed hypothesis has content words that the premise has not.",
-        meaning="label flag of the seed: whether its hypothesis has content words that its premise "
-        "has in no form, and so may follow from what the replaced word means (*gymnastics* … *the "
-        "balance beam*); null where the label is not entailment",
-    ),
-    _optional(
-        name="hangs_on_word",
-        kind="flag",
-        summary="Whether a model gets the seed right, and not with made-up words for the replaced.",
-        meaning="label flag of the seed and the replaced word: whether a model gives the seed its "
-        "label, and another one with most of three made-up words in place of the replaced; null "
-        "where the model gets the seed wrong, and where none was asked",
-    ),
     DatasetColumn(
         name="subsamples",
         kind="numbers",
@@ -269,9 +245,6 @@ COLUMNS: Final = (
 """The columns of both splits; those from `word_class` to `subsamples` are empty in `seeds`."""
 
 OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
-
-LABEL_FLAGS: Final = ("pronoun_clash", "beyond_premise", "hangs_on_word")
-"""Columns that flag variants whose label may not hold."""
 
 OF_WORDS: Final = ("mean_rank", "neighbour_change", "quality")
 """Columns that say nothing of shuffled letters."""

@@ -64,15 +64,13 @@ _OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "signals": ("scheme", "windowed"),
     "neighbours": ("mlms", "scheme", "windowed"),
     "asked": ("questions", "of"),
-    "nonce": ("model", "nonce_words"),
 }
 """Optional keys of a run that the dataset keeps, in this order → keys that each must have.
 
 All but the first two are of replacements. `signals` describes the model that scored texts, a masked
 LM under `mlm` or a causal one under `lm`; `neighbours` the masked LMs that scored the words beside
 replacements; `asked` gives the numbers of questions asked and of all questions, and the settings,
-if only questions that could matter were asked; `nonce` describes the model that was asked with
-made-up words."""
+if only questions that could matter were asked."""
 
 DRAW: Final = 2
 """Version of the way builds draw variants from suggestions; increased when it changes."""

@@ -258,10 +258,6 @@ def signals_command(
     lm: Annotated[
         str | None, option("The same for a causal LM, or a .gguf file: one pass per text.")
     ] = None,
-    nonce: Annotated[
-        str | None,
-        option("The same for a model that predict can run: which labels depend on a word."),
-    ] = None,
     neighbours: Annotated[
         bool, option("Ask the run's masked LMs about the words beside each.", "--neighbours")
     ] = False,
@@ -269,25 +265,15 @@ def signals_command(
     of: Annotated[
         str | None, option("NAME of a build inside the run's folder; else the run's own.")
     ] = None,
-    label_order: Annotated[
-        str | None, option("With --nonce: what a classifier's classes mean, as in predict.")
-    ] = None,
     given: Annotated[Given, OptionsOf(Config, "signals")],
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
-    """Compute how likely texts are with each replacement, or which labels depend on a word.
+    """Compute how likely texts are with each replacement.
 
     After build, for all replacements that it found. The next build has the changes
     in the dataset and can filter by them. All other signals cost nothing and are
     there without this command.
-
-    With --nonce a classifier or LLM is asked about each seed, and about the seed with
-    three made-up words in place of each word that is replaced. If it answers the seed
-    right and most of the others differently, the label may depend on what the word
-    means. The next build with --label-flags says so in the column hangs_on_word, for
-    people and for reports; do not filter by it, as that would favour models like the
-    one that was asked.
 
     With --neighbours the masked LMs of the run say how much less expected a replacement
     makes the three words on each side. The next build knows more of the column quality.
@@ -306,10 +292,6 @@ def signals_command(
       merge-nli build --run runs/snli --min-quality 0.6 --into readable
 
     \b
-      merge-nli signals --run runs/snli --nonce FacebookAI/roberta-large-mnli
-      merge-nli build --run runs/snli --label-flags --into flagged
-
-    \b
       merge-nli signals --run runs/snli --of union --mlm ./my-mlm
 
     \b
@@ -319,27 +301,15 @@ def signals_command(
     from generation.model_signals.pll_changes import Kind, write_changes
     from generation.run_folder import SCORED
 
-    models = {"--lm": lm, "--mlm": mlm, "--nonce": nonce, "--neighbours": neighbours or None}
+    models = {"--lm": lm, "--mlm": mlm, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]
     if len(chosen) != 1:
         got = " and ".join(chosen) or "none"
-        raise ValueError(
-            f"expected one model, with --lm, --mlm or --nonce, or --neighbours, got {got}"
-        )
+        raise ValueError(f"expected one model, with --lm or --mlm, or --neighbours, got {got}")
     if lm and given.get("batch_tokens"):
-        raise ValueError("--batch-tokens: expected with --mlm or --nonce, got it with --lm")
-    if label_order and not nonce:
-        raise ValueError(f"--label-order: expected with --nonce only, got it with {chosen[0]}")
+        raise ValueError("--batch-tokens: expected with --mlm, got it with --lm")
     distribution = distribution_of(dealt)
     into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
-    if nonce:
-        settings = {"label_order": label_order, **given}
-        from generation.model_signals.nonce_probe import nonce_lines, write_nonce_answers
-
-        made = write_nonce_answers(run, nonce, of=of, distribution=distribution, **settings)
-        following = f"Next: merge-nli build --run {run}{into} --label-flags"
-        write_result(output, made, *nonce_lines(made), following)
-        return
     kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"
     made = write_changes(run, kind, lm or mlm or "", of=of, distribution=distribution, **given)
     names = ", ".join(each["name"] for each in made.get("mlms") or [made[kind]])

@@ -72,9 +72,6 @@ def build_run(
         if not ablation:
             require_asked(base.path, config, suggested)
         signals = _model_signals(out, base, config, asked=made_from["mlms"], used=suggested["mlms"])
-        flags_words = "hangs_on_word" in config.optional_columns
-        if flags_words and (answers := out.model_signals(base, "nonce")):
-            signals["nonce"] = SignalFile(*answers)
         if ablation and not base.manifest.is_file():
             raise FileNotFoundError(
                 f"an ablation keeps the seeds that are eligible without it: expected a build in "

@@ -79,7 +79,7 @@ class Builder(BlockWork):
     unablated: Path | None = None
     """Variants of the build whose eligible seeds an ablation keeps."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
-    """Outputs of `merge-nli signals`: `signals`, `neighbours` and `nonce`."""
+    """Outputs of `merge-nli signals`: `signals` and `neighbours`."""
 
     @cached_property
     def stores(self) -> dict[str, SuggestionStore]:
@@ -189,7 +189,7 @@ class Builder(BlockWork):
             whole = changes.join(whole, required=required)
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
-            block = BlockRows(table, rows, problems, config, self.tagger, self.signals)
+            block = BlockRows(table, rows, problems, config, self.signals)
             kinds = {name: table.schema.field(name).type for name in names}
             return with_columns(table, {n: block.column(n).cast(kinds[n]) for n in names})
 

@@ -216,7 +216,7 @@ def build(
             signals = (
                 path
                 for run in (*runs, folder.named(SCORED))
-                for path in (run.signals_made, run.neighbours_made, run.nonce_made)
+                for path in (run.signals_made, run.neighbours_made)
             )
             return [folder.suggested, *signals, *(run.manifest for run in runs)]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -157,30 +157,6 @@ class Tagger:
             )
             tags[is_tagged] = self._cone.tags(windows)
         return tags
-
-    @cached_property
-    def lemmas(self) -> Callable[[str, str], frozenset[str]] | None:
-        """Function from a lower-case word and its Penn tag to lemmas; None without rules."""
-        import spacy
-        from spacy.tokens import Doc
-
-        path = self._nlp.path
-        components = spacy.util.load_meta(path / "meta.json")["components"] if path else []
-        if "lemmatizer" not in components:
-            return None
-        others = [name for name in components if name != "lemmatizer"]
-        lemmatizer: Any = spacy.load(path, exclude=others).get_pipe("lemmatizer")
-        if lemmatizer.mode != "rule":
-            return None
-
-        @lru_cache(maxsize=200_000)
-        def lemmatise(word: str, tag: str) -> frozenset[str]:
-            if tag[:2] not in _UPOS:
-                return frozenset()
-            doc = Doc(self._nlp.vocab, words=[word], pos=[_UPOS[tag[:2]]])
-            return frozenset(lemmatizer.rule_lemmatize(doc[0]))
-
-        return lemmatise
 
     def keeps_tokens(self, substitutions: Substitutions) -> NDArray[np.bool_]:
         """Return [n] whether the tokenisation stays the same, so that tags can be computed (D8)."""

@@ -17,7 +17,6 @@ from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements, with_columns
 from generation.signals.grammar import NOUN_TAGS, article_position, fitting_article
-from generation.signals.label_flags import LIGHT
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import (
     ARTICLE,
@@ -166,7 +165,7 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
     """Tell whether a verb is a form of "be", "have" or "do", as in "is waiting"."""
     token = sentence.tokens[position]
     mine = lemmas(token.text.lower(), token.tag)
-    return coarse_class(token.tag) == "verb" and not LIGHT.isdisjoint(mine)
+    return coarse_class(token.tag) == "verb" and bool({"be", "have", "do"} & set(mine))
 
 
 def _with_families(

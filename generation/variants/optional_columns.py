@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,14 +20,9 @@ from generation.problems.morphology import require_library
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
 from generation.signals import grammar
-from generation.signals.label_flags import clashes, hanging, pronoun_genders, words_beyond
 from generation.signals.signal_columns import SignalFile, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
-from merge_dataset.dataset_columns import LABEL_FLAGS, OF_WORDS
-from merge_dataset.schema import NLI
-
-if TYPE_CHECKING:
-    from generation.problems.tagging import Tagger
+from merge_dataset.dataset_columns import OF_WORDS
 
 _FLAG: Final = pa.bool_()
 
@@ -42,10 +37,8 @@ class BlockRows:
     """These rows before `in_full`: each with its word alone, and its further edits."""
     problems: TaggedProblems
     config: Config
-    tagger: Tagger
-    """The tagger, which gives lemmas; if it has none, `beyond_premise` is unknown."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
-    """Outputs of `merge-nli signals`, by name: `signals`, `neighbours` and `nonce`."""
+    """Outputs of `merge-nli signals`, by name: `signals` and `neighbours`."""
 
     @cached_property
     def perturbations(self) -> list[Perturbation]:
@@ -110,38 +103,6 @@ def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
     return neighbours.of(rows.written)["neighbour_change"].combine_chunks()
 
 
-def _fill_pronoun_clash(rows: BlockRows) -> pa.Array:
-    """Tell for nouns whether a replacement clashes with a pronoun of the problem; else null."""
-    mine = set(rows.written["seed_id"].to_pylist())
-    seeds = (seed for seed in rows.problems.seeds if seed.seed_id in mine)
-    pronouns = {seed.seed_id: pronoun_genders(rows.problems.of(seed)) for seed in seeds}
-    found = [
-        any(
-            clashes(old, new, pronouns[seed_id])
-            for old, new in zip(word.split(" "), text.split(" "), strict=True)
-        )
-        if word_class == "noun"
-        else None
-        for seed_id, word_class, word, text in keys_of(rows.written)
-    ]
-    return pa.array(found, _FLAG)
-
-
-def _fill_beyond_premise(rows: BlockRows) -> pa.Array:
-    """Tell for entailments whether the hypothesis has content words beyond the premise's."""
-    ids = rows.written["seed_id"].to_pylist()
-    found: dict[str, bool] = {}
-    # Only NLI has a premise that a hypothesis can go beyond.
-    lemmas = rows.tagger.lemmas
-    if lemmas is not None and rows.config.problem_format == NLI:
-        mine = set(ids)
-        for seed in rows.problems.seeds:
-            if seed.seed_id in mine and seed.label == "entailment":
-                premise, hypothesis = rows.problems.of(seed)
-                found[seed.seed_id] = bool(words_beyond(premise, hypothesis, lemmas))
-    return pa.array([found.get(seed_id) for seed_id in ids], _FLAG)
-
-
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
     """Count the masked LMs that validated the word in every text."""
     table = rows.written
@@ -169,19 +130,10 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "mean_rank": lambda rows: rows.written["mean_rank"].combine_chunks(),
     "neighbour_change": _fill_neighbour_change,
     "quality": _fill_quality,
-    "pronoun_clash": _fill_pronoun_clash,
-    # Whether a model that was asked loses the label with nonce words.
-    "hangs_on_word": lambda rows: pa.array(
-        hanging(rows.signals["nonce"], [key[:3] for key in keys_of(rows.written)])
-        if "nonce" in rows.signals
-        else [None] * len(rows.written),
-        _FLAG,
-    ),
-    "beyond_premise": _fill_beyond_premise,
     "common_mlm_count": _fill_common_mlm_count,
 }
 
-DECIDING_NOTHING: Final = (*LABEL_FLAGS, "common_mlm_count")
+DECIDING_NOTHING: Final = ("common_mlm_count",)
 """Columns without a limit, which need not be filled before rows are chosen."""
 
 _WITHOUT_DICTIONARY: Final = ("mean_rank", "neighbour_change", "in_compound", *DECIDING_NOTHING)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
@@ -35,7 +35,6 @@ from merge_dataset.schema import (
 )
 from merge_dataset.show import marked
 
-_OF_SEEDS: Final = "beyond_premise"
 """A column that depends only on the seed."""
 
 
@@ -72,8 +71,6 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             yield from _substitution_findings(paired, subsamples, problem_format, sharing)
             yield from signal_findings(variants, problem_format, made)
         every = replace(rows[name_of_all, "variants"], where=f"{source}/*/variants.parquet")
-        if _OF_SEEDS in problem_format.optional:
-            yield from _same_findings(every, _OF_SEEDS, ["seed_id"], "of one seed")
         used = " UNION ALL ".join(
             f"SELECT seed_id FROM {rows[name, 'seeds'].name}" for name in names
         )
@@ -254,10 +251,13 @@ def signal_findings(
         for count, given, variant in variants.fetched(query):
             expected = f"common_mlm_count to be the masked LMs of every text, {count}"
             yield Finding(variants.where, expected, f"{given} ({variant})")
-    for name in ("in_compound", "hangs_on_word"):  # depend on the seed and its words
-        if name in problem_format.optional:
-            keys = ["seed_id", "original"]
-            yield from _same_findings(variants, name, keys, "of one word of a seed")
+    if "in_compound" in problem_format.optional:  # depends on the seed and its words
+        query = (
+            f"SELECT max(variant_id) FROM {variants.name} GROUP BY seed_id, original "
+            f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})"
+        )
+        expected = "the same in_compound in all variants of one word of a seed"
+        yield from variants.told(expected, query, "two ({0})")
 
 
 def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
@@ -284,27 +284,6 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
     if "quality" in columns:
         wrong = "quality < 0 OR (quality > 1 AND quality::VARCHAR != 'nan')"
         yield Rule("quality from 0 to 1", wrong, ("quality",))
-    if "pronoun_clash" in columns:
-        expected = "pronoun_clash of nouns, and null for others"
-        wrong = "(pronoun_clash IS NOT NULL) = (word_class != 'noun')"
-        yield Rule(expected, wrong, ("pronoun_clash",))
-    if _OF_SEEDS in columns:
-        labels = problem_format.labels
-        entailment = labels.index("entailment") if "entailment" in labels else len(labels)
-        expected = f"{_OF_SEEDS} to be null where the label is not entailment"
-        yield Rule(expected, f"{_OF_SEEDS} IS NOT NULL AND label != {entailment}", (_OF_SEEDS,))
-    if "hangs_on_word" in columns and "nonce" not in made:
-        expected = "hangs_on_word to be null, as no model was asked with made-up words"
-        yield Rule(expected, "hangs_on_word IS NOT NULL", ("hangs_on_word",))
-
-
-def _same_findings(variants: Rows, name: str, keys: Sequence[str], of: str) -> Iterator[Finding]:
-    """Find rows with equal keys and different answers; report the last of each group."""
-    query = (
-        f"SELECT max(variant_id) FROM {variants.name} GROUP BY {quoted(*keys)} "
-        f"HAVING count(DISTINCT coalesce({name}::TINYINT, -1)) > 1 ORDER BY min({ROW})"
-    )
-    return variants.told(f"the same {name} in all variants {of}", query, "two ({0})")
 
 
 # --- Paraphrases ---

@@ -46,7 +46,7 @@ By = Annotated[
     list[str] | None,
     option(
         "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
-        "original, replacement, or label_flags where the dataset has them; may be repeated."
+        "original or replacement; may be repeated."
     ),
 ]
 Figure = Annotated[

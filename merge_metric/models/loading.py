@@ -148,8 +148,8 @@ def open_model(
     )
 
 
-def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
-    """Find a model's kind; if `can_be_told`, errors advise users to state it."""
+def find_kind(request: ModelRequest) -> ModelKind:
+    """Find a model's kind; errors advise users to state it where that can help."""
     if request.base_url:
         return "remote"
     if request.gguf_file or request.model.endswith(".gguf"):
@@ -164,7 +164,7 @@ def find_kind(request: ModelRequest, *, can_be_told: bool = True) -> ModelKind:
     architectures, hint = config.get("architectures") or [], ""
     if head_of(config, (MASKED_LM,)):
         hint = "; a masked LM suggests words: train it as a classifier of the labels first"
-    elif can_be_told and all(name.endswith("Model") for name in architectures):
+    elif all(name.endswith("Model") for name in architectures):
         hint = "; `kind` classifier or lm has it loaded as one"
     raise ValueError(
         f"{request.model}: expected a sequence classifier or a causal language model, got a "

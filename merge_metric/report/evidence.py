@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.files import read_json
 from merge_dataset.layout import PROVENANCE, format_in, require_dataset
 from merge_dataset.paths import as_path, as_paths, as_texts
@@ -33,7 +32,6 @@ from merge_metric.analyses.validity import COLUMNS as VALIDITY_COLUMNS
 from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.runs.counting import FLAGS, NO_FLAG, columns_of_groups, flags_in
 from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
 from merge_metric.runs.prediction_columns import ANSWER_TEXT
 from merge_metric.runs.relations import check_configurations
@@ -138,13 +136,6 @@ class Configuration:
         ]
         parts = ((name, tuple(groups.get(name) for groups in by)) for name in names)
         return [VariantPart(f"{kind}:{name}", name, kind, of) for name, of in parts if any(of)]
-
-    def flag_parts(self) -> list[VariantPart]:
-        """List parts by label flag: all variants, no flag, each flag; empty without flags."""
-        parts = self._parts(FLAGS, (NO_FLAG, *LABEL_FLAGS))
-        if not any(part.title in LABEL_FLAGS for part in parts):
-            return []
-        return [VariantPart("all", "all", FLAGS, self.results), *parts]
 
     def parts_by(self, *kinds: str) -> list[VariantPart]:
         """List the parts of some kinds: `all`, `word_class`, `label`."""
@@ -279,8 +270,8 @@ def gather_evidence(
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     sessions = as_paths("annotations", annotations)
     judged = read_judgements(sessions) if sessions else None
-    asked, flags = Merging.parse(merge_labels), columns_of_groups([FLAGS])
-    opened = list(read_models(sources, folder, columns=flags, tell=tell, merging=asked))
+    asked = Merging.parse(merge_labels)
+    opened = list(read_models(sources, folder, tell=tell, merging=asked))
     merging = same_merging({model.name: str(model.rows.merging) for model in opened})
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
@@ -292,8 +283,7 @@ def gather_evidence(
                 wanted[model.name].append(config)
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
-    by = (FLAGS,) if any(flags_in(format_in(folder, config)) for config in chosen) else ()
-    options = JoinOptions(configs=chosen, by=by, cluster=cluster, allow_missing=allow_missing)
+    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
     scored = _score_all(opened, wanted, options, settings, judged, progress=progress, tell=tell)
     models = tuple(map(Respondent.of, opened))
     # Closed before the message about an interrupt, else the bar is drawn again below it.

@@ -9,14 +9,12 @@ from merge_metric.report.evidence import Configuration, Evidence, VariantPart
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import (
     BREAKDOWN,
-    FLAGS_EXPLAINED,
     HEADLINE,
     KIN,
     MATCHING,
     RELAXED,
     STRICT,
 )
-from merge_metric.runs.counting import FLAGS
 from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.seed_variant_accuracy.formatting import as_percent
@@ -56,8 +54,6 @@ def tables(
             if parts := configuration.parts_by(kind):
                 title = f", by {by}"
                 found.append(_figures(evidence, configuration, kind, title, BREAKDOWN, parts=parts))
-        if parts := configuration.flag_parts():
-            found.append(label_flags(evidence, configuration, parts))
     found += evidence.classes
     for configuration in configurations:
         found += [fooling(evidence, configuration), kin(evidence, configuration)]
@@ -160,19 +156,6 @@ def _figures(
     shown = (*([_PART] if parts else []), _MODEL, *map(figure_column, figures))
     all_notes = (f"In percent{_with_intervals(evidence)}.", *notes)
     return Table(_name(name, configuration), title, shown, tuple(rows), all_notes)
-
-
-def label_flags(
-    evidence: Evidence, configuration: Configuration, parts: Sequence[VariantPart]
-) -> Table:
-    """Make the table of figures of variants with and without label flags, and their numbers."""
-    table = _figures(
-        evidence, configuration, FLAGS, ", by label flag", BREAKDOWN, [FLAGS_EXPLAINED], parts
-    )
-    part, model, *figures = table.columns
-    sizes = columns("count", n_seeds="seeds", n_variants="variants")
-    rows = ({**row, **{each.key: row.get(each.key) for each in sizes}} for row in table.rows)
-    return replace(table, columns=(part, model, *sizes, *figures), rows=tuple(rows))
 
 
 def fooling(evidence: Evidence, configuration: Configuration) -> Table:

@@ -39,13 +39,6 @@ KIN: Final = tuple(
 """Figures of the table on relatives of SV accuracy, at the threshold of reports."""
 
 BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)
-FLAGS_EXPLAINED: Final = (
-    "Variants whose label may not hold, by the dataset's flags. pronoun_clash: a noun became one "
-    "of another gender than a pronoun's; beyond_premise: an entailed hypothesis has content words "
-    "that the premise has not, as half of them have; hangs_on_word: a model loses the seed's label "
-    "with made-up words in place of the replaced one. Most flagged labels hold. The flags are to "
-    "report on the rest (no flag), which has other seeds, not to make a benchmark of it."
-)
 
 
 def cell(result: Result, figure: Figure) -> Estimate:

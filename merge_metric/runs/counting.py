@@ -1,7 +1,7 @@
 """Counts of a configuration's answers per seed, subsample, answer and group, by queries."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.dataset_columns import LABEL_FLAGS
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.runs.model import PredictionRows
 from merge_metric.runs.relations import fetch
@@ -310,37 +309,12 @@ def _arrays(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
 
 # --- Groups of variants ---
 
-FLAGS: Final = "label_flags"
-"""Name of the grouping by label flags: variants with each flag, and with no flag."""
-
-NO_FLAG: Final = "no flag"
-
 
 def groupings(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
-    """List the possible groupings of variants: columns of the dataset, and `FLAGS` if any."""
-    flags = (FLAGS,) if flags_in(problem_format) else ()
-    return "word_class", "mlms", *problem_format.mlms, "original", "replacement", *flags
-
-
-def flags_in(problem_format: ProblemFormat) -> tuple[str, ...]:
-    """List the label flags that files of a format have."""
-    return tuple(name for name in LABEL_FLAGS if name in problem_format.optional)
-
-
-def columns_of_groups(by: Sequence[str]) -> list[str]:
-    """List the columns of the dataset that the groupings need."""
-    return [each for name in by for each in (LABEL_FLAGS if name == FLAGS else (name,))]
+    """List the columns of the dataset by which variants can be grouped."""
+    return "word_class", "mlms", *problem_format.mlms, "original", "replacement"
 
 
 def is_list(name: str) -> bool:
     """Return whether a row can have several values of a grouping."""
-    return name == FLAGS or name.endswith("mlms")
-
-
-def group_in_sql(name: str, problem_format: ProblemFormat) -> str:
-    """Write the SQL expression of the value, or list of values, by which a row is grouped."""
-    if name != FLAGS:
-        return f'"{name}"'
-    flags = ", ".join(f"CASE WHEN {each} THEN '{each}' END" for each in flags_in(problem_format))
-    found = f"list_filter([{flags}], lambda each: each IS NOT NULL)"
-    return f"CASE WHEN len({found}) > 0 THEN {found} ELSE ['{NO_FLAG}'] END"
+    return name.endswith("mlms")

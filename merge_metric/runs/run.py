@@ -26,7 +26,7 @@ from merge_metric.runs.contradictions import (
     require_whole_seeds,
     tell_other_draws,
 )
-from merge_metric.runs.counting import ConfigAnswers, columns_of_groups, group_in_sql, groupings
+from merge_metric.runs.counting import ConfigAnswers, groupings
 from merge_metric.runs.model import (
     PREDICTIONS,
     Model,
@@ -169,7 +169,7 @@ def read_runs(
     models = read_models(
         files,
         folder,
-        columns=columns_of_groups(options.by),
+        columns=options.by,
         tell=tell,
         merging=Merging.parse(merge_labels),
     )
@@ -222,7 +222,7 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
         models = read_models(
             [PredictionsSource("", path)],
             dataset,
-            columns=columns_of_groups(options.by),
+            columns=options.by,
             merging=options.merging,
         )
         return [run for model in models for run in runs_of(model, options)]
@@ -302,9 +302,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
     chosen = [name for name in options.by if name in groupings(problem_format)]
-    grouped = {
-        name: group_in_sql(name, problem_format) for name in dict.fromkeys((*classes, *chosen))
-    }
+    grouped = {name: f'"{name}"' for name in (*classes, *chosen)}
     clusters = _clusters(folder, config, options.cluster, found.row_order[complete])
     counts, by_answer, groups = answers.count(found, grouped, clusters)
     if counts is None:

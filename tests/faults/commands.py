@@ -35,7 +35,6 @@ COMMANDS: Final = {
     "build-slices": "build --run sliced --set subsamples=1 --out merge-nli --overwrite",
     "build-into": "build --run run --set subsamples=1 --into other --out new-data",
     "signals": "signals --run run --mlm {mlm}",
-    "signals-nonce": "signals --run run --nonce {classifier} --label-order e,n,c",
     "paraphrase": (
         "paraphrase --model {classifier} --label-order c,n,e --generator generator "
         "--source anli-r1 --data {problems} --limit 10 --k 2 --max-rounds 2 --beams 4 --groups 2 "

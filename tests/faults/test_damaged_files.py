@@ -34,7 +34,7 @@ PARAPHRASE = (
 )
 
 
-PARTS = "build --run runs/demo --into parts --out parts --with-column form_attested --label-flags"
+PARTS = "build --run runs/demo --into parts --out parts --with-column form_attested --common-mlms"
 """A dataset with optional columns, and splits in several files."""
 
 

@@ -18,7 +18,7 @@ GROUPS = {
                     "build-into", "paraphrase"]),
     "slices": (8, ["slices", "build-slices"]),
     "predicting": (32, ["predict", "predict-json", "predict-overwrite", "predict-tasks",
-                        "majority", "hypothesis-only", "signals", "signals-nonce"]),
+                        "majority", "hypothesis-only", "signals"]),
     "annotating": (8, ["annotate", "annotate-more"]),
     "registering": (8, ["register", "publish", "publish-metric"]),
     "exporting": (24, ["lm-eval", "inspect", "croissant", "mini-datasets", "jsonl",

@@ -205,7 +205,6 @@ LATER: dict[str, Any] = {
     "min_valency": -1.0,
     "min_quality": 0.5,
     "scored_by": "mlms",
-    "label_flags": True,
     "common_mlms": True,
     "without_mlms": ("a",),
     "fields": ("premise", "context", "hypothesis"),

@@ -152,7 +152,6 @@ SCORES: Final = (
     "score a.parquet {} --by mlms --by premise_mlms --by hypothesis_mlms --n-bootstrap 100",
     "score a.parquet {} --by mlms --by original --by replacement --n-bootstrap 0 --format json",
     "score a.parquet {} --by colour --n-bootstrap 0",
-    "score a.parquet {} --by label_flags --n-bootstrap 0",
     "score a.parquet {} --cluster premise --n-bootstrap 200 --format json",
     "score a.parquet {} --cluster premise --by mlms --n-bootstrap 200",
     "score a.parquet {} --cluster label",
@@ -265,16 +264,15 @@ def make_demo(folder: Path) -> None:
 
 DEMO_COMMANDS: Final = (
     f"generate {DEMO} --run runs/demo --out merge-nli",
-    "build --run runs/demo --out merge-nli --overwrite --label-flags --with-column quality",
-    "build --run runs/demo --set subsamples=2 --label-flags --out merge-nli --overwrite "
-    "--format json",
+    "build --run runs/demo --out merge-nli --overwrite --with-column quality",
+    "build --run runs/demo --set subsamples=2 --out merge-nli --overwrite --format json",
     "predict --model nli --dataset merge-nli --out a.parquet",
     "predict --model nli --dataset merge-nli --out b.jsonl --limit-seeds 4",
     "predict --model nli --dataset merge-nli --out a.parquet --format json",
     "baseline hypothesis-only --train problems.jsonl --dataset merge-nli --out c.parquet",
     "score a.parquet --dataset merge-nli",
     "score a.parquet --dataset merge-nli --format json",
-    "score c.parquet --dataset merge-nli --by label_flags --n-bootstrap 100",
+    "score c.parquet --dataset merge-nli --by mlms --n-bootstrap 100",
     "score b.jsonl --dataset merge-nli --n-bootstrap 0",
     "score b.jsonl --dataset merge-nli --n-bootstrap 0 --allow-missing",
     "score a.parquet --n-bootstrap 0",

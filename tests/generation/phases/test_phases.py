@@ -165,6 +165,14 @@ def test_a_build_changes_nothing_that_suggest_did(
     assert not (other.path / "mine").exists()
 
 
+def test_masked_lms_in_common_are_counted(run: RunFolder, tmp_path: Path) -> None:
+    built = build(copy_of(run, tmp_path / "run").path, into="common", common_mlms=True)
+    rows = pq.read_table(built.variants).to_pylist()
+    counts = [row.pop("common_mlm_count") for row in rows]
+    assert rows == pq.read_table(run.variants).to_pylist()
+    assert counts == [len({*row["premise_mlms"]} & {*row["hypothesis_mlms"]}) for row in rows]
+
+
 def ablated(run: RunFolder, name: str, to: Path) -> list[dict[str, object]]:
     folder = build(copy_of(run, to).path, ablation=name)
     assert folder.path == to / name
