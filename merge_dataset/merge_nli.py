@@ -6,7 +6,6 @@ hence the one-line relative imports of all that `schema` imports too, and no oth
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +37,7 @@ def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:
     Raises:
         FileNotFoundError: the folder has no files for this configuration.
         ValueError: `config` is no configuration name.
-        TypeError: the folder is no path, or the configuration no text.
     """
-    for name, given, kinds in (("folder", folder, str | os.PathLike), ("config", config, str)):
-        if not isinstance(given, kinds):
-            raise TypeError(f"{name}: expected one text, got {type(given).__name__} {given!r:.40}")
     members = {"BUILDER_CONFIGS": [MergeNliConfig(name=config)], "__module__": __name__}
     subclass: type[MergeNli] = type("MergeNli", (MergeNli,), members)
     if "hash" not in kwargs:

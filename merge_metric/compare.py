@@ -325,11 +325,10 @@ def require_distinct(names: Sequence[str]) -> None:
 
 
 def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]:
-    """Give names to models without names, and check the type of each."""
+    """Give names to models without names."""
     kinds = (Run, HasRuns, *PREDICTIONS)
     expected = "evaluations, runs or predictions files, of two models or more"
     if isinstance(models, Mapping):
-        as_list("models", list(models.values()), (SeedCounts, *kinds), expected)
         return {str(name): each for name, each in models.items()}
     named: list[tuple[str, Counted]] = []
     for each in as_list("models", models, kinds, expected):

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
-from merge_dataset.paths import as_list, as_path, as_texts
+from merge_dataset.paths import as_path, as_texts
 from merge_dataset.settings import did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.models.loading import as_pair_model
@@ -151,7 +151,6 @@ class Evaluation:
             Configuration that all have → comparison.
 
         Raises:
-            TypeError: another model is no evaluation.
             ValueError: no other model, one name twice, or no configuration that all have.
         """
         every = self._beside(others)
@@ -188,7 +187,7 @@ class Evaluation:
 
         Raises:
             FileExistsError: there is another file.
-            TypeError: the path is none, or another model no evaluation.
+            TypeError: the path is none.
             ValueError: the suffix says no format, or two models have one name.
         """
         from merge_metric.report.evidence import gather_evidence
@@ -253,7 +252,7 @@ class Evaluation:
 
     def _beside(self, others: Sequence[Evaluation]) -> list[Evaluation]:
         """List this and other evaluations, whose names differ."""
-        every = as_list("others", [self, *others], (Evaluation,), "evaluations")
+        every = [self, *others]
         require_distinct([each.name for each in every])
         return every
 

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 
 from merge_dataset.files import to_json
-from merge_dataset.paths import as_path, as_texts, described
+from merge_dataset.paths import as_path, as_texts
 from merge_metric.runs.noise import noise_figures, noise_text
 from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
 from merge_metric.runs.predictions import model_name
@@ -191,15 +191,7 @@ def score_run(
 
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
-
-    Raises:
-        TypeError: `run` is none.
     """
-    if not isinstance(run, Run):
-        raise TypeError(
-            f"run: expected a Run, as `read_runs` gives them, got {described(run)}; `score_file` "
-            "takes predictions files, and an evaluation has its figures in `results`"
-        )
     return figures_of(run, Settings(correctness_threshold, n_bootstrap, rng_seed))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from merge_dataset.paths import as_path, as_texts, described
+from merge_dataset.paths import as_path, as_texts
 from merge_metric.evaluation import evaluate_model
 from merge_metric.tracking import trainer_figures
 
@@ -46,10 +46,8 @@ class SeedVariantCallback(TrainerCallback):
             rng_seed: Of the choice of seeds.
 
         Raises:
-            TypeError: the trainer is none, or the dataset no path or name.
+            TypeError: the dataset is no path or name.
         """
-        if not isinstance(trainer, Trainer):
-            raise TypeError(f"trainer: expected a transformers Trainer, got {described(trainer)}")
         self._trainer, self._dataset = trainer, as_path("dataset", dataset)
         self._config = as_texts("config", config) or None
         self._options: dict[str, Any] = {

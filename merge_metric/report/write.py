@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import to_json, write_text
-from merge_dataset.paths import as_path, described
+from merge_dataset.paths import as_path
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart
@@ -98,14 +98,10 @@ def write_report(
     Raises:
         FileExistsError: there is another file.
         FileNotFoundError: there is no such folder.
-        TypeError: the path is none, or there is no evidence.
+        TypeError: the path is none.
         ValueError: the suffix says no format.
     """
     path = as_path("path", path)
-    if not isinstance(evidence, Evidence):
-        raise TypeError(
-            f"evidence: expected what `gather_evidence` gives, got {described(evidence)}"
-        )
     output = output or format_of(path)
     require_report_or_none(path)
     sources = read_seeds(evidence)
