@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -177,6 +178,8 @@ class CausalLM:
 
     def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
         """Score each sentence by itself, in nats; a long one in windows that overlap by half."""
+        from merge_metric.models.batch_threads import on_single_threads
+
         # "<s>" in a text is split into ordinary tokens: it does not start another text.
         encoded = self._tokenizer(
             list(sentences), add_special_tokens=False, split_special_tokens=True
@@ -194,13 +197,17 @@ class CausalLM:
                 start += width // 2
         pieces.sort(key=lambda piece: piece[:2])
         rows = _ROWS_CPU if self.device == "cpu" else _ROWS
-        for _, of_one_length in groupby(pieces, key=lambda piece: piece[0]):
-            of_length = list(of_one_length)
-            for start in range(0, len(of_length), rows):
-                batch = of_length[start : start + rows]
-                scores = self._run([ids for _, _, ids, _ in batch], rows)
-                for (_, row, _, first), own in zip(batch, scores, strict=True):
-                    total[row] += own[first:].sum()
+        batches = [
+            of_length[start : start + rows]
+            for _, same in groupby(pieces, key=lambda piece: piece[0])
+            for of_length in [list(same)]
+            for start in range(0, len(of_length), rows)
+        ]
+        inputs = ([ids for _, _, ids, _ in batch] for batch in batches)
+        found = on_single_threads(partial(self._run, rows=rows), inputs, self.device)
+        for batch, scores in zip(batches, found, strict=True):
+            for (_, row, _, first), own in zip(batch, scores, strict=True):
+                total[row] += own[first:].sum()
         return Likelihoods(
             total, np.array([len(ids) >= self.max_tokens for ids in encoded], np.bool_)
         )

@@ -3,7 +3,7 @@
 import json
 import logging
 import random
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest, TextGenerator
 from merge_dataset.files import digest_of, read_record, write_record
-from merge_dataset.part_store import part_paths, read_or_make
+from merge_dataset.part_store import read_or_make, sound_parts
 from merge_dataset.schema import LABELS
 from merge_metric.models.pair_model import WHOLE, Pair, PairModel, Share, require_probabilities
 
@@ -157,12 +157,23 @@ def rewrite_in_parts(
     batches = dealt.group_by("batch", use_threads=False).aggregate([("request", "list")])
     batches = batches["request_list"].to_pylist()
     names = [f"{number:06}" for number in range(len(batches))]
-    saved = {path.name.partition(".")[0] for path in part_paths(mine)}
+    saved = {path.name.partition(".")[0] for path in sound_parts(mine)}
     there = sum(len(b) for b, name in zip(batches, names, strict=True) if name in saved)
+
+    def ask_about_others() -> Iterator[tuple[str, pa.Table]]:
+        from merge_metric.models.batch_threads import on_single_threads
+
+        others = {n: batch for n, batch in zip(names, batches, strict=True) if n not in saved}
+        device = getattr(generator(), "device", "")
+        yield from zip(others, on_single_threads(ask, others.values(), device), strict=True)
+
+    answers = ask_about_others()
     with tqdm(total=len(requests), initial=there, desc=what, unit="hypothesis") as bar:
         bar.set_postfix(kept=f"{kept:,}")
         for batch, name in zip(batches, names, strict=True):
-            table = read_or_make(mine, name, partial(ask, batch))
+            # Another process may have made parts meanwhile, whose answers are passed over.
+            make = (table for other, table in answers if other == name).__next__
+            table = read_or_make(mine, name, make)
             for row in table.to_pylist():
                 found[row.pop("request")].append(Candidate(**row))
             bar.update(0 if name in saved else len(batch))

@@ -20,6 +20,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
+from merge_metric.models.batch_threads import on_single_threads
 from merge_metric.models.checkpoints import Loaded
 
 _ROWS_CPU, _ROWS = 160, 640
@@ -43,6 +44,8 @@ class Generator:
             )
         self.name = name
         self.model: Any = model.eval()
+        self.device = str(model.device.type)
+        """Type of the device; on a CPU, several threads may ask for candidates."""
         self._tokenizer, self._config, self._loaded = tokenizer, config, loaded
         self.encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))
@@ -112,8 +115,12 @@ class Generator:
             self._ids(request.earlier, special=False) if request.earlier else []
             for request in requests
         ]
-        with torch.inference_mode():
-            found = search(Stepper(self, prompts, temperatures), self._config, earlier)
+
+        def search_in(prompts: list[list[int]]) -> list[list[Beam]]:
+            with torch.inference_mode():
+                return search(Stepper(self, prompts, temperatures), self._config, earlier)
+
+        (found,) = on_single_threads(search_in, [prompts], self.device)
         candidates = []
         for beams in found:
             texts = self._tokenizer.batch_decode(

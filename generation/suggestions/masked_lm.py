@@ -252,9 +252,7 @@ class MaskedLM:
                 # In place, starting from the known maximum: logits are large.
                 highest = values[:, :1]
                 shares = some.sub_(highest).exp_()
-                # For a single row PyTorch's threads would sum parts, and round otherwise.
-                sums = shares.expand(max(2, len(shares)), -1).sum(-1)[: len(shares)]
-                log_normalizer = sums.log_() + highest[:, 0]
+                log_normalizer = shares.sum(-1).log_() + highest[:, 0]
                 found.append((tokens, values, own, log_normalizer))
             return inputs, tuple(map(torch.cat, zip(*found, strict=True)))
 
@@ -321,22 +319,33 @@ class MaskedLM:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
 
+        from merge_metric.models.batch_threads import on_single_threads
+
         most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
-        waiting = deque[_Reduced]()
         lengths = [(len(i.ids), 0) for i in inputs]
         batches = batches_of(lengths, self.batch_tokens, mixed=self._is_flat, filler=self._filler)
-        seen, vectors = list[Input](), list[torch.Tensor]()
-        for number, batch in enumerate(batches, start=1):
-            asked = [inputs[i] for i in batch]
-            with torch.inference_mode():
-                vectors.append(self._run(asked))
-                seen += asked
-                on_progress(len(asked))
-                # The head takes more rows at a time than the trunk.
-                while len(seen) >= most or (seen and number == len(batches)):
+        asked = [[inputs[i] for i in batch] for batch in batches]
+
+        def groups() -> Iterator[tuple[list[Input], torch.Tensor]]:
+            """Gather vectors at masks: the head takes more rows at a time than the trunk."""
+            seen, vectors = list[Input](), list[torch.Tensor]()
+            found = on_single_threads(self._run, asked, self.device)
+            for number, (batch, some) in enumerate(zip(asked, found, strict=True), start=1):
+                seen += batch
+                vectors.append(some)
+                on_progress(len(batch))
+                while len(seen) >= most or (seen and number == len(asked)):
                     rows = torch.cat(vectors)
-                    waiting.append(reduce(seen[:most], self._logits(rows[:most])))
+                    yield seen[:most], rows[:most]
                     seen, vectors = seen[most:], [rows[most:]]
+
+        def reduced(group: tuple[list[Input], torch.Tensor]) -> _Reduced:
+            with torch.inference_mode():
+                return reduce(group[0], self._logits(group[1]))
+
+        waiting = deque[_Reduced]()
+        for each in on_single_threads(reduced, groups(), self.device):
+            waiting.append(each)
             while len(waiting) > _IN_FLIGHT:
                 yield waiting.popleft()
         yield from waiting
@@ -354,16 +363,17 @@ class MaskedLM:
         has_known_head = self._model.config.model_type in _HEADS
         prefix = self._model.base_model_prefix
         trunk = getattr(self._model, prefix) if has_known_head else self._model
-        if self._is_flat:
-            places = [i.position for i in batch]
-            return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
-        rows = max(len(batch), -(-FEWEST // len(batch[0].ids)))
-        filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-        ids, own = padded([i.ids for i in filled])
-        hidden = {} if own.all() else {"attention_mask": self._to_device(own.astype(np.int64))}
-        positions = self._to_device([i.position for i in filled])
-        output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]
-        return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
+        with torch.inference_mode():
+            if self._is_flat:
+                places = [i.position for i in batch]
+                return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
+            rows = max(len(batch), -(-FEWEST // len(batch[0].ids)))
+            filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
+            ids, own = padded([i.ids for i in filled])
+            hidden = {} if own.all() else {"attention_mask": self._to_device(own.astype(np.int64))}
+            positions = self._to_device([i.position for i in filled])
+            output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]
+            return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
         """Run the head; results stay on the device, which may still be computing them."""

@@ -182,7 +182,7 @@ class Classifier:
             warn_of_unknown(self.name, unknown)
             self._warned = bool(unknown)
 
-        def prepare(some: Sequence[Pair], start: int) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[NDArray[np.float64]]:
             encoded = self._encode(some)
             # Encoder-decoders require equal numbers of end-of-sequence tokens in a batch's rows.
             end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
@@ -191,7 +191,10 @@ class Classifier:
             batches = batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
             return batches, lambda batch: self._run([encoded[i] for i in batch])
 
-        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+        device = self._model.device.type
+        yield from unknown_batches(
+            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
+        )
 
     resume = probabilities
 

@@ -50,10 +50,7 @@ class PackedLinear(nn.Module):
     def __init__(
         self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False, by_mkl: bool = False
     ) -> None:
-        """Take over a layer's weights; `counted` is false for a head tied to the embeddings.
-
-        A layer that is computed `by_mkl` needs sixteen rows per thread.
-        """
+        """Take over a layer's weights; `counted` is false for a head tied to the embeddings."""
         super().__init__()
         self.by_mkl = by_mkl
         packed = linear.weight.detach()
@@ -186,9 +183,7 @@ _FILLER: Final = 2048
 """Most padding tokens of a batch: an accelerator takes hardly longer with this number."""
 
 FEWEST: Final = 16
-"""Fewest rows of a matrix product for which a row's result does not depend on their number."""
-_FEWEST_OF_A_THREAD: Final = 16
-"""Fewest rows per thread for which the same holds with MKL, which deals rows to threads."""
+"""Fewest rows of one thread's matrix product for which their number does not change a result."""
 _STEPS: Final = 8
 """Number of allowed row counts per power of two."""
 
@@ -196,13 +191,13 @@ Texts = Sequence[Sequence[int]] | Sequence[NDArray[np.int32]]
 """One number per token of each text, such as token ids."""
 
 
-def rows_for(count: int, fewest: int = FEWEST) -> int:
+def rows_for(count: int) -> int:
     """Round a number of rows up to one of few allowed numbers.
 
     >>> [rows_for(count) for count in (1, 17, 500, 513)]
     [16, 32, 512, 640]
     """
-    step = max(fewest, (1 << (count - 1).bit_length()) // _STEPS)
+    step = max(FEWEST, (1 << (count - 1).bit_length()) // _STEPS)
     return -(-count // step) * step
 
 
@@ -262,9 +257,7 @@ def vectors_at(
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
     total, embeddings, layers = int(starts[-1]), trunk.embeddings, _layers_of(trunk)
-    by_mkl = layers[0][0].query.by_mkl
-    fewest = max(FEWEST, _FEWEST_OF_A_THREAD * torch.get_num_threads()) if by_mkl else FEWEST
-    ids, types, positions = torch.zeros((3, rows_for(total, fewest)), dtype=torch.long)
+    ids, types, positions = torch.zeros((3, rows_for(total)), dtype=torch.long)
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
@@ -281,14 +274,14 @@ def vectors_at(
         runs.append((count, slice(start, stop), slice(text, text + count)))
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
-    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text, fewest) - text)])
+    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
 
     # Before attention, equal tokens at equal positions have equal states; variants share most.
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
     _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
-    more = rows_for(len(example), fewest) - len(example)
+    more = rows_for(len(example)) - len(example)
     kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
     states: torch.Tensor = embeddings.word_embeddings(ids[kept])
     states = states + embeddings.token_type_embeddings(types[kept])

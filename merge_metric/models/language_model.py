@@ -39,6 +39,9 @@ _FEW: Final = 0.1
 
 log = logging.getLogger(__name__)
 
+_Answers = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Probabilities of the labels, (rows, labels), and the letter mass, (rows, 1)."""
+
 
 class LanguageModel:
     """A causal LM that answers multiple-choice questions by a letter."""
@@ -128,7 +131,7 @@ class LanguageModel:
             return
         self._prepare(pairs)
 
-        def prepare(some: Sequence[Pair], start: int) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Answers]:
             prompts = self._encode(some)
             shared = 0
             if self._cache is not None:
@@ -138,7 +141,12 @@ class LanguageModel:
             batches = self._batches([len(ids) - shared for ids in prompts], shared)
             return batches, lambda batch: self._run([prompts[i] for i in batch], shared)
 
-        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+        device = self._model.device.type
+        for positions, (answers, measures) in unknown_batches(
+            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
+        ):
+            self.measures = measures
+            yield positions, answers
 
     resume = probabilities
 
@@ -149,15 +157,20 @@ class LanguageModel:
         if self._decided or not self._tokens.shared:
             return
         self._decided = True
+        from merge_metric.models.batch_threads import on_single_threads
         from merge_metric.models.fast_layers import PrefixCache, unsupported
 
         if reason := unsupported(self._model):
             log.warning("%s: running without the prefix cache: %s", self.name, reason)
             return
-        reference = self._run([longest], 0)
-        self._cache = PrefixCache(self._model, self._tokens.shared)
-        shared = len(common_prefix([self._tokens.shared, longest[:-1]]))
-        difference = float(abs(self._run([longest], shared) - reference).max())
+
+        def difference_of(longest: list[int]) -> float:
+            reference, _ = self._run([longest], 0)
+            self._cache = PrefixCache(self._model, self._tokens.shared)
+            shared = len(common_prefix([self._tokens.shared, longest[:-1]]))
+            return float(abs(self._run([longest], shared)[0] - reference).max())
+
+        (difference,) = on_single_threads(difference_of, [longest], self._model.device.type)
         limit = TOLERANCE if self.describe()["dtype"] == "float32" else _TOLERANCE_HALF
         if not difference <= limit:
             self._cache = None
@@ -208,8 +221,8 @@ class LanguageModel:
             and max(states, logits) <= _BYTES
         )
 
-    def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> NDArray[np.float64]:
-        """Run the tokens after the first `shared`, padded at the end; return (rows, labels)."""
+    def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Answers:
+        """Run the tokens after the first `shared`, padded at the end."""
         import torch
 
         last = [len(ids) - shared - 1 for ids in prompts]
@@ -228,9 +241,8 @@ class LanguageModel:
             final = logits[torch.arange(len(rows)), columns].float()
             letters = torch.tensor(self._tokens.letters, device=device)
             found = (final - final.logsumexp(-1, keepdim=True))[:, letters].logsumexp(1).double()
-        self.measures = found.exp().sum(-1, keepdim=True).cpu().numpy()
-        probabilities: NDArray[np.float64] = found.softmax(-1).cpu().numpy()
-        return probabilities
+        mass = found.exp().sum(-1, keepdim=True)
+        return found.softmax(-1).cpu().numpy(), mass.cpu().numpy()
 
 
 def warn_of_few_letters(name: str, letter_mass: float) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from merge_dataset.settings import RUNNING, Value, setting
+
+_Answers = TypeVar("_Answers")
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Prepared = tuple[list[list[int]], Callable[[list[int]], NDArray[np.float64]]]
+    Prepared = tuple[list[list[int]], Callable[[list[int]], _Answers]]
     """Batches, as positions of pairs, and a function that asks the model about a batch."""
     Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
     """Batches: positions of pairs, (b,), and probabilities of the labels, (b, labels)."""
@@ -98,19 +100,29 @@ def unknown_batches(
     share: Share,
     *,
     window: int,
-    prepare: Callable[[Sequence[Pair], int], Prepared],
-) -> Answered:
-    """Yield answers of unknown batches; `prepare` encodes a window of pairs, given its start."""
+    prepare: Callable[[Sequence[Pair], int], Prepared[_Answers]],
+    device: str,
+) -> Iterator[tuple[list[int], _Answers]]:
+    """Yield answers of unknown batches; `prepare` encodes a window of pairs, given its start.
+
+    On the device "cpu" several threads ask: see `on_single_threads`.
+    """
+    from merge_metric.models.batch_threads import on_single_threads
+
     starts = range(0, len(pairs), window)
     for number, start in enumerate(starts):
         end = min(start + window, len(pairs))
         if known.issuperset(range(start, end)) or not share.looks_at(number, len(starts)):
             continue
         batches, ask = prepare(pairs[start:end], start)
-        for place, batch in enumerate(batches):
-            positions = [start + i for i in batch]
-            if share.takes(place, number, len(starts)) and not known.issuperset(positions):
-                yield positions, ask(batch)
+        asked = [
+            batch
+            for place, batch in enumerate(batches)
+            if share.takes(place, number, len(starts))
+            and not known.issuperset([start + i for i in batch])
+        ]
+        for batch, answers in zip(asked, on_single_threads(ask, asked, device), strict=True):
+            yield [start + i for i in batch], answers
 
 
 def batch_tokens_for(device: str, on_cpu: int = 512, elsewhere: int = 16_384) -> int:

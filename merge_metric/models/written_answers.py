@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -31,6 +33,10 @@ MEASURED: Final = (PREDICTION, WITHOUT_LABEL)
 
 _WINDOW: Final = 1024
 _ROWS: Final = 16
+_DRAWING: Final = Lock()
+
+_Answers = tuple[NDArray[np.float64], NDArray[np.float64], list[str], dict[str, int]]
+"""Shares of the labels, measures, the words, and the numbers of tokens."""
 
 
 class WrittenAnswer(NamedTuple):
@@ -181,7 +187,7 @@ class WritingModel:
     ) -> Answered:
         """Yield shares of the labels (see `PairModel`); draws depend only on the batch."""
 
-        def prepare(some: Sequence[Pair], start: int) -> Prepared:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Answers]:
             prompts = [self._encode(pair) for pair in some]
             order = sorted(range(len(some)), key=lambda row: (len(prompts[row]), row))
             batches = [order[n : n + _ROWS] for n in range(0, len(order), _ROWS)]
@@ -191,7 +197,13 @@ class WritingModel:
                 [start + i for i in batch],
             )
 
-        yield from unknown_batches(pairs, known, share, window=_WINDOW, prepare=prepare)
+        device = str(self._loaded.model.device)
+        for positions, (shares, measures, texts, counts) in unknown_batches(
+            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
+        ):
+            self.measures, self.texts = measures, texts
+            self._n_tokens = {name: n + counts[name] for name, n in self._n_tokens.items()}
+            yield positions, shares
 
     resume = probabilities
 
@@ -219,16 +231,21 @@ class WritingModel:
 
     def _answer(
         self, pairs: Sequence[Pair], prompts: Sequence[list[int]], positions: Sequence[int]
-    ) -> NDArray[np.float64]:
-        said = [self._write(prompts, (n, positions)) for n in range(self.words.samples)]
-        found = self.words.read_all(self.prompt, pairs, zip(*said, strict=True))
-        shares, self.measures, self.texts = found
-        return shares
+    ) -> _Answers:
+        counts = dict.fromkeys(self._n_tokens, 0)
+        said = [self._write(prompts, (n, positions), counts) for n in range(self.words.samples)]
+        return *self.words.read_all(self.prompt, pairs, zip(*said, strict=True)), counts
 
     def _write(
-        self, prompts: Sequence[list[int]], draw: tuple[int, Sequence[int]]
+        self,
+        prompts: Sequence[list[int]],
+        draw: tuple[int, Sequence[int]],
+        counts: dict[str, int],
     ) -> list[WrittenAnswer]:
-        """Generate an answer per prompt of a batch; `draw` (sample, positions) is the seed."""
+        """Generate an answer per prompt of a batch; `draw` (sample, positions) is the seed.
+
+        The numbers of tokens are added to `counts`.
+        """
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
@@ -244,9 +261,11 @@ class WritingModel:
         key = hashlib.sha256(repr((draw, prompts)).encode()).digest()
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None}
         if self.words.temperature:
-            torch.manual_seed(int.from_bytes(key[:7]))
             sampling = {"do_sample": True, "temperature": self.words.temperature}
-        with torch.inference_mode():
+        # All threads draw from one source of random numbers, so they must draw in turn.
+        with torch.inference_mode(), _DRAWING if self.words.temperature else nullcontext():
+            if self.words.temperature:
+                torch.manual_seed(int.from_bytes(key[:7]))
             written = model.generate(
                 input_ids=rows.to(model.device),
                 attention_mask=mask.to(model.device),
@@ -273,6 +292,6 @@ class WritingModel:
             # Chat templates may begin the thinking; then the text written has only its end.
             begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
             found.append(WrittenAnswer(begun + text, is_cut))
-            self._n_tokens["prompt_tokens"] += len(ids)
-            self._n_tokens["answer_tokens"] += n_tokens
+            counts["prompt_tokens"] += len(ids)
+            counts["answer_tokens"] += n_tokens
         return found

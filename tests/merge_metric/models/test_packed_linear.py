@@ -1,6 +1,5 @@
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,11 +13,9 @@ from merge_metric.models.fast_layers import (
     PackedLinear,
     _can_pack,
     _operators_work,
-    is_flat,
     keeps_to_avx2,
     pack_linear_layers,
     rows_for,
-    vectors_at,
 )
 
 CPU: Final = torch.device("cpu")
@@ -49,14 +46,6 @@ def small_model(model_type: str, kind: Any = AutoModel) -> Any:
 
 def layers(model: nn.Module, kind: type[nn.Module]) -> int:
     return sum(type(module) is kind for module in model.modules())
-
-
-@contextmanager
-def threads_of_torch(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    yield
-    torch.set_num_threads(before)
 
 
 @needs_packing
@@ -103,8 +92,7 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 
 @needs_packing
 @pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
-@pytest.mark.parametrize("threads", [1, 2, 3, 6, 7, 12, 16])
-def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
+def test_rows_of_mkl_do_not_depend_on_each_other() -> None:
     torch.manual_seed(0)
     for width, inner in ((128, 512), (512, 128), (384, 3), (128, 20), (128, 30), (768, 64)):
         linear = nn.Linear(width, inner)
@@ -112,11 +100,10 @@ def test_rows_of_mkl_do_not_depend_on_each_other(threads: int) -> None:
         assert packed.weight.data_ptr() == linear.weight.data_ptr()
         inputs = torch.randn(1024, width)
         with torch.inference_mode():
-            one_thread = packed(inputs)
-            with threads_of_torch(threads):
-                for rows in (rows_for(count, 16 * threads) for count in (1, 17, 130, 513)):
-                    assert torch.equal(packed(inputs[:rows]), one_thread[:rows])
-                    assert torch.equal(packed(inputs[-rows:]), one_thread[-rows:])
+            together = packed(inputs)
+            for rows in map(rows_for, (1, 17, 130, 513)):
+                assert torch.equal(packed(inputs[:rows]), together[:rows])
+                assert torch.equal(packed(inputs[-rows:]), together[-rows:])
 
 
 @needs_packing
@@ -134,18 +121,6 @@ def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
         packed = [each for each in model.modules() if type(each) is PackedLinear]
         assert {each.by_mkl for each in packed if each in of_trunk} == {expected}
         assert {each.by_mkl for each in packed if each not in of_trunk} == {False}
-
-
-@needs_packing
-def test_vectors_do_not_depend_on_the_batch_with_many_threads() -> None:
-    model = pack_linear_layers(small_model("bert"))
-    assert is_flat(model)
-    texts = [torch.randint(4, 99, (5 + n % 9,)).tolist() for n in range(40)]
-    texts.sort(key=len)
-    with torch.inference_mode(), threads_of_torch(12):
-        together = vectors_at([0] * len(texts), model, texts)
-        for n, text in enumerate(texts[::8]):
-            assert torch.equal(vectors_at([0], model, [text])[0], together[8 * n])
 
 
 def test_other_models_stay_as_they_are() -> None:

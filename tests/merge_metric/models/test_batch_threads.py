@@ -1,0 +1,106 @@
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import run
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.masked_queries import ask_all, assert_identical
+from helpers.tiny_classifiers import KINDS as CLASSIFIERS
+from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_models import KINDS, sentences, tiny_model
+
+from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.models.batch_threads import on_single_threads
+from merge_metric.models.classifier import Classifier
+
+
+@contextmanager
+def threads_of_torch(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_are_in_order_of_single_threads_and_errors_are_raised() -> None:
+    def compute(number: int) -> tuple[int, int]:
+        sleep(0.002 * (number % 3))
+        return 12 // number, torch.get_num_threads()
+
+    for threads in (1, 3):
+        with threads_of_torch(threads):
+            found = list(on_single_threads(compute, range(1, 13), "cpu"))
+            assert found == [(12 // n, 1) for n in range(1, 13)]
+            results = on_single_threads(compute, (4, 0, 1), "cpu")
+            assert next(results) == (3, 1)
+            with pytest.raises(ZeroDivisionError):
+                next(results)
+            assert list(on_single_threads(lambda _: torch.get_num_threads(), [0], "cuda")) == [
+                threads
+            ]
+            assert torch.get_num_threads() == threads
+
+
+@pytest.mark.slow(but=("roberta", "deberta"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_do_not_depend_on_threads(kind: str, dtype: str) -> None:
+    queries = ask_all(sentences()[:20])
+    mlm = MaskedLM.load(tiny_model(kind), device="cpu", dtype=dtype)
+    with threads_of_torch(1):
+        expected = mlm.score(queries, k=5)
+    for threads in (2, 4):
+        with threads_of_torch(threads):
+            assert_identical(mlm.score(queries, k=5), expected)
+
+
+@pytest.mark.slow(but=("bert-uncased", "bart"))
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_probabilities_do_not_depend_on_threads(kind: str) -> None:
+    texts = sentences()[:120]
+    pairs = list(zip(texts, texts[::-1], strict=True))
+    model = Classifier.load(tiny_classifier(kind), device="cpu", batch_tokens=200)
+
+    def answers(threads: int) -> Any:
+        with threads_of_torch(threads):
+            batches = list(model.probabilities(pairs))
+        positions = np.concatenate([places for places, _ in batches])
+        return positions.tolist(), np.concatenate([rows for _, rows in batches]).tolist()
+
+    assert answers(4) == answers(2) == answers(1)
+
+
+@pytest.mark.slow
+def test_commands_write_the_same_for_any_threads_batches_and_tasks(tmp_path: Path) -> None:
+    """The bundled models have the sizes of BERT-tiny, unlike those above."""
+
+    def written(name: str, threads: int, *more: str) -> dict[str, Any]:
+        out = tmp_path / name
+        suggest = ["suggest", "--recipe", "demo", "--run", str(out), *more]
+        predict = ["predict", "--model", "demo", "--dataset", str(out / "problems.parquet")]
+        for words in (suggest, [*predict, "--out", str(out / "predictions.parquet"), *more]):
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            command = [sys.executable, "-m", "generation", *words]
+            ended = run(command, env=environment, capture_output=True, text=True)
+            assert ended.returncode == 0, ended.stderr
+        tables = [*out.glob("suggestions/*/parts/*.parquet"), out / "predictions.parquet"]
+        found = {path.relative_to(out).as_posix(): pq.read_table(path) for path in sorted(tables)}
+        return {name: table.replace_schema_metadata().to_pydict() for name, table in found.items()}
+
+    expected = written("one", 1)
+    assert len(expected) > 1
+    for threads, more in {
+        2: ["--batch-tokens", "60"],
+        4: ["--batch-tokens", "5000"],
+        3: ["--executor", "local", "--tasks", "3", "--workers", "2"],
+    }.items():
+        assert written(str(threads), threads, *more) == expected
