@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
-import os
-import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -31,7 +28,7 @@ _HELD: Final[set[tuple[Path, int]]] = set()
 
 @contextmanager
 def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file, with a note of its holder, while the block runs; then remove it.
+    """Hold a lock file, with a note of the time, while the block runs; then remove it.
 
     The lock is the system's (`flock`), so it ends with the process; on a file system without locks,
     the existence of the file is the lock, and a message says so. If another process holds it,
@@ -52,11 +49,11 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
         except Timeout as error:
             if not wait:
                 cure = f"; if that process is gone, remove {lock.lock_file}"
-                message = f"{refusal} (at work: {_described(note)})"
+                message = refusal + _since(note)
                 raise BlockingIOError(
                     message + cure if isinstance(lock, SoftFileLock) else message
                 ) from error
-            log.info("%s: waiting for: %s", lock_file.parent, _described(note))
+            log.info("%s: waiting for another command%s", lock_file.parent, _since(note))
             _acquire(lock, timeout=-1)
             break
         except OSError as error:
@@ -70,14 +67,8 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
             lock.lock_file,
         )
     try:
-        with suppress(OSError):  # on a full disk the refusal has no name
-            # No command line, which may hold keys: after a kill, the note stays.
-            holder = {
-                "process": os.getpid(),
-                "host": socket.gethostname(),
-                "since": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-            }
-            note.write_text(json.dumps(holder), encoding="utf-8")
+        with suppress(OSError):  # on a full disk the refusal has no time
+            note.write_text(time.strftime("%Y-%m-%d %H:%M:%S %z"), encoding="utf-8")
         yield
     finally:
         try:
@@ -137,12 +128,9 @@ def _acquire(lock: BaseFileLock, *, timeout: float) -> None:
         return
 
 
-def _described(note: Path) -> str:
-    """Describe the holder of a lock from its note."""
-    for seconds in (0.02, 0.2, 0.5, 0):  # the note is written a moment after the lock
-        try:
-            who = json.loads(note.read_text(encoding="utf-8"))
-            return f"process {who['process']} on {who['host']}, since {who['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            time.sleep(seconds)
-    return "a process that has not said yet which it is"
+def _since(note: Path) -> str:
+    """Say since when a lock is held; nothing where its holder has not noted it yet."""
+    with suppress(OSError):
+        if since := note.read_text(encoding="utf-8"):
+            return f" (at work since {since})"
+    return ""
