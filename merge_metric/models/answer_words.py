@@ -62,7 +62,7 @@ _UNSEEN: Final = dict.fromkeys((0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2
 _CUE: Final = (
     r"(?i:answers?|antwort|réponse|respuesta|risposta|resposta|antwoord|odpowiedź|ответ|答案|答え|"
     r"(?:label|prediction|conclusion|verdict|classification|relation(?:ship)?|choice|option|final|"
-    r"selection|decision|result)"
+    r"selection|decision|result|response|output|assistant)"
     r"(?=[\s*_`\"']*(?:[:=\-–—]|\b(?:is|was|would|should|must|will)\b)))"
 )
 _BETWEEN: Final = (
@@ -157,7 +157,10 @@ class AnswerReader:
             r"\b(?i:so|thus|hence|therefore|it['’]s|it is|(?:I|we)(?:['’](?:d|ll)| would| "
             r"will)? (?:choose|pick|select|go (?:with|for)|vote for|say))"
         )
-        after = r"(?=[*_`\"'”’)\]]*(?:[.!;]|\s*$|\s+(?i:because|since|as)\b))"
+        after = (
+            r"(?=[*_`\"'”’)\]]*(?:[.!;:]|\s*$|,\s+(?i:not|but|as|since|because)\b|"
+            r"\s+(?i:because|since|as)\b))"
+        )
         self._chosen = re.compile(
             rf"{by}[\s,:*_`\"'“(]+(?=[{self.letters}]\b){with_capital}{after}", flags
         )
@@ -167,7 +170,10 @@ class AnswerReader:
             r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
             flags,
         )
-        ends = r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)[.):,]|[.):])|\*\*)"
+        ends = (
+            r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)(?:[.):,]|\s+(?:[-–—]\s|"
+            r"(?i:because|since)\b))|[.):])|\*\*)"
+        )
         self._line = re.compile(rf"(?:^{marks}|\*\*\s*){with_capital}{ends}", flags)
         self._only = re.compile(rf"^{marks}{choice}[ \t*_`\"'”’)\].!:,;$]*$", flags)
         self._revised = re.compile(
@@ -176,7 +182,7 @@ class AnswerReader:
         self._beside = re.compile(rf"{between}(?P<beside>{label})")
         self._item = re.compile(
             rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}]|"
-            rf"[{self.letters.lower()}](?=\s*[.):]\s*{label}))\s*[.):]|"
+            rf"[{self.letters.lower()}](?=\s*[.):]\s*{label}))\s*(?:[.):]|[-–—]\s)|"
             rf"(?P<label>{label})[\s*_`\"'”’]*(?:$|[:=(|\-–—]))"
         )
         self._mention = re.compile(
