@@ -173,15 +173,8 @@ class RunFolder:
 
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
         """Raise ValueError unless files match the record of an earlier step."""
-        recorded = read_record(record).get("files", {})
-        if unrecorded := [name for name in names if name not in recorded]:
-            log.warning(
-                "%s: an older release made it and kept no digest of %s; it is taken as it is",
-                self.path,
-                ", ".join(unrecorded),
-            )
-        known = {name: recorded[name] for name in names if name in recorded}
-        if changed := changed_files(self.path, known):
+        recorded = read_record(record, "files")["files"]
+        if changed := changed_files(self.path, {name: recorded.get(name, "") for name in names}):
             raise ValueError(
                 f"{self.path}: expected {', '.join(changed)} as recorded in {record.name}, got "
                 f"other contents; run merge-nli {redo} again"
@@ -230,8 +223,7 @@ class RunFolder:
             return
         remedy = "Restore it from a copy, or replace the build with --overwrite"
         there = read_record(self.manifest, "config", "eligible", "variants", remedy=remedy)
-        drawn = {} if provenance.draw_of(there) is None else {"draw": provenance.DRAW}
-        coming = {"config": config, **drawn, **(made_from or {})}
+        coming = {"config": config, "draw": provenance.DRAW, **(made_from or {})}
         if differing := provenance.differences(there, coming):
             seeds, variants = max(there["eligible"].values(), default=0), there["variants"]
             raise FileExistsError(

@@ -388,11 +388,10 @@ def _problems(made: dict[str, Any]) -> str:
 
 
 def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    meaning = made.get(provenance.EXPLAINED, {}).get("settings", {})  # not of earlier versions
-    header = ("setting", "value", *(["meaning"] if meaning else ()))
+    meaning = made[provenance.EXPLAINED]["settings"]
     chosen = ((key, value) for key, value in config.items() if value not in (None, {}, []))
-    rows = ([key, value, meaning.get(key, "")][: len(header)] for key, value in chosen)
-    return ["Settings (the others are unset):\n", _table(header, rows)]
+    rows = ((key, value, meaning.get(key, "")) for key, value in chosen)
+    return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
 
 
 def _described(model: dict[str, Any]) -> str:
@@ -406,10 +405,9 @@ def _funnel(made: dict[str, Any]) -> list[str]:
         [f"{n:,}" if isinstance(n := row.get(key, 0), int) else str(n) for key in columns]
         for row in made["funnel"]
     )
-    meaning = made.get(provenance.EXPLAINED, {}).get("funnel", {})
+    meaning = made[provenance.EXPLAINED]["funnel"]
     explained = [(f"`{key}`", meaning[key]) for key in columns if key in meaning]
-    legend = [_table(("column", "what it counts"), explained)] if explained else []
-    return [_table(columns, rows), *legend]
+    return [_table(columns, rows), _table(("column", "what it counts"), explained)]
 
 
 def _table(header: Any, rows: Any) -> str:

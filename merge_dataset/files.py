@@ -34,7 +34,7 @@ FILE_ROWS: Final = 10 * ROWS
 
 RECORD_DIGEST: Final = "digest"
 
-_TEMPORARY: Final = re.compile(r"\.(?P<target>.+?)(\.[0-9a-f]{32})?\.(partial|old)")
+_TEMPORARY: Final = re.compile(r"\.(?P<target>.+)\.([0-9a-f]{32}\.partial|old)")
 
 
 # --- Written whole or not at all ---
@@ -48,7 +48,7 @@ def partial_path(target: Path) -> Path:
 def target_of(path: Path) -> Path | None:
     """Return the target of a temporary path; None for other paths.
 
-    >>> target_of(Path("run/.seeds.parquet.partial")), target_of(Path(".snli.old"))
+    >>> target_of(partial_path(Path("run/seeds.parquet"))), target_of(Path(".snli.old"))
     (PosixPath('run/seeds.parquet'), PosixPath('snli'))
     """
     found = _TEMPORARY.fullmatch(path.name)
@@ -293,19 +293,21 @@ def read_record(
     digest_key: str = RECORD_DIGEST,
     remedy: str = "Restore it from a copy",
 ) -> dict[str, Any]:
-    """Read a JSON object from `write_record`; verify its digest, which older ones lack."""
+    """Read a JSON object from `write_record`; verify its digest."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    wanted = (*keys, digest_key) if verify else keys
+    missing = [key for key in wanted if key not in value]
     digest = value.pop(digest_key, None)
-    if verify and digest not in (None, digest_of(value)):
+    if verify and digest_key not in missing and digest != digest_of(value):
         raise ValueError(
             f"{path}: expected what was written, got other contents: the file is damaged or was "
             f"edited; restore it from a copy"
         )
-    if missing := [key for key in keys if key not in value]:
+    if missing:
         raise ValueError(
-            f"{path}: expected a record with {', '.join(keys)}, got one without "
+            f"{path}: expected a record with {', '.join(wanted)}, got one without "
             f"{', '.join(missing)}: is it another file's? {remedy}"
         )
     return value

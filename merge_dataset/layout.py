@@ -24,7 +24,7 @@ CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
 
 FILES: Final = "files"
-"""Key of a provenance: path → SHA-256 of the collection's Parquet files; older ones lack it."""
+"""Key of a provenance: path → SHA-256 of the collection's Parquet files."""
 
 
 def collections(folder: Path) -> list[str]:

@@ -20,6 +20,9 @@ MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
 NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
 """Required keys in the description of the model that chooses paraphrases."""
 
+EXPLAINED: Final = "explained"
+"""Key of a manifest: a sentence on each of the `settings` and columns of the `funnel`."""
+
 _Types = dict[str, type | tuple[type, ...]]
 
 _OF_ALL: Final[_Types] = {
@@ -39,6 +42,8 @@ _KEYS: Final[Mapping[str, _Types]] = {
         "tagger": str,
         **_OF_ALL,
         "ablation": (str, type(None)),
+        "draw": int,
+        EXPLAINED: dict,
     },
     PARAPHRASES: {
         "kind": str,
@@ -48,6 +53,7 @@ _KEYS: Final[Mapping[str, _Types]] = {
         "nli_model": dict,
         "prompt": str,
         **_OF_ALL,
+        EXPLAINED: dict,
     },
 }
 """Kind → keys of a manifest that the dataset keeps, in this order."""
@@ -55,19 +61,14 @@ _KEYS: Final[Mapping[str, _Types]] = {
 SLICES: Final = "slices"
 """Optional key of a manifest: folders of the run's slices; not kept in the dataset."""
 
-EXPLAINED: Final = "explained"
-"""Optional key: a sentence on each of the `settings` and columns of the `funnel`."""
-
 _OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "draw": (),
-    EXPLAINED: ("settings", "funnel"),
     "signals": ("scheme", "windowed"),
     "neighbours": ("mlms", "scheme", "windowed"),
     "asked": ("questions", "of"),
 }
 """Optional keys of a run that the dataset keeps, in this order → keys that each must have.
 
-All but the first two are of replacements. `signals` describes the model that scored texts, a masked
+All are of replacements. `signals` describes the model that scored texts, a masked
 LM under `mlm` or a causal one under `lm`; `neighbours` the masked LMs that scored the words beside
 replacements; `asked` gives the numbers of questions asked and of all questions, and the settings,
 if only questions that could matter were asked."""
@@ -103,13 +104,14 @@ def read(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: expected {key} of type {name}, got {value[key]!r}")
     _require(path, "problems", value["problems"], _COUNTS[kind])
     _require(path, "source_data", value["source_data"], ("description", "sha256"))
+    _require(path, EXPLAINED, value[EXPLAINED], ("settings", "funnel"))
     if kind == PARAPHRASES:
         _require(path, "generator", value["generator"], MODEL_KEYS)
         _require(path, "nli_model", value["nli_model"], NLI_MODEL_KEYS)
     for mlm in value["mlms"] if kind == REPLACEMENTS else ():
         _require(path, "mlms", mlm, MODEL_KEYS)
     for key, keys in _OPTIONAL.items():
-        if keys and key in value:
+        if key in value:
             _require(path, key, value[key], keys)
     if "signals" in value:
         key = "lm" if "lm" in value["signals"] else "mlm"
@@ -200,24 +202,12 @@ def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str
                     f"{name}: {', '.join(sorted(gone)) or 'no other'} there, "
                     f"{', '.join(sorted(come)) or 'no other'} now"
                 )
-    drawn = [draw_of(made) for made in (there, coming)]
-    if None not in drawn and drawn[0] != drawn[1]:
-        release = " (merge-nli before 1.0)" if drawn[0] == 1 else ""
-        found.append(f"the draw of variants: version {drawn[0]}{release} there, {drawn[1]} now")
+    drawn = [made["draw"] for made in (there, coming) if "draw" in made]
+    if len(set(drawn)) > 1:
+        found.append(f"the draw of variants: version {drawn[0]} there, {drawn[1]} now")
     if "tagger" in coming and there.get("tagger", coming["tagger"]) != coming["tagger"]:
         found.append(f"tagger: {there['tagger']} there, {coming['tagger']} now")
     return found
-
-
-def draw_of(made: Mapping[str, Any]) -> int | None:
-    """Return the version of drawing variants (`DRAW`), also for manifests without it; or None.
-
-    >>> draw_of({"funnel": []}), draw_of({"funnel": [], "explained": {}}), draw_of({})
-    (1, 2, None)
-    """
-    if kind_of({**made}) != REPLACEMENTS or not made.keys() & {"draw", "funnel"}:
-        return None
-    return int(made.get("draw", 2 if EXPLAINED in made else 1))
 
 
 def trial_of(made: Mapping[str, Any]) -> str:

@@ -107,7 +107,7 @@ def _remove_damaged(entry: Path) -> None:
             return
         log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
     except FileNotFoundError:
-        pass  # made by an earlier release, or by a command that was killed
+        pass  # made by a command that was killed
     except (KeyError, ValueError):
         log.warning("%s: damaged, made anew: %s", entry, _DIGESTS)
     shutil.rmtree(entry)

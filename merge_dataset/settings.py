@@ -45,7 +45,7 @@ class Setting:
     affects_output: bool = True
     """Whether it changes results; paths and settings of the machine do not."""
     omit_if_default: bool = False
-    """Whether it is written only if used, so that older runs keep their bytes and fingerprints."""
+    """Whether it is written only if used: the files of other runs do not name it."""
     written_first: bool = False
     """Whether it is written before the fields of the base class."""
 

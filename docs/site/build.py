@@ -34,10 +34,10 @@ _OUTSIDE: Final = re.compile(
 
 
 def pages() -> Iterator[Path]:
-    """Yield the pages of the site: all but cards that tests keep of earlier releases."""
+    """Yield the pages of the site."""
     for page in sorted(ROOT.rglob("*.md")):
         parts = page.relative_to(ROOT).parts
-        if parts[0] == "build" or parts[0].startswith(".") or "earlier_releases" in parts:
+        if parts[0] == "build" or parts[0].startswith("."):
             continue
         if parts[0] in (*PACKAGES, "docs", "tests") or len(parts) == 1:
             yield page

@@ -79,14 +79,7 @@ class LazyModel(Generic[ModelT]):
     @property
     def provenance(self) -> dict[str, Any]:
         """The description with the digest of the weights, which is not used to find answers."""
-        description = self.description
-        if "weights" not in self._known:
-            log.warning(
-                "%s: an earlier release wrote it, without the digest of the model's weights: the "
-                "manifest has none",
-                self._record,
-            )
-        weights = self._known.get("weights")
+        description, weights = self.description, self._known["weights"]
         return {**description, **({"weights": weights} if weights else {})}
 
     def __call__(self) -> ModelT:

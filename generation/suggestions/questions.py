@@ -117,9 +117,9 @@ class Questions:
             raise FileNotFoundError(
                 f"expected questions in {folder}, found none; run: merge-nli suggest"
             )
-        values = read_record(header, "made_from", "shards")
+        values = read_record(header, "made_from", "shards", "files")
         self.folder, self.made_from = folder, values["made_from"]
-        self._files: dict[str, str] = values.get("files", {})
+        self._files: dict[str, str] = values["files"]
         self.sizes: dict[Shard, int] = {
             Shard.parse(name): size for name, size in values["shards"].items()
         }
@@ -173,7 +173,7 @@ class Questions:
         write_record(partial / "questions.json", header)
 
     def changed(self) -> list[str]:
-        """List files that have changed since they were written; none if there are no digests."""
+        """List files that have changed since they were written."""
         return changed_files(self.folder, self._files)
 
     def __len__(self) -> int:
@@ -192,16 +192,13 @@ class Questions:
         return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
 
     def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, sorted by key; earlier versions wrote one row per question."""
+        """Read a shard's questions, sorted by key."""
         table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
-        of_sentence = table.schema.field("key").type == _SHARD_SCHEMA.field("key").type
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
         return [
             MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
             for sentence, spans, all_masked in zip(*columns, strict=True)
-            for span, masked in (
-                zip(spans, all_masked, strict=True) if of_sentence else [(spans, all_masked)]
-            )
+            for span, masked in zip(spans, all_masked, strict=True)
         ]
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:

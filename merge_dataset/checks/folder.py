@@ -142,12 +142,11 @@ def check_bytes(folder: Path) -> Iterator[Finding]:
     expected = "what was written, byte for byte"
     for collection in collections(folder):
         try:
-            made = read_record(folder / collection / PROVENANCE)
+            made = read_record(folder / collection / PROVENANCE, FILES)
         except ValueError:
             yield Finding(f"{collection}/{PROVENANCE}", expected, "other contents")
             continue
-        # Older releases wrote no digests.
-        for file in changed_files(folder / collection, made.get(FILES, {})):
+        for file in changed_files(folder / collection, made[FILES]):
             yield Finding(f"{collection}/{file}", expected, "other contents")
 
 

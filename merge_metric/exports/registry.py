@@ -138,8 +138,7 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     for collection, names in of_collection.items():
         if names.isdisjoint(chosen):
             continue
-        # Older releases wrote no digests.
-        recorded = read_record(folder / collection / PROVENANCE).get(layout.FILES, {})
+        recorded = read_record(folder / collection / PROVENANCE, layout.FILES)[layout.FILES]
         if changed := changed_files(folder / collection, recorded):
             raise ValueError(
                 f"{folder / collection / changed[0]}: expected what was written, got other "

@@ -51,11 +51,10 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
 def require_agreement(model: Model, config: str) -> str:
     """Require equal seeds, gold labels and texts of predictions and dataset; return `Run.texts`."""
     numbers = [model.dataset.numbers(config, split) for split in SPLITS]
-    texts = "sum(texts)" if model.rows.versions else "NULL"
     (found,) = model.query(
-        f"SELECT coalesce({texts}, 0)::BIGINT AS texts, count(answer) AS asked, "
+        "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
         "count(*) FILTER (answer IS NOT NULL AND verified IS NULL) AS other, "
-        "count(*) FILTER (verified = 0) AS unverified "
+        "count(*) FILTER (NOT verified) AS unverified "
         f"FROM answers WHERE file IN ({', '.join(each[1:-1] for each in numbers)})"
     ).to_pylist()
     if not found["other"]:
@@ -94,7 +93,7 @@ def require_agreement(model: Model, config: str) -> str:
 
 
 def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
-    """Warn if variants are in other subsamples than recorded; old files record none."""
+    """Warn if variants are in other subsamples than recorded, if that is recorded."""
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for predictions in model.rows.files:
         asked_about = predictions.description.get("problems")

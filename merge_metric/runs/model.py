@@ -129,8 +129,8 @@ class PredictionRows:
     labels: tuple[str, ...]
     files: list[PredictionsFile] = field(default_factory=list)
     has_probabilities: bool = True
-    versions: set[int] = field(default_factory=set)
-    """Versions of digests in the rows; further ones are added while rows stream."""
+    has_digests: bool = False
+    """Whether a file has digests of texts."""
     count: int = 0
     """Number of rows of all files; like the next fields, known after streaming."""
     is_verified: bool = True
@@ -156,8 +156,7 @@ class PredictionRows:
             same = found.setdefault((file.labels, str(file.merging)), cls(folder, file.labels))
             same.files.append(file)
             same.has_probabilities &= PROBABILITIES in first.column_names
-            if TEXT_DIGEST in first.column_names:
-                same.versions |= {*from_hex(first[TEXT_DIGEST])[1].tolist()} - {0}
+            same.has_digests |= TEXT_DIGEST in first.column_names
         return list(found.values())
 
     @property
@@ -183,7 +182,7 @@ class PredictionRows:
     def stream(self, *, first: bool = False) -> Stream:
         """Stream `_FIELDS`: `answer` and `file` are numbers from 0, `digest` may be null.
 
-        The `first` pass also fills `versions`, `count`, `is_verified`, the tally and `stored`.
+        The `first` pass also fills `count`, `is_verified`, the tally and `stored`.
         """
         return pa.schema(_FIELDS.items()), self._batches(first=first)
 
@@ -195,13 +194,12 @@ class PredictionRows:
                 others += disagreements(table)
                 table = file.merged(table)
                 digest = np.zeros(len(table), np.uint64)
-                version = np.zeros(len(table), np.uint8)
+                has_digest = np.zeros(len(table), np.bool_)
                 if TEXT_DIGEST in table.column_names:
-                    digest, version = from_hex(table[TEXT_DIGEST])
+                    digest, has_digest = from_hex(table[TEXT_DIGEST])
                 if first:
                     self.tally.add(table)
-                    self.is_verified &= bool(version.all())
-                    self.versions |= {*np.unique(version).tolist()} - {0}
+                    self.is_verified &= bool(has_digest.all())
                     self.count += len(table)
                     if self.has_probabilities:
                         flat = table[PROBABILITIES].combine_chunks().flatten()
@@ -209,7 +207,7 @@ class PredictionRows:
                 arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
                 arrays.append(pa.array(np.arange(done, done + len(table))))
                 arrays.append(pa.array(np.full(len(table), number)))
-                arrays.append(pa.array(digest, mask=version == 0))
+                arrays.append(pa.array(digest, mask=~has_digest))
                 done += len(table)
                 cast = map(pa.Array.cast, arrays, _FIELDS.values())
                 yield pa.record_batch([*cast], list(_FIELDS))
@@ -338,11 +336,8 @@ def _join(
 ) -> Model:
     """Join a model's rows to the dataset, and run the checks on all rows."""
     wanted = ["word_class", "subsamples", *columns]
-    versions: set[int] | None = None
-    while versions != rows.versions:  # other versions may occur in later rows
-        versions = set(rows.versions)
-        stream = rows.stream(first=not rows.count)
-        dataset.join(table, stream, wanted, versions, rows.merging)
+    stream = rows.stream(first=True)
+    dataset.join(table, stream, wanted, with_digests=rows.has_digests, merging=rows.merging)
     found, n_repeated = dataset.sizes_in(table), 0
     if found[None][0] or any(found[file][0] > size for file, size in dataset.sizes.items()):
         n_repeated = _drop_repeated_seeds(name, table, rows, dataset)

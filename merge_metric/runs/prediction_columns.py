@@ -460,7 +460,7 @@ def check_column(
         expected = "a string" if name == TEXT_DIGEST else "ids as strings"
         raise ValueError(f"{name}: expected {expected}, got the type {column.type}")
     if name == TEXT_DIGEST and not _are_digests(column):
-        wrong = pc.invert(pc.match_substring_regex(column, f"^({PREFIX})?[0-9a-f]{{16}}$"))
+        wrong = pc.invert(pc.match_substring_regex(column, f"^{PREFIX}[0-9a-f]{{16}}$"))
         if pc.any(wrong).as_py():
             row = _first(wrong)
             raise ValueError(
@@ -471,12 +471,11 @@ def check_column(
 
 
 def _are_digests(column: pa.ChunkedArray) -> bool:
-    """Return, by a fast check, whether all values are digests of one version, or null."""
+    """Return, by a fast check, whether all values are digests, or null."""
     texts = column.drop_null()
     digits = characters(pc.binary_slice(texts.cast(pa.binary()), -16))
     lengths = pc.unique(pc.binary_length(texts)).to_pylist()
-    is_second = pc.all(pc.starts_with(texts, PREFIX)).as_py()
-    same = lengths in ([], [16 + len(PREFIX)] if is_second else [16])
+    same = lengths in ([], [16 + len(PREFIX)]) and pc.all(pc.starts_with(texts, PREFIX)).as_py()
     return same and not digits.translate(None, b"0123456789abcdef")
 
 

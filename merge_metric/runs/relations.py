@@ -6,7 +6,7 @@ do not fit into its memory are kept on disk meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_metric.runs.texts import digest_in_sql, first_version, hex_of
+from merge_metric.runs.texts import digest_in_sql, hex_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
@@ -130,13 +130,12 @@ class DatasetRelations:
         *,
         files: Sequence[str] | None = None,
         with_texts: bool = False,
-        with_first_digest: bool = False,
         merging: Merging | None = None,
     ) -> Stream:
         """Stream rows of the dataset: columns, `file` (its position) and `row` (in it, from 0).
 
         Columns that are not in `IDENTITY` are null in files without them. Texts are `text_0`,
-        `text_1` …, null beyond the number of texts; `digest_1` is their digest in version 1.
+        `text_1` …, null beyond the number of texts.
         """
         files = self.files if files is None else files
         kinds = {
@@ -149,14 +148,13 @@ class DatasetRelations:
         fields += [("file", pa.int16()), ("row", pa.int32())]
         texts = range(max(map(len, self.fields.values())) if with_texts else 0)
         fields += [(f"text_{number}", pa.string()) for number in texts]
-        fields += [("digest_1", pa.uint64())] if with_first_digest else []
         schema = pa.schema(fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for file in files:
                 known = self.schemas[file].names
                 own = [name for name in columns if name in known or name in IDENTITY]
-                of_texts = self.fields[file] if with_texts or with_first_digest else ()
+                of_texts = self.fields[file] if with_texts else ()
                 wanted = list(dict.fromkeys((*own, *of_texts)))
                 done = 0
                 for batch in read_batches_of(self.folder, file, wanted):
@@ -165,12 +163,7 @@ class DatasetRelations:
                         found["label"] = merged_codes(batch["label"], self.labels[file], merging)
                     found["file"] = pa.array(np.full(len(batch), self.files.index(file)))
                     found["row"] = pa.array(np.arange(done, done + len(batch)))
-                    if with_texts:
-                        found |= {
-                            f"text_{n}": batch[t].fill_null("") for n, t in enumerate(of_texts)
-                        }
-                    if with_first_digest:
-                        found["digest_1"] = pa.array(first_version(batch, of_texts))
+                    found |= {f"text_{n}": batch[t].fill_null("") for n, t in enumerate(of_texts)}
                     empty = pa.nulls(len(batch))
                     arrays = [found.get(name, empty).cast(kind) for name, kind in fields]
                     yield pa.record_batch(arrays, schema=schema)
@@ -183,50 +176,43 @@ class DatasetRelations:
         name: str,
         predictions: Stream,
         columns: Sequence[str],
-        versions: Collection[int],
+        *,
+        with_digests: bool,
         merging: Merging | None = None,
     ) -> None:
         """Make the table of answers: each problem with its prediction, if there is one.
 
         Columns: `file`, `row`, `seed`, `label` of the problem and further ones; `answer`, the
-        prediction's number, null for none; `prediction`; `verified`, the version of the digest
-        that agrees with the problem's texts, 0 without digest, null if seed, gold label or texts
-        differ; with digests also `texts`, the lower half of the problem's digest. Predictions for
-        no problem have no `file`. Ids and values to compare are kept as hashes to save memory.
+        prediction's number, null for none; `prediction`; `verified`, true if the digest agrees
+        with the problem's texts, false without digest, null if seed, gold label or texts differ;
+        `texts`, the lower half of the problem's digest, null if no prediction has one. Predictions
+        for no problem have no `file`. Ids and values to compare are kept as hashes to save memory.
         """
         more = [each for each in dict.fromkeys(columns) if each not in IDENTITY]
         ids = ("variant_id", *(f"text_{n}" for n in range(max(map(len, self.fields.values())))))
-        digest, texts = "", ""
-        if versions:
-            digest = f"{digest_in_sql(ids)} AS digest_2, "
-            texts = "(q.digest_2 % 4294967296)::UINTEGER AS texts, "
+        digest = digest_in_sql(ids) if with_digests else "NULL::UBIGINT"
         # `hash` collides for some ids with equal endings, 80 pairs of 4.5 million, but never also
         # for the ids shifted by a byte; MD5 would work too, but takes half a second per million.
         key = "hash(variant_id, concat('.', variant_id)) AS key"
-        digests = {each: f"digest_{each}" for each in versions} | {0: "NULL::UBIGINT"}
-        same = (f"hash(seed_id, label::TINYINT, {d}) AS same_{n}" for n, d in digests.items())
-        verified = (f"WHEN q.same_{each} THEN {each}" for each in digests)
         execute(
             self.connection,
             f"""
             CREATE OR REPLACE TABLE {name} AS
             SELECT q.file, q.row, q.seed, q.label::TINYINT AS label,
-                {"".join(f"q.{each}, " for each in more)} {texts} p.answer, p.prediction,
-                (CASE p.same {" ".join(verified)} END)::TINYINT AS verified
+                {"".join(f"q.{each}, " for each in more)}
+                (q.digest % 4294967296)::UINTEGER AS texts, p.answer, p.prediction,
+                CASE p.same WHEN q.same_ids THEN false WHEN q.same_texts THEN true END AS verified
             FROM (
-                SELECT problems.*, seed, {digest} {key}, {", ".join(same)}
+                SELECT problems.*, seed, {digest} AS digest, {key},
+                    hash(seed_id, label::TINYINT, NULL::UBIGINT) AS same_ids,
+                    hash(seed_id, label::TINYINT, digest) AS same_texts
                 FROM problems LEFT JOIN seeds USING (seed_id)
             ) q FULL JOIN (
                 SELECT {key}, hash(seed_id, label, digest) AS same, answer, prediction
                 FROM predictions
             ) p ON p.key = q.key
             """,
-            problems=self.problems(
-                (*IDENTITY, *more),
-                with_texts=bool(versions),
-                with_first_digest=1 in versions,
-                merging=merging,
-            ),
+            problems=self.problems((*IDENTITY, *more), with_texts=with_digests, merging=merging),
             predictions=predictions,
         )
 

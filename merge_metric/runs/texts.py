@@ -1,8 +1,7 @@
 """Digests of problems' texts, which tell whether predictions are for the texts of a dataset.
 
-Version 2 is `md5:` and 16 hexadecimal digits: the first half of the MD5 of id and texts with their
-lengths in bytes, which DuckDB computes too. Version 1, 16 digits alone, was the BLAKE2b of the same
-with lengths in characters; files that have it are still verified.
+A digest is `md5:` and 16 hexadecimal digits: the first half of the MD5 of id and texts with their
+lengths in bytes, which DuckDB computes too.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ UNVERIFIED: Final = "unverified"
 """In place of a digest, where predictions do not say which texts they are for."""
 
 PREFIX: Final = "md5:"
-"""Beginning of a digest of version 2."""
+"""Beginning of a digest."""
 
 _DIGITS: Final = 16
 _ROWS: Final = 65_536
@@ -46,15 +45,6 @@ def text_digests(problems: pa.Table, fields: Sequence[str]) -> NDArray[np.uint64
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-def first_version(problems: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> NDArray[np.uint64]:
-    """Digest as `text_digests`, in version 1."""
-    digests = bytearray()
-    for texts in rows_of(problems, ("variant_id", *fields)):
-        text = "".join(f"{len(text or '')}:{text or ''}" for text in texts)
-        digests += hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return np.frombuffer(digests, ">u8").astype(np.uint64)
-
-
 def digest_in_sql(columns: Sequence[str]) -> str:
     """Write `text_digests` as an expression of DuckDB; columns that are null are left out."""
     # What is null is "" to `concat`. `||` would do for the colon, but takes longer.
@@ -72,21 +62,19 @@ def rows_of(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[
 
 
 def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
-    """Write digests of version 2 as files have them."""
+    """Write digests as files have them."""
     digits = digests.astype("<u8").tobytes().hex()
     ends = range(0, len(digits), _DIGITS)
     return pa.array([PREFIX + digits[at : at + _DIGITS] for at in ends], pa.string())
 
 
-def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Read digests, and of which version each is: 1, 2, or 0 where a row has none."""
-    second = pc.fill_null(pc.starts_with(column, PREFIX), False).to_numpy(zero_copy_only=False)
-    versions = column.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8) + second
+def from_hex(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Read digests, and whether each row has one."""
+    has_digest = np.asarray(column.is_valid())
     digits = pc.binary_slice(column.cast(pa.binary()), -_DIGITS).drop_null()
     found = np.zeros(len(column), np.uint64)
-    found[versions > 0] = np.frombuffer(unhexlify(characters(digits)), "<u8")
-    found[versions == 1] = found[versions == 1].byteswap()
-    return found, versions
+    found[has_digest] = np.frombuffer(unhexlify(characters(digits)), "<u8")
+    return found, has_digest
 
 
 def characters(texts: pa.StringArray | pa.ChunkedArray) -> bytes:

@@ -66,7 +66,7 @@ _WHOLE = {
     "all-unknown": lambda rows: [row | {"variant_id": f"x{row['variant_id']}"} for row in rows],
     "only-seeds": lambda rows: [row for row in rows if row["variant_id"] == row["seed_id"]],
     "only-variants": lambda rows: [row for row in rows if row["variant_id"] != row["seed_id"]],
-    "other-text": lambda rows: [row | {"text_digest": "0123456789abcdef"} for row in rows],
+    "other-text": lambda rows: [row | {"text_digest": "md5:0123456789abcdef"} for row in rows],
     "bad-text-digest": lambda rows: [row | {"text_digest": "xyz"} for row in rows],
     "some-probabilities": lambda rows: [
         row if n % 2 else row | {"probabilities": None} for n, row in enumerate(rows)

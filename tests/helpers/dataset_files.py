@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from merge_dataset.files import digest_of_file, read_record, write_record
 from merge_dataset.layout import FILES, PROVENANCE
 from merge_dataset.numbered_files import numbered_file
+from merge_dataset.provenance import DRAW, EXPLAINED
 from merge_dataset.schema import (
     NLI,
     PARAPHRASE,
@@ -93,6 +94,8 @@ def run_manifest(source: str, **changes: Any) -> dict[str, Any]:
         "funnel": [],
         "eligible": {"noun": 8, "verb": 4},
         "ablation": None,
+        "draw": DRAW,
+        EXPLAINED: {"settings": {}, "funnel": {}},
         **changes,
     }
 
@@ -158,7 +161,7 @@ def write_run(
     """Write a run folder with the files that an export reads, rows in the given order."""
     write_rows(folder / "seeds.parquet", seeds, problem_format)
     write_rows(folder / "variants.parquet", variants, problem_format)
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_record(folder / "manifest.json", manifest)
     return folder
 
 
@@ -180,15 +183,15 @@ def write_source(
             by_class.setdefault(row["word_class"], []).append(row)
     if whole := [row for row in seeds if classes[row["seed_id"]] != {PARAPHRASE}]:
         path = write_rows(folder / source / "seeds.parquet", whole)
-        path.with_name("provenance.json").write_text(json.dumps(provenance or {}))
+        write_record(path.with_name("provenance.json"), {"files": {}, **(provenance or {})})
     for word_class, rows in by_class.items():
         files = config_files(config_name(source, word_class))
         eligible = [row for row in seeds if word_class in classes[row["seed_id"]]]
         path = write_rows(folder / files["seeds"][0], eligible)
         write_rows(folder / files["variants"][0], rows)
         if word_class == PARAPHRASE:
-            text = json.dumps(paraphrase_provenance or {})
-            path.with_name("provenance.json").write_text(text)
+            made = {"files": {}, **(paraphrase_provenance or {})}
+            write_record(path.with_name("provenance.json"), made)
     return folder
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.dataset_files import seed_row, write_run
+from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
 
 Row = dict[str, Any]
@@ -97,6 +98,7 @@ def manifest(
             "duplicate": 160, "not_entailed": 199, "kept": 1}],
         "eligible": {"paraphrase": len(problems)},
         "variants": kept,
+        EXPLAINED: {"settings": {}, "funnel": {}},
         "files": {},
         "started": "2026-01-28T10:58:59Z",
         **changes,

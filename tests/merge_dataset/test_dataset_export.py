@@ -11,6 +11,7 @@ from helpers.dataset_files import files_of as contents
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
+from merge_dataset.files import partial_path, read_record, write_record
 from merge_dataset.schema import arrow_schema
 
 MakeRun = Callable[..., Path]
@@ -74,7 +75,7 @@ def test_second_source_is_added(make_run: MakeRun, dataset: Path) -> None:
 def test_stop_between_the_two_renames_is_undone(make_run: MakeRun, dataset: Path) -> None:
     before = contents(dataset / "snli")
     (dataset / "snli").rename(dataset / ".snli.old")
-    (dataset / ".README.md.partial").write_text("half")
+    partial_path(dataset / "README.md").write_text("half")
     export_dataset(make_run("other", "my-own", "3"), dataset)
     assert contents(dataset / "snli") == before
     assert check_dataset(dataset) == []
@@ -143,6 +144,8 @@ def test_wrong_rows(
     ("key", "value", "message"),
     [
         ("source", "My Set", "source: expected a name"),
+        ("draw", None, "expected draw of type int, got None"),
+        ("explained", {"settings": {}}, r"explained: expected the keys \['funnel'\] too"),
         ("config", [], r"expected config of type dict, got \[\]"),
         ("ablation", 3, "expected ablation of type str or NoneType, got 3"),
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
@@ -156,7 +159,7 @@ def test_wrong_manifest(
     make_run: MakeRun, tmp_path: Path, key: str, value: Any, message: str
 ) -> None:
     path = make_run() / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    write_record(path, read_record(path) | {key: value})
     with pytest.raises(ValueError, match=message):
         export_dataset(tmp_path / "run", tmp_path / "out")
 
@@ -175,10 +178,8 @@ def test_texts_of_several_problems_are_told(
         other.update({name: first[name] for name in fields})
 
     edit(run / "variants.parquet", repeat)
-    # As in an earlier release, without digests.
-    manifest = json.loads((run / "manifest.json").read_text())
-    older = {key: value for key, value in manifest.items() if key not in ("files", "digest")}
-    (run / "manifest.json").write_text(json.dumps(older))
+    manifest = read_record(run / "manifest.json")
+    write_record(run / "manifest.json", {**manifest, "files": {}})
     export_dataset(run, tmp_path / "repeated")
     assert (
         "repeated/snli: texts that stand in variants of several problems: 1, such as that"

@@ -11,6 +11,7 @@ from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, rows_of, write_paraphras
 from merge_dataset import card, layout
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_record, write_record
 from merge_dataset.register import register_dataset
 
 MakeRun = Callable[..., Path]
@@ -105,7 +106,7 @@ def test_another_model_is_refused(
     ("changes", "message"),
     [
         ({"kind": "sentences"}, "a kind out of replacements, paraphrases, got 'sentences'"),
-        ({"kind": "replacements"}, r"the keys \['mlms', 'tagger', 'ablation'\] too"),
+        ({"kind": "replacements"}, r"the keys \['mlms', 'tagger', 'ablation', 'draw'\] too"),
         ({"generator": "flan"}, "expected generator of type dict, got 'flan'"),
         ({"generator": {"name": "flan"}}, r"generator: expected the keys \['revision', 'archi"),
         ({"nli_model": {"name": "m"}}, r"nli_model: expected the keys \['kind', 'revision'\] too"),
@@ -115,7 +116,7 @@ def test_another_model_is_refused(
 )
 def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write_paraphrase_run(tmp_path / "run") / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    write_record(path, read_record(path) | changes)
     with pytest.raises(ValueError, match=message):
         export_dataset(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()

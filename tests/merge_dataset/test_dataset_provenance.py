@@ -23,13 +23,8 @@ def test_local_paths_become_names(text: object, kept: object) -> None:
 
 
 def test_what_draws_otherwise_is_made_otherwise() -> None:
-    """Releases before 1.0, which have no `explained`, drew differently from 1.0.0."""
-    old = {"config": {}, "funnel": []}
-    new = {**old, "explained": {}}
-    said = ["the draw of variants: version 1 (merge-nli before 1.0) there, 2 now"]
-    assert differences(old, new) == differences(old, {"config": {}, "draw": DRAW}) == said
-    assert differences(new, new) == differences(new, {"config": {}, "draw": DRAW}) == []
-    later = {**new, "draw": 3}
-    assert differences(new, later) == ["the draw of variants: version 2 there, 3 now"]
-    for undrawn in ({"config": {}}, {**old, "kind": "paraphrases"}):
-        assert differences(undrawn, new) == []
+    """Paraphrases are not drawn."""
+    paraphrases: dict[str, object] = {"config": {}}
+    now, later = {**paraphrases, "draw": DRAW}, {**paraphrases, "draw": 3}
+    assert differences(now, later) == ["the draw of variants: version 2 there, 3 now"]
+    assert differences(now, now) == differences(paraphrases, now) == []

@@ -24,7 +24,6 @@ from merge_dataset.files import (
     partial_path,
     read_json,
     read_record,
-    write_json,
     write_record,
 )
 
@@ -328,18 +327,6 @@ def test_one_command_at_a_time(run: RunFolder, tmp_path: Path) -> None:
     build(other.path)
     assert not any(path.exists() for path in left)
     assert foreign.exists()
-    assert bytes_made(other) == bytes_made(run)
-
-
-def test_older_runs_are_taken_as_they_are(
-    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    other = copy_of(run, tmp_path / "other")
-    for path in (other.suggested, other.questions / "questions.json"):
-        record = read_json(path)
-        write_json(path, {k: v for k, v in record.items() if k not in ("files", "digest")})
-    build(other.path)
-    assert "an older release made it and kept no digest of config.toml, problems" in caplog.text
     assert bytes_made(other) == bytes_made(run)
 
 

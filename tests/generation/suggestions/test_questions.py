@@ -17,10 +17,8 @@ from generation.suggestions.questions import (
     Questions,
     Shard,
     key_of,
-    question_columns,
     question_table,
 )
-from merge_dataset.files import write_table
 
 QUERIES = [
     MaskedQuery(f"A girl № {number} and a girl.", span, masked)
@@ -69,14 +67,6 @@ def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(path.name for path in questions.folder.iterdir()) == [
         "keys.bin", "questions.json", "shards"
     ]  # fmt: skip
-
-
-def test_questions_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    questions = written(tmp_path / "q", QUERIES, problems=1)
-    (path,) = (questions.folder / "shards").iterdir()
-    there = questions.of(questions.shards[0])
-    write_table(path, pa.table(question_columns(there)))
-    assert questions.of(questions.shards[0]) == there
 
 
 def test_order_and_repetition_do_not_matter(

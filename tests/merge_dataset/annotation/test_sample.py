@@ -12,6 +12,7 @@ import pytest
 
 from merge_dataset.annotation.session import chances, choose, draw, original_spans, spread
 from merge_dataset.export import export_dataset
+from merge_dataset.files import write_record
 from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words
 
 
@@ -164,7 +165,7 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema(quiz)), path)
-    (folder / "provenance.json").write_text("{}")
+    write_record(folder / "provenance.json", {"files": {}})
     (item,) = draw(folder.parent)[0]
     assert (item.label, item.seed_texts) == ("right", texts)
     assert item.variant_texts["answer"] == "The owl."

@@ -9,6 +9,7 @@ import pytest
 from merge_dataset import card
 from merge_dataset.card import compute_statistics
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_record, write_record
 from merge_dataset.provenance import REPLACEMENTS
 from merge_dataset.schema import NLI, arrow_schema, features
 
@@ -90,11 +91,10 @@ def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
 
 def test_settings_and_the_funnel_are_explained(dataset: Path) -> None:
     path = dataset / "snli/provenance.json"
-    made = json.loads(path.read_text())
-    assert "what it counts" not in card.render(dataset)
+    made = read_record(path)
     funnel = {"in_problem": "is a word of the problem already", "rare_word": "is no column here"}
     made["explained"] = {"settings": {"rng_seed": "Seed of the draws."}, "funnel": funnel}
-    path.write_text(json.dumps(made))
+    write_record(path, made)
     text = card.render(dataset)
     assert "| rng_seed | 20251028 | Seed of the draws. |\n" in text
     assert "| `in_problem` | is a word of the problem already |\n" in text

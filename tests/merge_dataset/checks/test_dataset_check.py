@@ -289,8 +289,9 @@ def remove(name: str) -> Callable[[Path], None]:
         (lambda folder: (folder / "merge-nli.py").touch(),
          "merge-nli.py: expected no script of the folder's name: datasets would refuse to load "
          "the folder; got one"),
-        (lambda folder: (folder / ".mnli-m.partial").mkdir(),
-         ".mnli-m.partial: expected no leftover of an interrupted export; got one; export again"),
+        (lambda folder: (folder / f".mnli-m.{'0' * 32}.partial").mkdir(),
+         f".mnli-m.{'0' * 32}.partial: expected no leftover of an interrupted export; got one; "
+         "export again"),
         (lambda folder: (folder / "README.md").write_text("# Mine\n"),
          "README.md: expected YAML between two lines of ---; got no mapping but nothing"),
         (lambda folder: [shutil.rmtree(each) for each in sorted(folder.glob("snli/*/"))],

@@ -1,6 +1,5 @@
 """Publishing a dataset folder, over real HTTP, to a loopback Hub."""
 
-import json
 import re
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from huggingface_hub import constants
 from huggingface_hub.hf_api import RepoFile
 
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_record, write_record
 from merge_dataset.hub.answer_line import answer_pattern
 from merge_dataset.hub.dataset import benchmark, choose_version, task_ids
 from merge_dataset.hub.load_back import check_published_dataset, fresh_environment
@@ -183,10 +183,10 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
 
 def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
     path = dataset / "snli/provenance.json"
-    made = json.loads(path.read_text())
-    path.write_text(json.dumps(made | {"ablation": "union"}))
+    made = read_record(path)
+    write_record(path, made | {"ablation": "union"})
     assert benchmark(dataset) is None
-    path.write_text(json.dumps(made | {"ablation": "paper"}))
+    write_record(path, made | {"ablation": "paper"})
     assert benchmark(dataset) is not None
     export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), tmp_path / "only")
     assert benchmark(tmp_path / "only") is None

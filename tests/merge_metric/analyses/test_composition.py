@@ -1,6 +1,5 @@
 """Table 2 and the poster's table: numbers of seeds, replacements and variants, by hand."""
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.analysed import random_dataset, write_dataset
 
+from merge_dataset.files import write_record
 from merge_metric.analyses.run_folders import composition, of_dataset, of_run
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -40,7 +40,7 @@ def write_run(folder: Path, scope: str, eligible: set[tuple[str, str]]) -> Path:
     pq.write_table(pa.Table.from_pylist(replacements), folder / "replacements.parquet")
     pq.write_table(pa.Table.from_pylist(variants), folder / "variants.parquet")
     config = {"min_replacements": 2, "min_replacements_scope": scope}
-    (folder / "manifest.json").write_text(json.dumps({"source": "s", "config": config}))
+    write_record(folder / "manifest.json", {"source": "s", "config": config})
     return folder
 
 

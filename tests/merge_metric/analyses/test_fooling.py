@@ -10,6 +10,7 @@ from helpers.analysed import answered, close, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
 
+from merge_dataset.files import write_record
 from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
 from merge_metric.analyses.sensitivity import (
     Size,
@@ -148,7 +149,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
     runs = []
     for source, n in (("snli", 100), ("mnli-m", 300), ("anli-r1", 50)):
         (tmp_path / source).mkdir()
-        (tmp_path / source / "provenance.json").write_text(f'{{"problems": {{"kept": {n}}}}}')
+        write_record(tmp_path / source / "provenance.json", {"problems": {"kept": n}})
         for model in "ab":
             runs.append(replace(line_run(model, source, *lines[source]), folder=tmp_path))
     table = fooling_rates(runs, in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))

@@ -9,6 +9,7 @@ from helpers.dataset_files import run_manifest
 from helpers.subsampled_folder import write_folder
 
 from merge_dataset.checks import check_dataset
+from merge_dataset.files import write_record
 from merge_metric.exports.croissant import export_croissant
 
 
@@ -47,7 +48,7 @@ def test_responsible_ai(folder: Path) -> None:
     (bias,) = metadata["rai:dataBiases"]
     assert "social biases included" in bias
     made = run_manifest("snli", mlms=[{"name": "some/mlm", "revision": "abc"}])
-    (folder / "snli/provenance.json").write_text(json.dumps(made))
+    write_record(folder / "snli/provenance.json", {**made, "files": {}})
     full = read(export_croissant(folder, overwrite=True).out)
     assert full["rai:machineAnnotationTools"] == ["some/mlm, revision abc", "en_core_web_sm 3.8.0"]
     assert full["rai:dataCollectionRawData"] == "snli: made up"

@@ -125,7 +125,7 @@ def test_letters() -> None:
 def test_answer() -> None:
     """Spellings of a letter are summed; without any letter, labels are equally probable."""
     problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
-               "text_digest": "0123456789abcdef"}  # fmt: skip
+               "text_digest": "md5:0123456789abcdef"}  # fmt: skip
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
     found = answers.answer(problem, logs)
     assert found.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])

@@ -214,8 +214,8 @@ def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
             "seed_id": "snli:000"
         },
         "expected for .* the gold label .*, as in the dataset": {"label": (one["label"] + 1) % 3},
-        "predictions for other texts": {"text_digest": "md5:" + "0" * 16},
-        "predictions for other texts of 1": {"text_digest": "0" * 16},
+        "predictions for other texts of 1": {"text_digest": "md5:" + "0" * 16},
+        "text_digest: expected md5: and 16 hexadecimal": {"text_digest": "0" * 16},
     }
     for message, change in cases.items():
         path = changed(place, tmp_path, one | change)

@@ -74,7 +74,7 @@ def test_digests(made: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [None, "36.0", {NOUNS: 7}, {"elsewhere.parquet": "0"}])
-def test_files_of_earlier_releases(
+def test_files_of_other_programs(
     recorded: object, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metadata = read_metadata(made / "p.parquet")

@@ -83,7 +83,7 @@ def test_columns_that_may_be_absent(write: Write) -> None:
     with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
         read_predictions(write([{**row, "label": None} for row in ROWS]))
     # Digests of texts are kept, even if some rows have none.
-    digests = ["00ff00ff00ff00ff", None, "0123456789abcdef"]
+    digests = ["md5:00ff00ff00ff00ff", None, "md5:0123456789abcdef"]
     rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
     assert read_predictions(write(rows)).to_pylist() == rows
 

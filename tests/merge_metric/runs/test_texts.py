@@ -53,7 +53,7 @@ def test_digests_depend_on_ids_texts_and_their_borders() -> None:
     assert again.tolist() == digests.tolist()
     assert there.all()
     assert combined(digests) == combined(digests[::-1]) != combined(digests[1:])
-    none, there = from_hex(pa.chunked_array([pa.array([None, "00000000000000ff"])]))
+    none, there = from_hex(pa.chunked_array([pa.array([None, "md5:ff00000000000000"])]))
     assert (none.tolist(), there.tolist()) == ([0, 255], [False, True])
 
 
