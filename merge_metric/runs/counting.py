@@ -1,7 +1,7 @@
 """Counts of a configuration's answers per seed, subsample, answer and group, by queries."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -122,7 +122,7 @@ class ConfigAnswers:
         )
 
     def count(
-        self, seeds: ConfigSeeds, grouped: Mapping[str, str], clusters: Clusters | None
+        self, seeds: ConfigSeeds, grouped: Sequence[str], clusters: Clusters | None
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
         """Count variants of complete seeds: all, by answer (as `Run.answers`), and by group.
 
@@ -161,8 +161,8 @@ class ConfigAnswers:
         tally = partial(self._tally, places=seeds.places, has_subsamples=has_subsamples)
         # If each variant has one value of a group, that tally also serves for all variants.
         tallies = {
-            name: tally(f"unnest(list_distinct({values}))" if is_list(name) else values)
-            for name, values in grouped.items()
+            name: tally(f'unnest(list_distinct("{name}"))' if is_list(name) else f'"{name}"')
+            for name in grouped
         }
         whole = next((found[1] for name, found in tallies.items() if not is_list(name)), None)
         counts, by_answer = counts_of(whole or tally("NULL")[1])
@@ -251,13 +251,13 @@ class ConfigAnswers:
         return added(parts)
 
     def rows(
-        self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Mapping[str, str]
+        self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Sequence[str]
     ) -> tuple[Rows, dict[str, Any]]:
         """List the variants of complete seeds in the dataset's order, and make `Run.values`.
 
         `place` in the rows is their position in the files of variants.
         """
-        wanted = [f"{values} AS value_{n}" for n, values in enumerate(grouped.values())]
+        wanted = [f'"{name}" AS value_{n}' for n, name in enumerate(grouped)]
         found = fetch(
             self.connection,
             f"SELECT {', '.join(['seed', 'prediction', 'subsamples', *wanted])} "

@@ -302,7 +302,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
     chosen = [name for name in options.by if name in groupings(problem_format)]
-    grouped = {name: f'"{name}"' for name in (*classes, *chosen)}
+    grouped = list(dict.fromkeys((*classes, *chosen)))
     clusters = _clusters(folder, config, options.cluster, found.row_order[complete])
     counts, by_answer, groups = answers.count(found, grouped, clusters)
     if counts is None:
@@ -408,7 +408,7 @@ def _read_alone(path: Path, merging: Merging | None = None) -> Run:
                     label=table["label"].to_numpy(),
                     prediction=table["prediction"].to_numpy(),
                 )
-        counts, by_answer, _ = answers.count(seeds, {}, None)
+        counts, by_answer, _ = answers.count(seeds, (), None)
         assert counts is not None
         shift = answers.shift(seeds, counts) if rows.has_probabilities else None
     repeats = read_repeats(rows.files)

@@ -26,12 +26,6 @@ def ask_all(texts: list[str]) -> list[MaskedQuery]:
     ]
 
 
-def jointly(sentence: str, word: str) -> list[MaskedQuery]:
-    """Make a query for each occurrence of `word`, with all of them masked."""
-    spans = tuple(match.span() for match in re.finditer(rf"\b{re.escape(word)}\b", sentence))
-    return [MaskedQuery(sentence, span, spans) for span in spans]
-
-
 def assert_identical(here: Scores, there: Scores) -> None:
     for field in fields(Scores):
         one, other = getattr(here, field.name), getattr(there, field.name)
