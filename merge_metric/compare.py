@@ -254,7 +254,6 @@ def compare_models(
     if len(named) < 2:
         raise ValueError(f"expected two models or more, got {', '.join(named) or 'none'}")
     counts, config, found_texts = _counted(named, dataset, config, merge_labels)
-    same_merging({name: each.merged for name, each in counts.items()})
     texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
@@ -377,6 +376,7 @@ def _counted(
         )
     config = config or shared[0]
     counts = {name: given[name] if name in given else found[name][config].counts for name in named}
+    same_merging({name: each.merged for name, each in counts.items()})
     texts = common_texts(
         [*(runs[config].texts for runs in found.values()), *([""] if given else [])]
     )

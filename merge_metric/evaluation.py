@@ -34,6 +34,7 @@ from merge_metric.runs.run import Run, by_config, read_runs
 from merge_metric.score import figures_of
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
+from merge_metric.tables.table import flat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,21 +87,15 @@ class Evaluation:
     def to_pandas(self) -> Any:
         """Make a data frame of all figures: a row per configuration.
 
-        Columns are called as in `results`; an interval has two, `…_low` and `…_high`. Groups,
+        Columns are called as in `results`; an interval has two, `…_ci_low` and `…_ci_high`. Groups,
         labels and curves are left to `results`.
         """
         import pyarrow as pa
 
-        rows = []
-        for config, result in self.results.items():
-            row: dict[str, Any] = {"model": self.name, "config": config}
-            for key, value in result.items():
-                if key.endswith("_ci"):
-                    bounds = zip(("low", "high"), value or (None, None), strict=True)
-                    row |= {f"{key.removesuffix('_ci')}_{end}": bound for end, bound in bounds}
-                elif not isinstance(value, list | tuple | Mapping):
-                    row[key] = value
-            rows.append(row)
+        rows = [
+            {"model": self.name, "config": config, **flat(result)}
+            for config, result in self.results.items()
+        ]
         names = dict.fromkeys(name for row in rows for name in row)
         return pa.table({name: [row.get(name) for row in rows] for name in names}).to_pandas()
 

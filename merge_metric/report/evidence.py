@@ -268,14 +268,14 @@ def gather_evidence(
         )
     require_dataset(folder)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    sessions = as_paths("annotations", annotations)
-    judged = read_judgements(sessions) if sessions else None
+    judged = read_judgements(paths) if (paths := as_paths("annotations", annotations)) else None
     asked = Merging.parse(merge_labels)
     opened = list(read_models(sources, folder, tell=tell, merging=asked))
     merging = same_merging({model.name: str(model.rows.merging) for model in opened})
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
-    same_labels((config, merging.of(format_in(folder, config).labels)) for config in chosen)
+    known = {config: format_in(folder, config).labels for config in chosen}
+    labels = same_labels((config, merging.of(each)) for config, each in known.items())
     wanted: dict[str, list[str]] = {model.name: [] for model in opened}
     for config in chosen:
         for model, its_own in zip(opened, meant, strict=True):
@@ -289,14 +289,10 @@ def gather_evidence(
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     with _bar(chosen, "comparing", "configuration", progress) as bar:
         configurations = tuple(
-            _configuration(each, folder, list(wanted), scored[each], settings, merging)
-            for each in bar
+            _configuration(each, list(wanted), scored[each], settings, labels) for each in bar
         )
-    for each in configurations:
-        if not each.same_seeds:
-            log.warning(
-                "%s: the models are not scored on the same seeds; the report says so", each.name
-            )
+    for name in (each.name for each in configurations if not each.same_seeds):
+        log.warning("%s: the models are not scored on the same seeds; the report says so", name)
     classes: list[Table] = []
     for source in dict.fromkeys(each.source for each in configurations):
         of_source = {c.name: scored[c.name] for c in configurations if c.source == source}
@@ -366,11 +362,10 @@ def _score_all(
 
 def _configuration(
     config: str,
-    folder: Path,
     names: Sequence[str],
     scored: Mapping[str, Scored],
     settings: Settings,
-    merging: Merging,
+    labels: tuple[str, ...],
 ) -> Configuration:
     """Compare the models on a configuration."""
     comparison = None
@@ -386,7 +381,6 @@ def _configuration(
         except ValueError as error:  # no common seeds: the figures are still useful
             log.warning("the models are not compared: %s", error)
     results = tuple(scored[name].result if name in scored else None for name in names)
-    labels = merging.of(format_in(folder, config).labels)
     return Configuration(config, results, comparison, labels)
 
 

@@ -25,6 +25,7 @@ from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.runs.texts import rows_of
+from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Table, columns, initials, legend
 
@@ -251,9 +252,8 @@ def describe_sample(sources: Sequence[SourceSeeds]) -> str:
 
 
 def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
-    folder = evidence.folder
     configs = [c.name for c in evidence.configurations if c.source == source]
-    problem_format = format_in(folder, configs[0])
+    folder, problem_format = evidence.folder, format_in(evidence.folder, configs[0])
     split = {
         name: ProblemFiles(
             folder,
@@ -270,11 +270,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     )
     for files in split.values():
         files.tell_missing_texts()
-    if evidence.merging:
-        seeds, variants = (
-            _merged(table, evidence.merging.codes(problem_format.labels).tolist())
-            for table in (seeds, variants)
-        )
+    seeds, variants = (_merged(t, evidence.merging, problem_format) for t in (seeds, variants))
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))
@@ -320,8 +316,11 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     )
 
 
-def _merged(table: pa.Table, codes: Sequence[int]) -> pa.Table:
+def _merged(table: pa.Table, merging: Merging, problem_format: ProblemFormat) -> pa.Table:
     """Merge the labels in a table of seeds or variants."""
+    if not merging:
+        return table
+    codes = merging.codes(problem_format.labels).tolist()
     merged = {"label": [codes[code] for code in table["label"].to_pylist()]}
     if (name := "annotator_labels") in table.column_names:
         merged[name] = [each and [codes[vote] for vote in each] for each in table[name].to_pylist()]

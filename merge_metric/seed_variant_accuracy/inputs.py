@@ -57,7 +57,7 @@ class Rows:
     clusters: Clusters | None = None
     """None where each seed is a cluster of its own."""
     merged: str = ""
-    """Which labels count as one, as `merging.Merging` writes it."""
+    """Labels that count as one, as `merging.Merging` writes them."""
 
 
 def read_rows(

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
@@ -158,22 +159,9 @@ class Table:
         return to_json(self.as_dict(), allow_nan=False)
 
     def to_csv(self) -> str:
-        """Render as CSV all values except lists and dictionaries, unrounded, under their keys.
-
-        The bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`. Columns that the table
-        shows come first.
-        """
+        """Render as CSV the cells of `flat`, unrounded; columns that the table shows come first."""
         names = dict.fromkeys(column.key for column in self.columns)
-        rows: list[dict[str, Value]] = []
-        for row in self.rows:
-            flat: dict[str, Value] = {}
-            for key, value in (names | dict(row)).items():
-                if key.endswith("_ci"):
-                    low, high = value or (None, None)
-                    flat |= {f"{key}_low": low, f"{key}_high": high}
-                elif not isinstance(value, list | dict):
-                    flat[key] = value
-            rows.append(flat)
+        rows = [flat(names | dict(row)) for row in self.rows]
         file = StringIO()
         header = dict.fromkeys(name for row in rows for name in row) or names
         writer = csv.DictWriter(file, header, lineterminator="\n")
@@ -190,6 +178,21 @@ class Table:
             "rows": [dict(row) for row in self.rows],
             "notes": list(self.notes),
         }
+
+
+def flat(row: Mapping[str, Value]) -> dict[str, Value]:
+    """Make single cells of a row, under its keys; lists and dictionaries are left out.
+
+    The bounds of an interval `*_ci` are `*_ci_low` and `*_ci_high`, names that no figure has.
+    """
+    cells: dict[str, Value] = {}
+    for key, value in row.items():
+        if key.endswith("_ci"):
+            low, high = value or (None, None)
+            cells |= {f"{key}_low": low, f"{key}_high": high}
+        elif not isinstance(value, list | tuple | dict):
+            cells[key] = value
+    return cells
 
 
 def _one_line(text: str) -> str:

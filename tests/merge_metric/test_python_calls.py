@@ -283,10 +283,13 @@ def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -
         several[3]  # type: ignore[index]
     frame = several.to_pandas()
     assert frame["config"].tolist() == ["snli", "snli_nouns"]
-    assert frame["seed_accuracy"][1] == several["snli_nouns"]["seed_accuracy"]
-    low, high = several["snli"]["seed_accuracy_ci"]
-    assert (frame["seed_accuracy_low"][0], frame["seed_accuracy_high"][0]) == (low, high)
-    assert "seed_accuracy_low" not in first.to_pandas()
+    for row, result in enumerate(several.results.values()):  # no interval takes a figure's name
+        single = {k: v for k, v in result.items() if isinstance(v, int | float | str)}
+        assert {key: frame[key][row] for key in single} == single
+        for key in ("seed_accuracy", "matching_threshold"):
+            bounds = [frame[f"{key}_ci_{end}"][row] for end in ("low", "high")]
+            assert bounds == result[f"{key}_ci"]
+    assert "seed_accuracy_ci_low" not in first.to_pandas()
 
 
 def test_a_function_of_two_texts(folder: Path) -> None:
