@@ -100,6 +100,9 @@ def test_predictions_read_without_the_dataset(tmp_path: Path) -> None:
     mixed = [OF_PAIRS[0], OF_PAIRS[1] | {"prediction": "neutral"}]
     with pytest.raises(ValueError, match="expected one of entailment, neutral, contradiction"):
         read_predictions(write(path, mixed))
+    alone = [each | {"prediction": each["label"]} for each in OF_PAIRS]
+    with pytest.raises(ValueError, match="expected two or more labels, got 'same' alone; name the"):
+        score_file(write(path, alone))
 
 
 def test_written_by_name_and_read_back(tmp_path: Path) -> None:

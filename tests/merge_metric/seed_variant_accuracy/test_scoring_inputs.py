@@ -44,6 +44,18 @@ def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, An
     assert score(**converted, n_bootstrap=0) == score(**source, n_bootstrap=0)
 
 
+def test_mixed_numbers_of_variants_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Of seeds with twice as many variants as others; subsamples make numbers equal."""
+    columns = {"predictions": [0] * 5, "references": [0] * 5, "seed_predictions": [0] * 5}
+    score(**columns, seed_ids=[1, 1, 2, 2, 2], n_bootstrap=0)
+    samples = [[0], [0], [1], [1], [0, 1]]
+    score(**columns, seed_ids=[1, 2, 1, 2, 2], subsamples=samples, n_bootstrap=0)
+    assert not caplog.messages
+    score(**columns, seed_ids=[1, 2, 2, 2, 2], n_bootstrap=0)
+    (told,) = caplog.messages
+    assert told.startswith("Seeds have 1 to 4 variants, and no `subsamples` were given: the more")
+
+
 def test_narrow_ints_and_great_numbers() -> None:
     zeros = np.zeros(1000, np.int8)
     predictions = zeros.copy()
