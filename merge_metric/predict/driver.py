@@ -43,6 +43,18 @@ from merge_metric.predict.problems import (
     merging_of,
     problem_digests,
 )
+from merge_metric.runs.column_checks import (
+    ANSWER_TEXT,
+    ANSWERS,
+    FURTHER,
+    IDS,
+    PROBABILITIES,
+    REPEATS,
+    REQUIRED,
+    check_column,
+    require_distinct,
+    row_number,
+)
 from merge_metric.runs.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -50,20 +62,10 @@ from merge_metric.runs.plausibility import (
     tell_of_new_answers,
 )
 from merge_metric.runs.prediction_columns import (
-    ANSWER_TEXT,
-    ANSWERS,
-    FURTHER,
-    IDS,
     MERGE_LABELS,
-    PROBABILITIES,
-    REPEATS,
-    REQUIRED,
     SUFFIXES,
-    check_column,
     labelled,
     open_predictions,
-    require_distinct,
-    row_number,
     suffix_of,
 )
 from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches

@@ -32,8 +32,8 @@ from merge_metric.analyses.validity import COLUMNS as VALIDITY_COLUMNS
 from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
+from merge_metric.runs.column_checks import ANSWER_TEXT
 from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
-from merge_metric.runs.prediction_columns import ANSWER_TEXT
 from merge_metric.runs.relations import check_configurations
 from merge_metric.runs.run import (
     JoinOptions,

@@ -19,19 +19,14 @@ from numpy.typing import NDArray
 from merge_dataset.layout import collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
+from merge_metric.runs.column_checks import ANSWERS, IDS, PROBABILITIES
 from merge_metric.runs.plausibility import (
     AnswerTally,
     disagreements,
     tell_of_answers,
     tell_of_model,
 )
-from merge_metric.runs.prediction_columns import (
-    ANSWERS,
-    IDS,
-    PROBABILITIES,
-    PredictionsFile,
-    open_predictions,
-)
+from merge_metric.runs.prediction_columns import PredictionsFile, open_predictions
 from merge_metric.runs.predictions import model_name, read_predictions
 from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, preview
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex

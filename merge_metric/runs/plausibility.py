@@ -22,7 +22,7 @@ from merge_metric.models.label_order import (
     OrderCheck,
     check_order,
 )
-from merge_metric.runs.prediction_columns import PROBABILITIES
+from merge_metric.runs.column_checks import PROBABILITIES
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE

@@ -12,26 +12,28 @@ from merge_dataset import json_lines as jsonl
 from merge_dataset.files import RowGroupWriter, atomic, read_schema
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS
-from merge_metric.runs.prediction_columns import (
+from merge_metric.runs.column_checks import (
     ANSWERS,
     COLUMNS,
-    CSV,
-    DIGEST_KEY,
     FURTHER,
-    METADATA_KEY,
     PROBABILITIES,
     REQUIRED,
-    SUFFIXES,
     check_column,
     check_further,
+    require_columns,
+    require_distinct,
+    row_number,
+)
+from merge_metric.runs.prediction_columns import (
+    CSV,
+    DIGEST_KEY,
+    METADATA_KEY,
+    SUFFIXES,
     description_in,
     labelled,
     labels_of,
     open_predictions,
     place_in,
-    require_columns,
-    require_distinct,
-    row_number,
     suffix_of,
 )
 from merge_metric.runs.texts import TEXT_DIGEST, digest_of

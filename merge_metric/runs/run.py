@@ -19,6 +19,7 @@ from merge_dataset.engine import connect
 from merge_dataset.layout import collections, format_in, split_files
 from merge_dataset.paths import as_list, as_path, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_metric.runs.column_checks import require_distinct
 from merge_metric.runs.contradictions import (
     explain,
     judge_missing,
@@ -39,7 +40,7 @@ from merge_metric.runs.model import (
     read_models,
 )
 from merge_metric.runs.noise import read_repeats
-from merge_metric.runs.prediction_columns import place_in, require_distinct
+from merge_metric.runs.prediction_columns import place_in
 from merge_metric.runs.relations import (
     check_configurations,
     execute,

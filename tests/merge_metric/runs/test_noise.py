@@ -16,8 +16,9 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
+from merge_metric.runs.column_checks import ANSWER_TEXT
 from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
-from merge_metric.runs.prediction_columns import ANSWER_TEXT, open_predictions
+from merge_metric.runs.prediction_columns import open_predictions
 from merge_metric.runs.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
