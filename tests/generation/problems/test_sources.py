@@ -515,7 +515,7 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
 def test_data_of_two_classes_are_found(
     hub: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By names, which are unknown; and by numbers, which would be read as two of NLI's labels."""
+    """Names are unknown; numbers would be read as two of NLI's labels."""
     hub["table"] = hub_table(
         [0, 1] * 10, datasets.ClassLabel(names=["entailment", "not_entailment"])
     )

@@ -45,7 +45,7 @@ def test_kinds_of_columns(kind: Callable[[list[Any]], Any], source: dict[str, An
 
 
 def test_mixed_numbers_of_variants_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Of seeds with twice as many variants as others; subsamples make numbers equal."""
+    """Seeds with twice as many variants as others are; subsamples make numbers equal."""
     columns = {"predictions": [0] * 5, "references": [0] * 5, "seed_predictions": [0] * 5}
     score(**columns, seed_ids=[1, 1, 2, 2, 2], n_bootstrap=0)
     samples = [[0], [0], [1], [1], [0, 1]]
