@@ -23,6 +23,7 @@ from merge_metric.models.inspection import (
     find_any_tokenizer,
 )
 from merge_metric.models.model_files import digest_of_files, find_files, list_files
+from merge_metric.models.own_tokenizer import read_tokenizer
 from merge_metric.models.weights import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,
@@ -119,6 +120,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
             # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")
     model, tokenizer = _read(found, getattr(torch, dtype))
+    _require_finite(model, found.files.where(found.require().names[0]))
     revision, weights = _identify(found)
     return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
 
@@ -197,6 +199,22 @@ def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def _require_finite(model: Any, where: str) -> None:
+    """Raise ValueError if a weight is no finite number: every answer would be none."""
+    import torch
+
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or not weight.numel():
+            continue
+        bounds = torch.stack(torch.aminmax(weight.detach()))  # without a mask of all elements
+        if torch.isfinite(bounds).all():
+            continue
+        why = "the file is damaged, or training diverged; get it again"
+        if weight.dtype == torch.float16 and not bounds.isnan().any():
+            why = "numbers too large for float16 do this; try `dtype` bfloat16 or float32"
+        raise ValueError(f"{where}: expected numbers, got {bounds[0].item()} in {name}: {why}")
+
+
 def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
     """Convert pickled weights; return the weights to read and their folder."""
     weights, stem = found.require(), "model" if found.base is None else ADAPTER_STEM
@@ -235,8 +253,9 @@ def _read_config(found: Inspection, folder: Path) -> Any:
 
     name = found.files.gguf_file or CONFIG
     with _reading(found.files.where(name), "the configuration of a model"):
-        if found.config and "model_type" not in found.config:
-            # An old configuration, which names its architecture only.
+        content = dict(found.config)
+        kind = content.pop("model_type", None)
+        if content and kind is None:  # an old configuration, which names its architecture only
             tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
             kinds = [
                 kind
@@ -246,7 +265,9 @@ def _read_config(found: Inspection, folder: Path) -> Any:
             ]
             if not kinds:
                 raise ValueError("expected model_type, such as bert, got none")
-            config = AutoConfig.for_model(kinds[0], **found.config)
+            config = AutoConfig.for_model(kinds[0], **content)
+        elif found.names_read:
+            config = AutoConfig.for_model(kind, **content)
         else:
             config = AutoConfig.from_pretrained(
                 folder, trust_remote_code=False, gguf_file=found.files.gguf_file
@@ -265,9 +286,12 @@ def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
 
     where = found.files.where(found.tokenizer)
     with _reading(where, "a tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, config=config, trust_remote_code=False, gguf_file=found.files.gguf_file
-        )
+        if gguf := found.files.gguf_file:
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, config=config, trust_remote_code=False, gguf_file=gguf
+            )
+        else:
+            tokenizer = read_tokenizer(folder, config, found.name)
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
             f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
@@ -346,8 +370,16 @@ def _check_tensors(
             )
     left = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
     if missing := sorted(set(info["missing_keys"]) - replaced):
-        of_head = [key for key in left if not key.startswith(prefix)]
-        instead = f", and has {of_head[:3]} instead" if of_head else ""
+        has_trunk = model.base_model is not model
+        trunk = [key for key in missing if key.startswith(prefix) or not has_trunk]
+        trunk = [key for key in trunk if not key.startswith("lm_head.")]
+        ours = [key for key in left if trunk or not key.startswith(prefix)]
+        instead = f", and has {ours[:3]} instead" if ours else ""
+        if trunk:
+            raise ValueError(
+                f"{where}: expected all weights of a {name}, but the checkpoint lacks "
+                f"{len(missing):,}, such as {trunk[:3]}{instead}; is it damaged, or another's?"
+            )
         raise ValueError(
             f"{where}: expected {head.trained}, but the checkpoint lacks {missing[:3]}{instead}; "
             f"is it a model for another task, or one with a head of its own?"

@@ -69,6 +69,13 @@ _WIDTHS: Final = frozenset(
 """Names of sizes that must occur as a dimension of some tensor."""
 _OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
 _MOST_CLASSES: Final = 10_000
+_QUANTISED: Final = {
+    "gptq": ("optimum", "gptqmodel"),
+    "awq": ("gptqmodel",),
+    "bitsandbytes": ("bitsandbytes",),
+    "compressed-tensors": ("compressed-tensors",),
+}
+"""Method of quantisation → packages that transformers needs to read the weights."""
 _ENDINGS: Final = re.compile(
     r"(Model|Decoder|LMHead|For(MaskedLM|PreTraining|CausalLM|ConditionalGeneration|"
     r"SequenceClassification|TokenClassification|QuestionAnswering\w*|MultipleChoice|"
@@ -143,6 +150,8 @@ class Inspection:
     base: Inspection | None = None
     model: str = ""
     short_name: str = ""
+    names_read: bool = False
+    """Whether its classes are named in a way that transformers does not read; `config` has them."""
     labels: str = ""
     """A classifier's labels and their source, in words."""
     asks_seeds: bool = False
@@ -264,7 +273,16 @@ def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
         _note_conversion(found, weights)
     if tokenizer in _SENTENCEPIECE:
         found.has_packages(tokenizer, "sentencepiece", "protobuf")
-    return replace(found, config=config, weights=weights, tokenizer=tokenizer)
+    names: tuple[str, ...] = ()
+    if found.head is CLASSIFIER and not isinstance(config.get("id2label"), Mapping):
+        if config.get("id2label") or config.get("label2id"):
+            names = class_names(config)
+        elif weights is not None and "num_labels" not in config:
+            names = tuple(f"LABEL_{n}" for n in range(count_classes(weights) or 0))
+        config |= {"id2label": {str(n): each for n, each in enumerate(names)}} if names else {}
+    return replace(
+        found, config=config, weights=weights, tokenizer=tokenizer, names_read=bool(names)
+    )
 
 
 def _look_at_gguf(found: Inspection, name: str) -> Inspection:
@@ -394,8 +412,14 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 
     >>> class_names({"id2label": {"1": "no", "0": "yes"}}), class_names({"num_labels": 1})
     (('yes', 'no'), ('LABEL_0',))
+    >>> class_names({"id2label": ["yes", "no"]}), class_names({"label2id": {"no": 1, "yes": 0}})
+    (('yes', 'no'), ('yes', 'no'))
     """
-    names = config.get("id2label")
+    names, numbers = config.get("id2label"), config.get("label2id")
+    if not names and isinstance(numbers, Mapping):
+        names = {number: name for name, number in numbers.items()}
+    elif isinstance(names, list):
+        names = dict(enumerate(names))
     if isinstance(names, Mapping) and all(str(n).isdecimal() for n in names):
         return tuple(str(names[n]) for n in sorted(names, key=int))
     count = config.get("num_labels", 2)
@@ -415,6 +439,18 @@ def problems_of_config(
     count = config.get("num_labels", len(config.get("id2label") or ()))
     if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
         yield f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"
+    stored = config.get("quantization_config")
+    method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
+    missing = [each for each in _QUANTISED.get(method, ()) if not has_package(each)]
+    if missing and isinstance(stored, Mapping):
+        shown = method.upper() if method in ("gptq", "awq") else method
+        bits = f" in {stored['bits']} bits" if "bits" in stored else ""
+        yield (
+            f"{where}: expected weights that are not quantised, got {shown}{bits}: take "
+            f"the model that it was made from; or ask this one on a server, such as vLLM, with "
+            f"`base_url`; or, with a GPU, pip install {' '.join(missing)}"
+        )
+        return
     own = [name for name in names if not _ENDINGS.search(name)]
     table = config.get("auto_map")
     if not own and isinstance(table, Mapping) and not _is_known_type(config):

@@ -75,7 +75,6 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
 
-_TOO_LARGE: Final = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
 _SHOWN: Final = 4
 
 PREDICTIONS: Final = Path("predictions")
@@ -297,7 +296,11 @@ class PredictRun:
     def keep(self, journal: Journal, positions: list[int], rows: NDArray[np.float64]) -> None:
         """Check a batch of answers, and add it to the journal with the model's notes."""
         pairs, labels, model = self.pairs.at(self.asked[positions]), self.labels, self.model
-        require_probabilities(pairs, labels, rows, _TOO_LARGE)
+        dtype = self.description.get("dtype")
+        why = "its numbers overflow: is the model damaged, or did its training diverge?"
+        if dtype == "float16":
+            why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
+        require_probabilities(pairs, labels, rows, why)
         # The same check as for readers of predictions files.
         flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(labels))
         check_column(

@@ -103,6 +103,21 @@ def _sizes() -> Files:
     return _whole() | of.safetensors_of(tensors)
 
 
+def _tensor(name: str, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
+    """Weights in which a tensor is another, or missing."""
+
+    def make() -> Files:
+        tensors = of.tensors_of(tiny_classifier("bert-uncased"))
+        tensors |= {name: change(tensors[name])} if change else {}
+        kept = {key: each for key, each in tensors.items() if change or key != name}
+        return _whole() | of.safetensors_of(kept)
+
+    return make
+
+
+_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
 def _headless() -> Files:
     tensors = of.tensors_of(tiny_classifier("bert-uncased"))
     kept = {name: each for name, each in tensors.items() if not name.startswith("classifier")}
@@ -198,6 +213,24 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "config/empty": Damage(_but(config__json=b"{}"), r"config|nothing"),
     "config/none": Damage(_but("config.json"), r"config\.json"),
     "config/unknown-type": Damage(_config(model_type="bert-of-mine"), r"a type .* 'bert-of-mine'"),
+    "config/gptq": Damage(
+        _config(quantization_config={"quant_method": "gptq", "bits": 4}),
+        r"not quantised, got GPTQ in 4 bits: take .* --base-url.* pip install optimum gptqmodel",
+    ),
+    "config/awq": Damage(
+        _config(quantization_config={"quant_method": "awq"}), r"got AWQ: .*install gptqmodel"
+    ),
+    "config/no-names": Damage(
+        _config(id2label=None, label2id=None), r"got LABEL_0, LABEL_1, LABEL_2: nothing says", ()
+    ),
+    "weights/no-number": Damage(
+        _tensor(_QUERY, lambda each: each * float("nan")), rf"got nan in {_QUERY}: .* is damaged"
+    ),
+    "weights/overflow": Damage(
+        _tensor(_QUERY, lambda each: each + 1e5), rf"got inf in {_QUERY}: .* --dtype bfloat16",
+        ("--label-order", "e,n,c", "--dtype", "float16"),
+    ),
+    "weights/missing": Damage(_tensor(_QUERY), rf"all weights of a Bert.* lacks 1.*{_QUERY}"),
     "config/custom-head": Damage(_custom, r"got BertForNatural\w+, which needs code"),
     "sizes": Damage(_sizes, r"bert\.encoder\.layer\.1\.intermediate\.dense\.weight"),
     "no-head": Damage(_headless, r"classifier"),

@@ -133,6 +133,8 @@ def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
     model = randomised(config, 7, auto)
     folder = scratch("-".join([kind, *labels]))
     save(model, tokenizer, folder)
+    # Of the version of the layouts: ALBERT and XLNet have had types of tokens until transformers 5.
+    written(of.config_of(folder), folder)
     return folder
 
 
