@@ -71,7 +71,7 @@ def test_names_of_classes_in_other_ways(classes: dict[str, Any], tmp_path: Path)
     del config["id2label"], config["label2id"]
     (folder / "config.json").write_text(json.dumps(config | classes))
     model = Classifier.load(folder, device="cpu")
-    assert model.label_order.names == ("contradiction", "entailment", "neutral")
+    assert model.label_order.names == ["contradiction", "entailment", "neutral"]
     assert model.label_order.source == "id2label"
     pair = ("Two dogs run.", "A dog runs.")
     plain = Classifier.load(tiny_classifier("bert-uncased"), label_order="c,e,n", device="cpu")
