@@ -449,6 +449,11 @@ def _parts(model: Any) -> tuple[Any, Any] | None:
         for attribute in ("processing_class", "tokenizer"):
             if (tokenizer := getattr(model, attribute, None)) is not None:
                 return model.model, tokenizer
+        if hasattr(model, "processing_class"):
+            raise TypeError(
+                f"model: expected a {type(model).__name__} with a tokenizer, got one without: give "
+                "(trainer.model, tokenizer), or make it with `processing_class=tokenizer`"
+            )
     return None
 
 
@@ -461,10 +466,22 @@ def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
             f"{type(model).__name__}: expected an estimator of {', '.join(labels)}, or of 0 to "
             f"{len(labels) - 1}, got one whose classes are {list(model.classes_)}"
         )
-    if not hasattr(model, "predict_proba"):
-        return lambda pairs: model.predict(pairs)
     columns = np.argsort(np.array(codes, np.int64))
-    return lambda pairs: np.asarray(model.predict_proba(pairs))[:, columns]
+
+    def ask(pairs: list[Pair]) -> Any:
+        try:
+            if not hasattr(model, "predict_proba"):
+                return model.predict(pairs)
+            return np.asarray(model.predict_proba(pairs))[:, columns]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TypeError(
+                f"{type(model).__name__}: expected an estimator of a list of (premise, "
+                f"hypothesis), got {type(error).__name__}: {error}; one that was trained on joined "
+                'texts is given as `lambda pairs: model.predict([f"{p} {h}" for p, h in pairs])`, '
+                "joined likewise"
+            ) from error
+
+    return ask
 
 
 def _loaded_from(model: Any) -> str:

@@ -144,6 +144,9 @@ def test_estimators(folder: Path) -> None:
     """Classes may be names or numbers in any order, with or without probabilities."""
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.dummy import DummyClassifier
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
 
     pairs = list(gold())
     labels = [("entailment", "neutral", "contradiction")[label] for label in gold().values()]
@@ -162,6 +165,12 @@ def test_estimators(folder: Path) -> None:
     assert run(Hard(), folder).results["snli"]["seed_variant_accuracy"] == 1.0
     with pytest.raises(ValueError, match=r"classes are .*'no'.*'yes'"):
         run(DummyClassifier().fit(pairs, ["yes", *["no"] * (len(pairs) - 1)]), folder)
+    joined = [" ".join(pair) for pair in pairs]
+    of_texts = make_pipeline(CountVectorizer(), LogisticRegression()).fit(joined, labels)
+    with pytest.raises(
+        TypeError, match=r"no attribute 'lower'; one .* joined texts is given"
+    ):
+        run(of_texts, folder)
 
 
 @pytest.mark.slow
@@ -183,6 +192,8 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
         pipeline("text-classification", model=model, tokenizer=tokenizer, device=-1),
         Trainer(model=model, args=arguments, processing_class=tokenizer),
     ]
+    with pytest.raises(TypeError, match=r"expected a Trainer with a tokenizer, .*trainer\.model"):
+        as_pair_model(Trainer(model=model, args=arguments))
     model.train()
     expected = by_name.results["snli"]
     for kind in kinds:

@@ -17,6 +17,7 @@ from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import KINDS, sentences, tiny_model
 
 from generation.suggestions.masked_lm import MaskedLM
+from merge_metric.demo import MODEL as DEMO_MODEL
 from merge_metric.models.batch_threads import on_single_threads
 from merge_metric.models.classifier import Classifier
 
@@ -86,7 +87,8 @@ def test_commands_write_the_same_for_any_threads_batches_and_tasks(tmp_path: Pat
     def written(name: str, threads: int, *more: str) -> dict[str, Any]:
         out = tmp_path / name
         suggest = ["suggest", "--recipe", "demo", "--run", str(out), *more]
-        predict = ["predict", "--model", "demo", "--dataset", str(out / "problems.parquet")]
+        predict = ["predict", "--model", str(DEMO_MODEL)]
+        predict += ["--dataset", str(out / "problems.parquet")]
         for words in (suggest, [*predict, "--out", str(out / "predictions.parquet"), *more]):
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             command = [sys.executable, "-m", "generation", *words]
