@@ -167,9 +167,7 @@ def test_estimators(folder: Path) -> None:
         run(DummyClassifier().fit(pairs, ["yes", *["no"] * (len(pairs) - 1)]), folder)
     joined = [" ".join(pair) for pair in pairs]
     of_texts = make_pipeline(CountVectorizer(), LogisticRegression()).fit(joined, labels)
-    with pytest.raises(
-        TypeError, match=r"no attribute 'lower'; one .* joined texts is given"
-    ):
+    with pytest.raises(TypeError, match=r"no attribute 'lower'; one .* joined texts is given"):
         run(of_texts, folder)
 
 

@@ -94,12 +94,13 @@ def test_commands_write_the_same_for_any_threads_batches_and_tasks(tmp_path: Pat
             command = [sys.executable, "-m", "generation", *words]
             ended = run(command, env=environment, capture_output=True, text=True)
             assert ended.returncode == 0, ended.stderr
-        tables = [*out.glob("suggestions/*/parts/*.parquet"), out / "predictions.parquet"]
-        found = {path.relative_to(out).as_posix(): pq.read_table(path) for path in sorted(tables)}
-        return {name: table.replace_schema_metadata().to_pydict() for name, table in found.items()}
+        parts = sorted(out.glob("suggestions/*/parts/*.parquet"))
+        predictions = pq.read_table(out / "predictions.parquet").replace_schema_metadata()
+        return {part.name: part.read_bytes() for part in parts} | predictions.to_pydict()
 
     expected = written("one", 1)
-    assert len(expected) > 1
+    assert "probabilities" in expected
+    assert any(name.endswith(".parquet") for name in expected)
     for threads, more in {
         2: ["--batch-tokens", "60"],
         4: ["--batch-tokens", "5000"],
