@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from generation.config import Config
     from generation.paraphrases.config import ParaphraseConfig
     from generation.paraphrases.paraphrase_run import paraphrase
-    from generation.phases.slices import build, generate, suggest
+    from generation.phases.build import build, generate
+    from generation.phases.suggest import suggest
     from generation.run_folder import RunFolder
 
 __all__ = ["Config", "ParaphraseConfig", "RunFolder", "build", "generate", "paraphrase", "suggest"]

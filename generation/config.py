@@ -358,14 +358,6 @@ class Config(ProblemSettings):
     )
 
     # Machine, and where things lie
-    slice_problems: int | None = _problem_setting(
-        None,
-        "For millions of problems: problems in a slice; each slice is a run of its own.",
-        commands="suggest",
-        minimum=1,
-        affects_output=False,
-    )
-    """The results equal the results of a single run."""
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )

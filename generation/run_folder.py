@@ -65,8 +65,6 @@ class RunFolder:
     """Settings, counts, versions and digests of a finished build; written last."""
     suggested = _File("suggested.json")
     """The output of `suggest` for `build`: problems read, models, their stores."""
-    sliced = _File("slices.json")
-    """Slices of the run, if its problems were divided among several; see `slices`."""
     store = _File("suggestions")
     """The suggestion store, unless the settings put it elsewhere."""
     problems = _File("problems.parquet")
@@ -110,10 +108,6 @@ class RunFolder:
     candidates = _File("candidates")
     """Suggestions that pass the cheap filters, as long as a build reads them."""
 
-    def slices_done(self, command: str) -> Path:
-        """Return the path of the record of slices done by a phase, kept until all are done."""
-        return self.path / f"slices_done_by_{command}.json"
-
     def tasks(self, work: DealtWork) -> Path:
         """Return the path of the plans, results and logs of a call's tasks, kept until it ends."""
         return self.path / f"{work}_tasks"
@@ -127,12 +121,11 @@ class RunFolder:
         """
         with working_in(self.path):
             names = {file.name for file in vars(RunFolder).values() if isinstance(file, _File)}
-            names |= {self.slices_done(command).name for command in ("suggest", "build")}
             remove_partials(self.path, names)  # left by killed commands
             yield
 
     def require_build(self) -> None:
-        """Raise FileNotFoundError unless a build was finished here, ValueError for slices."""
+        """Raise FileNotFoundError unless a build was finished here."""
         expected = "expected a run folder with a finished build, found none; run: merge-nli build"
         self._require(self.manifest, f"{self.path}: {expected}")
 
@@ -148,18 +141,12 @@ class RunFolder:
                 )
 
     def require_suggestions(self) -> None:
-        """Raise FileNotFoundError unless `suggest` was finished here, ValueError for slices."""
+        """Raise FileNotFoundError unless `suggest` was finished here."""
         found = f"expected suggestions in {self.path}, found none"
         self._require(self.suggested, f"{found}; run: merge-nli suggest --run {self.path}")
 
     def _require(self, record: Path, missing: str) -> None:
         """Require a record of the folder; raise BlockingIOError if a command may yet write it."""
-        if self.sliced.is_file():
-            slices = read_record(self.sliced, "slices")["slices"]
-            raise ValueError(
-                f"{self.path}: expected a run of all its problems, got one of {len(slices):,} "
-                f"slices; each is a run by itself: name one, such as --run {self.path / slices[0]}"
-            )
         if record.is_file():
             return
         if self.path.is_dir():
@@ -242,7 +229,7 @@ class RunFolder:
             return self
         kept = (self.store, self.questions, self.stores, self.likelihoods)
         taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
-        taken |= {"tasks", "slices"}
+        taken.add("tasks")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
         if name in taken:

@@ -16,7 +16,7 @@ from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
 from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
-from merge_dataset.provenance import found_good, parts_of, trial_of
+from merge_dataset.provenance import found_good, trial_of
 from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
 from merge_dataset.show import choose_problems, line_of, marked
 
@@ -30,12 +30,11 @@ def summarise(
     """Summarise funnel, eligible seeds and variants per class, with examples and next steps."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
-    parts = [RunFolder(part) for part in parts_of(run, manifest)]
     fates = problem_fates(folder, manifest)
     seeds: dict[str, set[str]] = {}
     variants: Counter[str] = Counter()
     names = ["seed_id", "word_class"]
-    for table in (table for part in parts for table in read_row_groups(part.variants, names)):
+    for table in read_row_groups(folder.variants, names):
         for word_class in table["word_class"].unique().to_pylist():
             mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
             seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
@@ -112,12 +111,10 @@ def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
 def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
     """Count a run's problems: all, the eligible ones, and the others by reason."""
     kept = int(manifest["problems"]["kept"])
-    parts = [RunFolder(part) for part in parts_of(folder.path, manifest)]
-    eligible = sum(len(table) for p in parts for table in read_row_groups(p.seeds, ["seed_id"]))
+    eligible = sum(len(table) for table in read_row_groups(folder.seeds, ["seed_id"]))
     no_shared_word = sum(
         pc.sum(pc.equal(table["reason"], Reason.NO_SHARED_WORD.value)).as_py() or 0
-        for part in parts
-        for table in read_row_groups(part.exclusions, ["reason"])
+        for table in read_row_groups(folder.exclusions, ["reason"])
     )
     return {
         "problems": kept,

@@ -84,14 +84,9 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     source = check_source(manifest["source"])
     is_paraphrases = provenance.kind_of(manifest) == provenance.PARAPHRASES
     classes = (PARAPHRASE,) if is_paraphrases else WORD_CLASSES
-    parts = provenance.parts_of(run, manifest)
-    first = parts[0] / "seeds.parquet"
-    problem_format = NLI if is_paraphrases else format_of(pq.read_schema(first))
+    problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))
     for split in SPLITS:
-        rows = [_check_split(part, split, source, classes, problem_format) for part in parts]
-        if not sum(rows):
-            path = run / f"{split}.parquet"
-            raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
+        _check_split(run / f"{split}.parquet", split, source, classes, problem_format)
     names = [f"{split}.parquet" for split in SPLITS]
     recorded = {k: v for k, v in manifest.get("files", {}).items() if Path(k).name in names}
     if changed := changed_files(run, recorded):
@@ -117,11 +112,10 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             partial.mkdir()
             schema = arrow_schema(problem_format)
             for split in SPLITS if is_paraphrases else SPLITS[:1]:
-                files = [part / f"{split}.parquet" for part in parts]
-                tables = (table for file in files for table in read_row_groups(file))
-                write_split(partial / f"{split}.parquet", tables, schema)
+                rows = read_row_groups(run / f"{split}.parquet")
+                write_split(partial / f"{split}.parquet", rows, schema)
             if not is_paraphrases:
-                _write_classes(partial, parts, schema)
+                _write_classes(partial, run, schema)
             if _read_manifest(run) != manifest:
                 raise ValueError(f"{run}: expected it to stay, but another build replaced it")
             paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
@@ -132,7 +126,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             raise
         replace_folder(partial, target)
         write_text(out / CARD, render(out))
-    if not is_paraphrases and (alike := _describe_alike(parts, problem_format.fields)):
+    if not is_paraphrases and (alike := _describe_alike(run, problem_format.fields)):
         log.warning("%s: %s", target, alike)
     return configurations(out, collection)
 
@@ -161,8 +155,7 @@ def _read_manifest(run: Path) -> dict[str, Any]:
     if needed[0].is_file():
         read_record(needed[0])  # this verifies its digest
         manifest = provenance.read(needed[0])
-        parts = provenance.parts_of(run, manifest)
-        needed += [part / f"{split}.parquet" for part in parts for split in SPLITS]
+        needed += [run / f"{split}.parquet" for split in SPLITS]
     if absent := next((path for path in needed if not path.is_file()), None):
         raise FileNotFoundError(
             f"{absent}: expected a run folder with this file, found none; "
@@ -172,10 +165,9 @@ def _read_manifest(run: Path) -> dict[str, Any]:
 
 
 def _check_split(
-    run: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
-) -> int:
-    """Check columns, source and classes of a run's rows; return their number."""
-    path = run / f"{split}.parquet"
+    path: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
+) -> None:
+    """Check columns, source and classes of a run's rows, and that there are any."""
     schema, expected = pq.read_schema(path), arrow_schema(problem_format)
     if not schema.equals(expected):
         raise ValueError(
@@ -186,12 +178,12 @@ def _check_split(
         raise ValueError(
             f"{path}: expected the labels {problem_format.labels}, got {got.labels}; build again"
         )
-    sources = _values(path, "source")
-    if (found := sorted(sources)) not in ([source], []):
+    if not pq.read_metadata(path).num_rows:
+        raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
+    if (found := sorted(_values(path, "source"))) != [source]:
         raise ValueError(f"{path}: expected the source {source!r} in every row, got {found}")
     if split == "variants" and (unknown := _values(path, "word_class") - set(classes)):
         raise ValueError(f"{path}: expected word classes of {classes}, got {unknown}")
-    return int(pq.read_metadata(path).num_rows)
 
 
 def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:
@@ -237,32 +229,30 @@ def _require_ours_or_empty(out: Path) -> None:
         )
 
 
-def _write_classes(folder: Path, runs: Sequence[Path], schema: pa.Schema) -> None:
+def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
     """Write the variants of each word class, if any, and their seeds."""
 
     def of_class(word_class: str) -> Iterator[pa.Table]:
-        for run in runs:
-            for table in read_row_groups(run / "variants.parquet"):
-                yield table.filter(pc.equal(table["word_class"], word_class))
+        for table in read_row_groups(run / "variants.parquet"):
+            yield table.filter(pc.equal(table["word_class"], word_class))
 
-    there = set().union(*(_values(run / "variants.parquet", "word_class") for run in runs))
+    there = _values(run / "variants.parquet", "word_class")
     for word_class in (name for name in WORD_CLASSES if name in there):
         class_folder = folder / CONFIG_SUFFIXES[word_class]
         class_folder.mkdir()
         write_split(class_folder / "variants.parquet", of_class(word_class), schema)
         ids = (table["seed_id"].unique() for table in of_class(word_class))
         eligible = pa.chunked_array(ids, pa.string()).unique()
-        seeds = (table for run in runs for table in read_row_groups(run / "seeds.parquet"))
+        seeds = read_row_groups(run / "seeds.parquet")
         of_seeds = (table.filter(pc.is_in(table["seed_id"], value_set=eligible)) for table in seeds)
         write_split(class_folder / "seeds.parquet", of_seeds, schema)
 
 
-def _describe_alike(parts: Sequence[Path], fields: Sequence[str]) -> str:
+def _describe_alike(run: Path, fields: Sequence[str]) -> str:
     """Say which variants have equal texts although their seeds differ, and what to do."""
     with connect() as connection:
         seeds, variants = (
-            view_rows(connection, split, Path(), [f"{part}/{split}.parquet" for part in parts])
-            for split in SPLITS
+            view_rows(connection, split, run, [f"{split}.parquet"]) for split in SPLITS
         )
         found = repeated_texts(variants, seeds, fields, of_one_seed=False)
     if not found:

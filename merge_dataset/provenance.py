@@ -58,8 +58,6 @@ _KEYS: Final[Mapping[str, _Types]] = {
 }
 """Kind → keys of a manifest that the dataset keeps, in this order."""
 
-SLICES: Final = "slices"
-"""Optional key of a manifest: folders of the run's slices; not kept in the dataset."""
 
 _OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
     "signals": ("scheme", "windowed"),
@@ -131,11 +129,6 @@ def n_problems(folder: Path, source: str, variant_class: str | None = None) -> i
     problems = read_record(path, verify=False).get("problems")
     kept = problems.get("kept") if isinstance(problems, dict) else None
     return kept if isinstance(kept, int) else None
-
-
-def parts_of(run: Path, manifest: Mapping[str, Any]) -> list[Path]:
-    """List the folders with the files of a run: its own folder, or its slices in order."""
-    return [run / name for name in manifest.get(SLICES, ())] or [run]
 
 
 def kind_of(made: dict[str, Any]) -> Any:

@@ -66,7 +66,7 @@ def demo_command(
     \b
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
-    from generation.phases.slices import generate
+    from generation.phases.build import generate
     from merge_metric.demo import evaluate
 
     config = Config.from_recipe("demo", run=run)
@@ -115,7 +115,7 @@ def generate_command(
       merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
-    from generation.phases.slices import generate
+    from generation.phases.build import generate
 
     config = _config(recipe, settings, given, run)
     _require_target(out, config, overwrite)
@@ -156,12 +156,13 @@ def suggest_command(
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
         --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.phases.slices import suggest, suggestions_of
+    from generation.phases.suggest import suggest
+    from merge_dataset.files import read_record
 
     config = _config(recipe, settings, given, run)
     distribution = distribution_of(dealt, config.workers)
     folder = suggest(config, overwrite=overwrite, distribution=distribution)
-    record = suggestions_of(folder)
+    record = read_record(folder.suggested)
     asked = record.get("asked")
     count = (
         f"{asked['questions']:,} of {record['questions']:,}"
@@ -229,16 +230,14 @@ def build_command(
       merge-nli build --run runs/web --executor slurm --tasks 64 --workers 16
         --partition cpu --time 1:00:00
     """
-    from generation.phases.build import build_settings
-    from generation.phases.slices import build
+    from generation.phases.build import build, build_settings
     from generation.suggestions.ask import mlm_names
     from merge_dataset.settings import check_members
 
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
-    if not base.sliced.is_file():
-        base.require_suggestions()
+    base.require_suggestions()
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)

@@ -1,1 +1,1 @@
-"""The two phases of a run, and the order of their steps; `slices` is the entry point."""
+"""The two phases of a run, and the order of their steps."""

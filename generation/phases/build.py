@@ -1,4 +1,4 @@
-"""Phase 2, `build`: all steps after the masked LMs' answers; quick."""
+"""Phase 2, `build`: all steps after the masked LMs' answers, quick; and `generate`, both phases."""
 
 import logging
 from collections import Counter, deque
@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from generation.config import Config
+from generation.model_signals.pll_changes import NEIGHBOURS, write_changes
 from generation.phases.build_blocks import BlockResult, Builder, block_results
-from generation.phases.suggest import require_asked
+from generation.phases.suggest import named_mlms, require_asked, suggest
 from generation.problems.morphology import require_library
 from generation.reasons import Reason
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
@@ -34,8 +35,9 @@ from merge_dataset.files import (
     write_record,
     write_text,
 )
+from merge_dataset.paths import as_path, described
 from merge_dataset.schema import arrow_schema
-from merge_dataset.settings import RUNNING, check_members, declared_settings
+from merge_dataset.settings import RUNNING, check_members, declared_settings, require_settings
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +45,93 @@ _SHOWN_NEAR: Final = 3
 """Number of limits, words and replacements in the message that no seed has enough replacements."""
 
 
-def build_run(
-    run: str | Path,
+def generate(
+    config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
+) -> RunFolder:
+    """Make variants of problems by `suggest`, then `build`; for `scored_by`, score in between.
+
+    Args:
+        config: The run's settings; `config.run` is the folder to write.
+        distribution: Where tasks work.
+        overwrite: Replace a build of other settings, problems or models.
+
+    Returns:
+        The run folder, ready for export.
+
+    Raises:
+        TypeError: `config` is no `Config`.
+        ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
+    """
+    require_settings("config", config, Config)
+    run = RunFolder(Path(config.run))
+    with run.locked():
+        if not overwrite:
+            run.require_same_build(config.output_settings(), made_from=named_mlms(config))
+        require_dictionary(config)
+        suggest(config, distribution=distribution, overwrite=overwrite)
+        if config.scored_by:
+            # Limits apply to words before their letters are shuffled.
+            _build(run, into=SCORED, distribution=distribution, overwrite=True, may_be_empty=True,
+                   scramble=False)  # fmt: skip
+            write_changes(run.path, NEIGHBOURS, of=SCORED, distribution=distribution)
+        return _build(run, distribution=distribution, overwrite=overwrite)
+
+
+def build(
+    run: str | Path | RunFolder,
+    *,
+    ablation: str | None = None,
+    into: str | None = None,
+    distribution: Distribution | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> RunFolder:
+    """Phase 2: make variants by filters, eq. 1, eligibility and sampling; no masked LM runs.
+
+    Args:
+        run: The folder that `suggest` filled.
+        ablation: One of `config.ablation_names()` (D13): built into a folder of that name
+            inside `run`, for the seeds that are eligible without it (paper, A.2).
+        into: Name of a folder inside `run` for this build, so that the run's own build stays;
+            by default `ablation`, if any.
+        distribution: Where tasks work on the problems; by default `workers` processes do here.
+        overwrite: Replace a build of other settings, problems or models.
+        settings: Fields of `Config` to change for this build alone: the manifest records them,
+            and the run's `config.toml` stays.
+
+    Returns:
+        The folder with the result.
+
+    Raises:
+        BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks failed; what the others finished is kept.
+        FileExistsError: the folder has a build of other settings, problems or models.
+        FileNotFoundError: `run` holds no suggestions.
+        TypeError: `run` is not a path or `RunFolder`, or a name is not a text.
+        ValueError: suggestions are missing or were changed since, settings are wrong, or no
+            variant is left.
+    """
+    base = RunFolder(as_path("run", run))
+    for key, value in (("ablation", ablation), ("into", into)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{key}: expected one text, got {described(value)}")
+    if SCORED in (into, ablation):
+        raise ValueError(
+            f"into: expected a name of your own for the build, got {SCORED!r}, where merge-nli "
+            "generate builds what is to be scored; take another"
+        )
+    return _build(
+        base,
+        ablation=ablation,
+        into=into,
+        distribution=distribution,
+        overwrite=overwrite,
+        **settings,
+    )
+
+
+def _build(
+    base: RunFolder,
     *,
     ablation: str | None = None,
     into: str | None = None,
@@ -53,8 +140,8 @@ def build_run(
     may_be_empty: bool = False,
     **settings: Any,
 ) -> RunFolder:
-    """Build a run without slices, or one slice, which may have no variants; see `slices.build`."""
-    base, name = RunFolder(Path(run)), into or ablation
+    """Build as `build` does; what is to be scored may be no variants at all."""
+    name = into or ablation
     out = base.named(name)
     base.require_suggestions()
     with out.locked():

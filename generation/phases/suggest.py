@@ -51,6 +51,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.provenance import differences
+from merge_dataset.settings import require_settings
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 if TYPE_CHECKING:
@@ -70,18 +71,35 @@ _SCOPES: Final = ("problem", "class", "word")
 """Scopes in order: a seed that is eligible by one is also eligible by the ones before it."""
 
 
-def suggest_run(
-    config: Config,
-    *,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
-    problems: Problems | None = None,
+def suggest(
+    config: Config, *, distribution: Distribution | None = None, overwrite: bool = False
 ) -> RunFolder:
-    """Do `suggest` for a run without slices, or for a slice and its given problems."""
+    """Phase 1: ask every masked LM about the occurrences of shared words.
+
+    Resumes where an earlier run stopped; questions with answers in the store are not asked again.
+
+    Args:
+        config: The run's settings; `config.run` is the folder to write.
+        distribution: Where tasks ask the masked LMs; by default this process does.
+        overwrite: Replace results of other problems or models. The masked LMs' answers stay in
+            any case.
+
+    Returns:
+        The run folder.
+
+    Raises:
+        BlockingIOError: another command is at work in the folder.
+        ExecutorError: tasks failed (others are kept), or there is no such executor.
+        FileExistsError: the folder has a build of other problems or models.
+        FileNotFoundError: the source's file does not exist.
+        TypeError: `config` is no `Config`.
+        ValueError: the settings name no MLM or two of the same name, or a model, a
+            source or the tagger cannot be loaded.
+    """
+    require_settings("config", config, Config)
     run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
-    if problems is None:
-        require_labels(config)
-        require_source(config)
+    require_labels(config)
+    require_source(config)
     with run.locked():
         run.require_kind(paraphrases=False)
         there: dict[str, Any] | None = None
@@ -95,15 +113,12 @@ def suggest_run(
         wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
         require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
-        if problems is None:
-            with sorted_problems(run.problems, config.problem_format) as add:
-                problems = load_problems(config, add, scratch=run.sorting)
-                _settle_problems(run, config, there, problems)
-                problems.list_skipped(run.skipped_rows)
-            log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-                     len(problems.unlabelled))  # fmt: skip
-        else:
+        with sorted_problems(run.problems, config.problem_format) as add:
+            problems = load_problems(config, add, scratch=run.sorting)
             _settle_problems(run, config, there, problems)
+            problems.list_skipped(run.skipped_rows)
+        log.info("%s: %d problems, %d without a label", problems.description, problems.count,
+                 len(problems.unlabelled))  # fmt: skip
         write_text(run.config, config.to_toml())
         questions = find_questions(run, config, distribution)
         if not len(questions):

@@ -2,10 +2,9 @@
 
 import heapq
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -79,17 +78,6 @@ def sorted_problems(
     with sorting(path.with_name("sorting"), problem_format) as sorter:
         yield sorter.add
         _write(problem_format, path, sorter.seeds())
-
-
-def divided(
-    seeds: Iterator[Seed], parts: Sequence[Path], size: int, problem_format: ProblemFormat = NLI
-) -> list[str]:
-    """Cut sorted problems into files of at most `size` each; return the last `seed_id` of each."""
-    lasts = []
-    for part in parts:
-        _write(problem_format, part, islice(seeds, size))
-        lasts.append(read_block(part, len(block_sizes(part)) - 1)[-1].seed_id)
-    return lasts
 
 
 def block_sizes(path: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""Large sources in slices, `BENCH="-k made_up --problems 10000000"` up to ten million (15 GB)."""
+"""Large sources, `BENCH="-k made_up --problems 10000000"` up to ten million (15 GB)."""
 
 import os
 import shutil
@@ -15,13 +15,9 @@ from helpers.bench.made_up_answers import MADE_UP, make_up_answers, write_made_u
 from helpers.bench.problems import write_crossed_problems
 from helpers.bench.results import Goal, Measurement, Row, Side
 
-from merge_dataset.layout import split_files
-
 pytestmark = pytest.mark.benchmark
 
-PEAK_MB: Final = 1500
-LARGEST_SLICE: Final = 1_000_000
-SMALLEST_SLICE: Final = 1_000
+PEAK_MB: Final = 2000
 
 
 def alone(folder: str, work: str, **options: Any) -> Callable[[], Any]:
@@ -29,11 +25,11 @@ def alone(folder: str, work: str, **options: Any) -> Callable[[], Any]:
     return partial(globals()[work], folder, **options)
 
 
-def suggest_made_up(folder: str, slice_problems: int) -> None:
-    """`suggest` without a forward pass: read, sort, deal, tag, ask, keep answers."""
+def suggest_made_up(folder: str) -> None:
+    """`suggest` without a forward pass: read, sort, tag, ask, keep answers."""
     make_up_answers()
     line = f"suggest --recipe demo --mlm {MADE_UP} --set subsamples=1 --source {MADE_UP}"
-    line += f" --data problems.jsonl --run run --slice-problems {slice_problems}"
+    line += " --data problems.jsonl --run run"
     a_command(line, folder)()
 
 
@@ -71,30 +67,21 @@ def load(folder: str, streaming: bool) -> int:
 def predict_made_up(folder: str) -> None:
     from helpers.bench.made_up_rows import write_other_predictions
 
-    write_other_predictions(Path(folder, "majority.parquet"), Path(folder, "other.parquet"))
+    write_other_predictions(Path(folder, "m.parquet"), Path(folder, "other.parquet"))
 
-
-COMMANDS: Final = {
-    "suggest": "suggest --recipe demo --source bench --data problems.jsonl --run run",
-    "build": "build --run run",
-    "check": "check merge-nli",
-    "register": "register merge-nli",
-    "predict": "baseline majority --dataset merge-nli --out majority.parquet",
-    "score": "score majority.parquet --dataset merge-nli",
-}
 
 STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]] = {
     "suggest without masked LMs": (alone, {"work": "suggest_made_up"}),
     "build": (alone, {"work": "build"}),
     "export": (alone, {"work": "export"}),
-    "check": (a_command, {"line": COMMANDS["check"]}),
+    "check": (a_command, {"line": "check merge-nli"}),
     "register without the check": (alone, {"work": "register"}),
     "load": (alone, {"work": "load", "streaming": False}),
     "stream": (alone, {"work": "load", "streaming": True}),
-    "predict": (a_command, {"line": COMMANDS["predict"]}),
-    "score": (a_command, {"line": COMMANDS["score"]}),
+    "predict": (a_command, {"line": "baseline majority --dataset merge-nli --out m.parquet"}),
+    "score": (a_command, {"line": "score m.parquet --dataset merge-nli"}),
     "other predictions": (alone, {"work": "predict_made_up"}),
-    "compare": (a_command, {"line": "compare majority.parquet other.parquet --dataset merge-nli"}),
+    "compare": (a_command, {"line": "compare m.parquet other.parquet --dataset merge-nli"}),
 }
 
 
@@ -119,39 +106,19 @@ def row(name: str, count: int, reply: Reply, remark: str) -> Row:
     return Row(name, "problem", side, None, (goal,), remark)
 
 
-def test_slices(
-    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for count, folder in folders("slices", problem_file, request, monkeypatch):
-        measurement, rows = Measurement("slices", f"commands-{count:010}"), []
-        for name, line in COMMANDS.items():
-            more = f" --slice-problems {-(-count // 10)}" if name == "suggest" else ""
-            measured_ = measured(folder, name, a_command, {"line": line + more})
-            rows.append(row(f"in slices, {name}", count, *measured_))
-            measurement.write(rows)
-        assert split_files(folder / "merge-nli", "bench")["variants"]
-        assert (folder / "majority.parquet").is_file()
-
-
 def test_made_up(
     problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for count, folder in folders("made-up", problem_file, request, monkeypatch):
-        measurement, rows = Measurement("slices", f"made-up-{count:010}"), []
+        measurement, rows = Measurement("made-up", f"{count:010}"), []
         write_made_up_mlm(folder)
-        size = min(LARGEST_SLICE, max(SMALLEST_SLICE, -(-count // 10)))
         variants = 0
         for name, (work, arguments) in STEPS.items():
-            more = {"slice_problems": size} if "suggest" in name else {}
-            reply, remark = measured(folder, name, work, arguments | more)
+            reply, remark = measured(folder, name, work, arguments)
             if name == "build":
-                variants = sum(map(_rows, folder.glob("run/slices/*/variants.parquet")))
+                variants = pq.read_metadata(folder / "run/variants.parquet").num_rows
             if name in ("load", "stream"):
                 assert reply.answer == variants
             remark = remark or (f"{variants:,} variants" if variants else "")
             rows.append(row(f"answers made up, {name}", count, reply, remark))
             measurement.write(rows)
-
-
-def _rows(path: Path) -> int:
-    return int(pq.read_metadata(path).num_rows)

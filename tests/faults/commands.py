@@ -31,8 +31,6 @@ COMMANDS: Final = {
     "suggest": "suggest {small} --run new",
     "suggest-overwrite": "suggest {small} --limit 2 --run run --overwrite",
     "build": "build --run run --set subsamples=1 --out merge-nli --overwrite",
-    "slices": "generate {small} --slice-problems 2 --run new --out new-data",
-    "build-slices": "build --run sliced --set subsamples=1 --out merge-nli --overwrite",
     "build-into": "build --run run --set subsamples=1 --into other --out new-data",
     "signals": "signals --run run --mlm {mlm}",
     "paraphrase": (
@@ -76,7 +74,6 @@ COMMANDS: Final = {
 
 _PREPARED: Final = (
     "generate {small} --run run --out merge-nli",
-    "generate {small} --slice-problems 2 --run sliced --out merge-nli",
     "predict --model {classifier} --dataset merge-nli --out p.parquet",
     "baseline majority --dataset merge-nli --out m.parquet",
     "annotate merge-nli --out study --per-class 2 --annotator ann --annotator cy",

@@ -16,7 +16,6 @@ from merge_dataset.layout import collections
 GROUPS = {
     "making": (28, ["generate", "generate-overwrite", "suggest", "suggest-overwrite", "build",
                     "build-into", "paraphrase"]),
-    "slices": (8, ["slices", "build-slices"]),
     "predicting": (32, ["predict", "predict-json", "predict-overwrite", "predict-tasks",
                         "majority", "hypothesis-only", "signals"]),
     "annotating": (8, ["annotate", "annotate-more"]),

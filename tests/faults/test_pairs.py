@@ -25,13 +25,6 @@ PAIRS = {
         ("paraphrase", "build"),
         ("generate-overwrite", "paraphrase"),
     ]),
-    "slices": (8, [
-        ("slices", "generate {small} --slice-problems 2 --set subsamples=1 --run new "
-                   "--out new-data"),
-        ("build-slices", "build --run sliced --set subsamples=3 --out merge-nli --overwrite"),
-        ("slices", "generate"),
-        ("suggest {small} --limit 2 --slice-problems 1 --run sliced --overwrite", "build-slices"),
-    ]),
     "predicting": (10, [
         (_PREDICT, "baseline majority --dataset merge-nli --out new.parquet"),
         (_PREDICT, f"{_PREDICT} --batch-tokens 100"),

@@ -107,7 +107,7 @@ def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(
-        "generation.phases.slices.suggest_run", lambda config, **more: asked.update(more)
+        "generation.phases.suggest.suggest", lambda config, **more: asked.update(more)
     )
     options = "--executor slurm --tasks 9 --cpus-per-task 2 --gpus-per-task 1 --memory-gb 8 --time "
     options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1"
@@ -141,12 +141,14 @@ def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not (tmp_path / "run" / "problems.parquet").exists()
 
 
-@pytest.mark.parametrize("command", ["suggest", "generate"])
+@pytest.mark.parametrize(("command", "module"), [("suggest", "suggest"), ("generate", "build")])
 def test_what_is_asked_reaches_the_settings(
-    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: str, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Config] = []
-    made = f"generation.phases.slices.{command}"
+    made = {"suggest": "generation.phases.suggest.suggest"}.get(
+        command, "generation.phases.build.generate"
+    )
     monkeypatch.setattr(made, lambda config, **_: asked.append(config))
     arguments = [command, "--recipe", "demo", "--run", str(tmp_path)]
     CliRunner().invoke(app, [*arguments, "--masking", "joint"])
@@ -158,7 +160,7 @@ def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("generation.phases.slices.suggest_run", stop)
+    monkeypatch.setattr("generation.phases.suggest.suggest", stop)
     told = run("suggest", "--recipe", "demo", "--run", tmp_path / "run", code=130).stderr
     assert "what was finished is kept; the same command goes on from there" in told
 
@@ -266,7 +268,7 @@ def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:
 def test_outputs_are_looked_at_before_the_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("generation.phases.slices.generate", None)
+    monkeypatch.setattr("generation.phases.build.generate", None)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").touch()
     words = ("generate", "--recipe", "demo", "--run", tmp_path / "run")

@@ -183,7 +183,7 @@ ORDER = (
     "mlms", "suggestions_per_occurrence", "masking", "ask_all", "word_classes",
     "probability_filter", "class_filter", "tag_match", "combine", "scramble", "with_columns",
     "min_replacements", "min_replacements_scope", "subsamples", "variants_per_class", "rng_seed",
-    "slice_problems", "device", "dtype", "batch_tokens", "workers", "tagger", "store", "run",
+    "device", "dtype", "batch_tokens", "workers", "tagger", "store", "run",
 )  # fmt: skip
 """Order of settings in files, on which the bytes of a manifest depend."""
 
@@ -253,7 +253,7 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
 
 
 MACHINE = {
-    "data": "elsewhere.jsonl", "slice_problems": 7, "mlms": ("other",), "device": "cuda",
+    "data": "elsewhere.jsonl", "mlms": ("other",), "device": "cuda",
     "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
     "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
 }  # fmt: skip

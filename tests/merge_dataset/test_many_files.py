@@ -1,7 +1,6 @@
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from helpers.bench.made_up_rows import SOURCE, write_made_up_run
 from helpers.dataset_files import read_rows, write_rows
@@ -9,8 +8,7 @@ from helpers.dataset_files import read_rows, write_rows
 from merge_dataset import files
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
-from merge_dataset.files import read_record, write_record
-from merge_dataset.layout import CARD, parquet_files, require_dataset, split_files
+from merge_dataset.layout import require_dataset, split_files
 from merge_dataset.merge_nli import MergeNli, builder
 from merge_metric.predict.problems import read_problems
 
@@ -31,38 +29,12 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILE_ROWS", 30)
 
 
-def sliced(run: Path, folder: Path) -> Path:
-    """The run in three slices, the second without rows."""
-    folder.mkdir()
-    manifest, names = read_record(run / "manifest.json"), ["a", "b", "c"]
-    for name, (start, stop) in zip(names, ((0, 7), (7, 7), (7, SEEDS)), strict=True):
-        for split, of_seed in (("seeds", 1), ("variants", 6)):
-            table = pq.ParquetFile(run / f"{split}.parquet").read()
-            rows = table.slice(start * of_seed, (stop - start) * of_seed)
-            (folder / name).mkdir(exist_ok=True)
-            pq.write_table(rows, folder / name / f"{split}.parquet")
-    write_record(folder / "manifest.json", {**manifest, "slices": names, "files": {}})
-    return folder
-
-
 def rows(folder: Path) -> dict[str, list[object]]:
     return {
         f"{config} {split}": [row for name in names for row in read_rows(folder / name)]
         for config in (SOURCE, f"{SOURCE}_verbs")
         for split, names in split_files(folder, config).items()
     }
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_files")
-def test_slices_are_exported_as_one_run(run: Path, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    export_dataset(run, whole)
-    export_dataset(sliced(run, tmp_path / "run"), parts)
-    assert parquet_files(whole) == parquet_files(parts)
-    assert f"{SOURCE}/verbs/variants-00003-of-00004.parquet" in parquet_files(whole)
-    for name in (CARD, *parquet_files(whole)):
-        assert (whole / name).read_bytes() == (parts / name).read_bytes(), name
 
 
 @pytest.mark.slow

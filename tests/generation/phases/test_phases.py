@@ -149,7 +149,6 @@ def test_a_longer_run_scores_only_what_is_new(
         ("label_map", {"yes": "entailment"}, "label_map none, which .*, got yes=entailment"),
         ("mlms", ("other",), "mlms .*bert-tiny-mlm, which .*, got other"),
         ("ask_all", False, "ask_all True"),
-        ("slice_problems", 3, "slice_problems none"),
     ],
 )
 def test_a_build_changes_nothing_that_suggest_did(

@@ -15,7 +15,7 @@ from helpers.bench.contender import FOLDER, ROOT, Contender, Reply
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "accelerator",
-    "language-model", "metric", "growth", "slices",
+    "language-model", "metric", "growth", "made-up",
 )  # fmt: skip
 
 
