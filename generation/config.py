@@ -161,8 +161,6 @@ class ProblemSettings:
     def read(cls, path: Path) -> Self:
         """Read a `config.toml` as `to_toml` wrote it; errors name the file."""
         values = parse_toml(read_text(path), str(path))
-        if "with_columns" in cls.__dataclass_fields__:
-            values.setdefault("with_columns", [])  # 1.0.0 filled none, and did not record that
         try:
             return cls.from_mapping(values)
         except (ValueError, TypeError) as error:
@@ -179,7 +177,7 @@ class ProblemSettings:
     def output_settings(self) -> dict[str, Any]:
         """Return the settings that decide a run's results, without paths and machine settings."""
         values = {**to_mapping(self, affects_output=True), "label_map": dict(self.label_map)}
-        return {k: v for k, v in values.items() if (k, v) != ("with_columns", ())}  # as in 1.0.0
+        return {k: v for k, v in values.items() if (k, v) != ("with_columns", ())}
 
 
 def check_problem_settings(settings: ProblemSettings) -> None:

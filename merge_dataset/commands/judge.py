@@ -135,7 +135,7 @@ def annotate_command(
     rng_seed: DrawSeed = None,
     output: Format = "text",
 ) -> None:
-    """Judge variants by hand: fluency and reasoning, from 1 to 5; paraphrases by their meaning.
+    """Draw variants for people to judge, as tables and as tasks for Label Studio.
 
     The first time, a sample is drawn from the dataset, spread over sources, classes and
     masked LMs, and kept in the session's folder, with guidelines and Label Studio's tasks.

@@ -242,7 +242,7 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
     assert both.optional_columns == both.with_columns == ("mean_rank", "quality")
     shuffled = both.overlaid("scrambled", {})
     assert shuffled.optional_columns == shuffled.with_columns == ()
-    assert "with_columns" not in shuffled.output_settings()  # nor did release 1.0.0 write it
+    assert "with_columns" not in shuffled.output_settings()
     with pytest.raises(ValueError, match="as they are of words, got quality; leave out"):
         require_columns(shuffled, ["quality"])
     assert Config(scramble=True, min_quality=0.5).optional_columns == ("mean_rank", "quality")

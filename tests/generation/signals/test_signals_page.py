@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.fit_quality import (
-    BEFORE,
     CHANGES,
     CHOSEN,
     LIMITS,
-    interval,
-    on_others,
     out_of_fold,
     read_judged,
     together,
 )
 from helpers.judged import DATA, JUDGED, answers_of
 
+from generation.signals.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.variant_rows import read_judgements
 
@@ -64,24 +62,30 @@ def samples() -> list[Sample]:
     return found
 
 
+def together_of(samples: list[Sample]) -> Sample:
+    return Sample(
+        [row for each in samples for row in each.rows],
+        np.concatenate([each.good for each in samples]),
+        np.concatenate([each.mended for each in samples]),
+    )
+
+
+def share(good: int, n: int) -> str:
+    low, high = (round(100 * bound) for bound in wilson(good, n))
+    return f"{round(100 * good / n)} % [{low}, {high}]"
+
+
 def test_page_has_what_filters_keep(samples: list[Sample]) -> None:
-    expected = []
-    strict = [
-        (each.of("number_changed") != 1) & (each.of("tense_changed") != 1) for each in samples
-    ]
-    every = [np.ones(len(each.rows), bool) for each in samples]
-    for name, kept in (("nothing (`paper-v2`)", every), ("the recipe `strict`", strict)):
-        cells: list[str] = []
-        for sample, chosen in zip(samples, kept, strict=True):
-            good = sample.good | (sample.mended if "recipe" in name else False)
-            n, n_good = int(chosen.sum()), int((chosen & good).sum())
-            low, high = (round(100 * bound) for bound in wilson(n_good, n))
-            cells += [str(n), f"{round(100 * n_good / n)} [{low}, {high}]"]
-        lost = round(100 * float((samples[1].good & ~chosen).sum() / samples[1].good.sum()))
-        cells.append("" if chosen.all() else str(lost))
-        expected.append(re.sub(" +", " ", f"| {name} | {' | '.join(cells)} |"))
-    for line in expected:
-        assert line in PAGE
+    both = together_of(samples)
+    kept = (both.of("number_changed") != 1) & (both.of("tense_changed") != 1)
+    good = both.good | both.mended
+    n, n_good = len(kept), int(both.good.sum())
+    lost = round(100 * float((both.good & ~kept).sum() / n_good))
+    assert (
+        f"Of these {n}, {share(n_good, n)} are good. `strict` keeps {round(100 * kept.mean())} %, "
+        f"of which {share(int((kept & good).sum()), int(kept.sum()))} are good, and loses {lost} % "
+        "of the good ones"
+    ) in " ".join(PAGE.split())
 
 
 def wins(score: Floats, good: Bools) -> Floats:
@@ -99,22 +103,18 @@ def cell(good: Bools, score: Floats) -> str:
     return ends + (f" of {int(known.sum())}" if not known.all() else "")
 
 
-@pytest.mark.slow
 def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
+    both = together_of(samples)
     negative = {"number_changed", "tense_changed", "in_compound", "mean_rank"}
-    scores: dict[str, list[Floats]] = {
-        "lower change of log-likelihood by SmolLM2-135M": [
-            np.minimum(*(each.of(name) for name in CHANGES)) for each in samples
-        ]
-    }
-    for name in ("valency", "number_changed", "article_fits", "tense_changed", "number_agrees",
-                 "form_attested", "mlm_count", "mean_rank", "neighbour_change", "in_compound",
-                 "zipf_frequency"):  # fmt: skip
-        sign = -1 if name in negative else 1
-        scores[f"`{name}`"] = [sign * each.of(name) for each in samples]
-    for name, of_samples in scores.items():
-        cells = [cell(each.good, score) for each, score in zip(samples, of_samples, strict=True)]
-        assert f"| {name} | {' | '.join(cells)} |" in PAGE
+    scores = {"`, `".join(CHANGES): np.minimum(*(both.of(name) for name in CHANGES))}
+    for name in ("mlm_count", "zipf_frequency", "number_changed", "tense_changed", "article_fits",
+                 "form_attested", "number_agrees", "determiner_fits", "in_compound", "valency",
+                 "mean_rank", "neighbour_change"):  # fmt: skip
+        scores[name] = both.of(name) * (-1 if name in negative else 1)
+    told = dict(re.findall(r"^\| `(.*)` \| .* \| (\.\d.*) \|$", PAGE, flags=re.MULTILINE))
+    assert scores.keys() | {"quality"} == told.keys()
+    for name, score in scores.items():
+        assert told[name] == cell(both.good, score), name
     page = " ".join(PAGE.split())
     low = [each.of("valency") < -1 for each in samples]
     verbs = sum(each.texts("word_class").count("verb") for each in samples)
@@ -127,38 +127,18 @@ def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
 
 @pytest.mark.slow
 def test_page_has_what_quality_tells() -> None:
-    first, second = map(read_judged, JUDGED)
-    judged, limits = together(first, second), [[f"{limit}"] for limit in LIMITS]
-    plain, good = out_of_fold(judged, BEFORE)
-    page = " ".join(PAGE.split())
-    for name, chosen in (
-        ("by grammar alone, as in 1.0.0", BEFORE),
-        ("and ranks, which every build knows", CHOSEN["grammar"]),
-        ("and neighbours by the masked LMs", CHOSEN["neighbours"]),
-        ("and ranks and a causal LM", CHOSEN["likelihood"]),
-    ):
-        found, _ = out_of_fold(judged, chosen)
-        others, good_others = on_others(first, second, chosen)
-        cells = [cell(good > 0, found), cell(good_others > 0, others)]
-        if chosen != BEFORE:
-            low, high = interval(found, good, plain)
-            more = wins(found, good > 0).mean() - wins(plain, good > 0).mean()
-            cells.append(f"{more:.2f} [{low:.2f}, {high:.2f}]".replace("0.", "."))
-            for limit, row in zip(LIMITS, limits, strict=True):
-                kept = found >= limit
-                n, n_good = int(kept.sum()), int(good[kept].sum())
-                low, high = (100 * bound for bound in wilson(n_good, n))
-                row += [f"{round(100 * n / len(good))} %",
-                        f"{round(100 * n_good / n)} [{round(low)}, {round(high)}]"]  # fmt: skip
-        assert f"| {name} | {' | '.join(cells)}" in PAGE, (name, cells)
-    for row in limits:
-        assert f"| {' | '.join(row)} |" in PAGE, row
-    both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"))
-    likelihood, _ = out_of_fold(judged, CHOSEN["likelihood"])
-    low, high = interval(both, good, likelihood)
-    more = wins(both, good > 0).mean() - wins(likelihood, good > 0).mean()
-    said = f"{more:.3f} [{low:.3f}, {high:.3f}]".replace("0.", ".").replace("-", "−")
-    assert f"add nothing that shows ({said})" in page, said
+    judged, table = together(*map(read_judged, JUDGED)), [[f"{limit}"] for limit in LIMITS]
+    ranks = ["AUC"]
+    for name in (GRAMMAR, NEIGHBOURS, LIKELIHOOD):
+        found, good = out_of_fold(judged, CHOSEN[name])
+        ranks += ["", cell(good > 0, found)]
+        for limit, row in zip(LIMITS, table, strict=True):
+            kept = found >= limit
+            n, n_good = int(kept.sum()), int(good[kept].sum())
+            row += [f"{round(100 * n / len(good))} %", share(n_good, n).replace(" %", "")]
+    for row in (*table, ranks):
+        assert re.sub(" +", " ", f"| {' | '.join(row)} |") in PAGE, row
+    assert re.search(rf"^\| `quality` .* \| {re.escape(ranks[2])} \|$", PAGE, flags=re.MULTILINE)
 
 
 def test_page_has_the_labels_doubted() -> None:
