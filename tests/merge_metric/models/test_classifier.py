@@ -18,7 +18,6 @@ from merge_dataset.schema import LABELS
 from merge_metric.models import classifier
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.fast_layers import HIDING
-from merge_metric.models.label_order import parse_order
 
 TEXTS = sentences(80)
 LONG = " ".join(TEXTS[:12])
@@ -29,7 +28,6 @@ PAIRS = [
 ]  # fmt: skip
 LIMITS = {"xlnet": 10_000}
 """Largest input lengths of tiny models; XLNet has no limit."""
-GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 @cache
@@ -140,38 +138,6 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
     found = model.notes([(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
     assert found["unknown_tokens"] == {"texts": 1, "tokens": 150, "unknown": 50, "words": ["猫"]}
-
-
-@pytest.mark.parametrize("order", ["c,e,n", "n,c,e", "c,n,e", "e,n,c"])
-def test_labels_of_an_order(order: str) -> None:
-    folder = tiny_classifier("xlnet", GENERIC)
-    model = Classifier.load(folder, label_order=order)
-    classes = one_by_one(folder, PAIRS[:30], 10_000).argmax(axis=1)
-    assert len(set(classes)) == 3
-    expected = [order.split(",")[number] for number in classes]
-    found = [LABELS[number][0] for number in answers(model, PAIRS[:30]).argmax(axis=1)]
-    assert found == expected
-    names = {label[0]: label for label in LABELS}
-    assert model.describe()["label_order"] == [names[letter] for letter in order.split(",")]
-
-
-def test_two_classes_are_refused() -> None:
-    folder = tiny_classifier("electra", ("entailment", "not_entailment"))
-    for order in (None, parse_order("e,n,c")):
-        with pytest.raises(ValueError, match="two classes cannot tell neutral from contradiction"):
-            Classifier.load(folder, label_order=order)
-
-
-def test_description() -> None:
-    description = tiny("roberta").describe()
-    assert description["kind"] == "classifier"
-    assert description["name"] == tiny_classifier("roberta").name
-    assert len(description["revision"]) == 64
-    assert description["architecture"] == "RobertaForSequenceClassification"
-    assert (description["dtype"], description["device"]) == ("float32", "cpu")
-    assert description["label_order"] == list(NAMED.values())
-    assert description["packages"]["torch"] == torch.__version__
-    json.dumps(description)
 
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "bart"])

@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from helpers.tiny_classifiers import tiny_classifier
-from safetensors.torch import load_file, save_file
 
-from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, Head, inspect
 from merge_metric.models.model_files import find_files, list_files
@@ -81,52 +78,19 @@ def test_names_of_classes_in_other_ways(classes: dict[str, Any], tmp_path: Path)
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:
-    index = "model.safetensors.index.json"
-
-    def but(left_out: str, **files: bytes) -> dict[str, bytes]:
-        kept = {name: content for name, content in WHOLE.items() if name != left_out}
-        return kept | {name.replace("__", "."): content for name, content in files.items()}
-
-    def indexed(*names: str) -> dict[str, bytes]:
-        table = {str(n): name for n, name in enumerate(names)}
-        return but("model.safetensors") | {index: json.dumps({"weight_map": table}).encode()}
-
+    """What `helpers.hub.damages` lacks."""
+    unindexed = {"model.safetensors.index.json": b'{"weight_map": {}}', **TOKENIZER}
     content = WHOLE["model.safetensors"]
     cases: list[tuple[dict[str, bytes], dict[str, Any] | None, str]] = [
-        (WHOLE, {"num_hidden_layers": 10**7}, "config.json: it says num_hidden_layers 10,000,000"),
         (WHOLE, {"text_config": {"n_layer": 10**7}}, "config.json: it says n_layer 10,000,000"),
-        (WHOLE, {"vocab_size": 8}, "vocab_size 8; the largest dimension of the weights is 7"),
-        (WHOLE, {"num_attention_heads": -2},
-         "config.json: num_attention_heads: expected no negative number, got -2"),
         (WHOLE, {"num_labels": 10**9}, "config.json: expected num_labels up to 10,000"),
         (WHOLE, {"architectures": "Bert"}, "config.json: expected architectures, a list of names"),
-        (WHOLE, {"architectures": ["BertForNLI"]}, "got BertForNLI, which needs code of its own"),
         (WHOLE, {"architectures": ["BertForMaskedLM"]}, "is it a model for another task?"),
-        (WHOLE | {"config.json": b"[]"}, None, "config.json: expected a JSON object, got list"),
         (WHOLE | {"config.json": b"\xff{"}, None, "config.json: expected JSON in UTF-8"),
         (WHOLE | {"config.json": b"[" * 10**5}, None, "config.json: expected JSON in UTF-8"),
-        (WHOLE | {"model.safetensors": content[:-1]}, None, "model.safetensors: expected "),
-        (WHOLE | {"model.safetensors": content[:30]}, None, "its header is not whole"),
-        (WHOLE | {"model.safetensors": b""}, None, "its header is not whole"),
-        (WHOLE | {"model.safetensors": content[:8] + b"\xff" * 99}, None,
-         "model.safetensors: its"),
         (WHOLE | {"model.safetensors": content.replace(b"7, 3", b"7, 4")}, None, "contradicts"),
-        (WHOLE | {"model.safetensors": b"version https://git-lfs"}, None, "by git lfs pull"),
-        (indexed("../a.safetensors"), None, f"{index}: expected names of .safetensors files besi"),
-        (indexed("/etc/passwd"), None, f"{index}: expected names of .safetensors files beside it"),
-        (indexed("a.safetensors", "b.safetensors"), None, "a.safetensors is missing, and 1 more"),
-        (indexed(), None, f"{index}: expected weight_map, a table of files, got none"),
-        (but("model.safetensors"), None, "model.safetensors or pytorch_model.bin, found none"),
-        (but("model.safetensors", tf_model__h5=b""), None,
-         "found tf_model.h5 (TensorFlow weights)"),
-        (but("model.safetensors", a__gguf=b""), None, "name one with `gguf_file`, such as a.gguf"),
-        (but("model.safetensors", pytorch_model__bin=b"x"), None,
-         "expected a file that torch save"),
-        (but("tokenizer.json"), None,
-         "expected the files of a tokenizer (tokenizer.json, vocab.tx"),
-        (but("tokenizer.json", tokenizer_config__json=b'{"auto_map": {}, "tokenizer_class": "T"}'),
-         None,
-         "tokenizer_config.json: expected a tokenizer of transformers, got T, which needs code"),
+        (unindexed, None, "index.json: expected weight_map, a table of files, got none"),
+        ({**TOKENIZER, "a.gguf": b""}, None, "name one with `gguf_file`, such as a.gguf"),
     ]  # fmt: skip
     for files, config, said in cases:
         folder = folder_of(tmp_path, files, config)
@@ -211,30 +175,3 @@ def test_gguf(tmp_path: Path) -> None:
     assert "expected a masked LM, got a GGUF file" in look(content, MASKED_LM).problems[0]
     missing = inspect(folder, CAUSAL_LM, gguf_file="n.gguf").problems
     assert missing == [f"{folder}: n.gguf: there is no such file; GGUF files there: m.gguf"]
-
-
-@pytest.mark.slow(but=["custom"])
-@pytest.mark.parametrize(
-    ("name", "edit", "said"),
-    [
-        ("custom", {"classifier.": "head.dense."},
-         "and has ['head.dense.bias', 'head.dense.weight']"),
-        ("more", {"+": "classifier.middle.weight"},
-         "got ['classifier.middle.weight'], which it wo"),
-        ("layers", {"+": "bert.encoder.layer.0.adapter.weight"}, "which it would leave out"),
-    ],
-)  # fmt: skip
-def test_weights_of_another_class(
-    name: str, edit: dict[str, str], said: str, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / name)
-    tensors = load_file(folder / "model.safetensors")
-    for old, new in edit.items():
-        if old == "+":
-            tensors[new] = torch.zeros(3)
-        else:
-            tensors = {key.replace(old, new): value for key, value in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"model\.safetensors: expected") as raised:
-        load(inspect(folder, CLASSIFIER), device="cpu")
-    assert said in str(raised.value)

@@ -110,12 +110,6 @@ def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPa
     assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
 
 
-def _copy(model: Any) -> Any:
-    copy = type(model)(model.config)
-    copy.load_state_dict(model.state_dict())
-    return copy
-
-
 CHAT = (
     "{% for message in messages %}"
     "{% if message.role not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"
@@ -152,27 +146,6 @@ def test_reasoning_is_switched_off() -> None:
     tokens = PromptTokens(with_template("gpt2", template), SHOTS, chat=True)
     text = tiny_tokenizer("gpt2").decode(tokens.encode([("a", "b")])[0])
     assert text.endswith("[assistant]\nquiet")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_prompts_are_tokenised_whole(kind: str) -> None:
-    tokenizer, tokens = tiny_tokenizer(kind), PromptTokens(tiny_tokenizer(kind), SHOTS)
-    encoded = tokens.encode(PAIRS)
-    for pair, ids in zip(PAIRS, encoded, strict=True):
-        whole = tokenizer(SHOTS.text(*pair) + " A")["input_ids"]
-        assert whole[: len(ids)] == ids
-        assert whole[len(ids)] == tokens.letters[0][0]
-    differing = common_prefix(encoded)
-    assert differing[: len(tokens.shared)] == tokens.shared[: len(differing)]
-    assert len(tokens.shared) > 0.5 * len(encoded[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_letters_are_the_tokens_that_follow(kind: str) -> None:
-    tokens = PromptTokens(tiny_tokenizer(kind), SHOTS)
-    forms = zip(*KINDS[kind].letters, strict=True)
-    expected = tuple(tuple(tiny_tokenizer(kind).convert_tokens_to_ids(list(f))) for f in forms)
-    assert tokens.letters == expected
 
 
 def test_a_start_stands_in_place_of_the_tokenizers_own() -> None:
@@ -268,35 +241,6 @@ def test_what_determines_the_output_is_described() -> None:
     assert base["n_shots"] == 3
     assert model_of("llama", read_prompt("none")).describe() != base
     assert model_of("llama", prefix_cache=False).describe() != base
-
-
-def test_loading_a_folder(tmp_path: Path) -> None:
-    saved = tmp_path / "tiny"
-    _copy(tiny_lm("llama")).save_pretrained(saved)
-    tiny_tokenizer("llama").save_pretrained(saved)
-    model = LanguageModel(load_lm(saved), prompt=SHOTS)
-    np.testing.assert_allclose(answers(model, PAIRS), oracle("llama"), atol=TOLERANCE)
-    description = model.describe()
-    assert description["name"] == "tiny"
-    assert description["dtype"] == "float32"
-    assert len(description["revision"]) == 64
-    config = saved / "tokenizer_config.json"
-    config.write_text(config.read_text() + "\n")
-    again = LanguageModel(load_lm(saved, dtype="bfloat16"), prompt=SHOTS)
-    assert again.describe()["revision"] != description["revision"]
-    assert again.describe()["dtype"] == "bfloat16"
-
-
-def test_folders_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"expected a model, found no config\.json"):
-        load_lm(tmp_path)
-    tiny_tokenizer("llama").save_pretrained(tmp_path)
-    model = _copy(tiny_lm("llama"))
-    model.config.save_pretrained(tmp_path)
-    model.model.save_pretrained(tmp_path)
-    told = r"expected a trained causal language model, but the checkpoint lacks \['lm_h"
-    with pytest.raises(ValueError, match=told):
-        load_lm(tmp_path)
 
 
 @pytest.mark.real

@@ -131,16 +131,6 @@ def test_other_models_stay_as_they_are() -> None:
         assert layers(pack_linear_layers(model), nn.Linear) == before > 0
 
 
-def test_only_where_it_is_known_to_be_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not _can_pack(torch.device("meta"), torch.float32)
-    with monkeypatch.context() as patch:
-        patch.setattr("platform.machine", lambda: "arm64")
-        assert not _can_pack(CPU, torch.float32)
-    with monkeypatch.context() as patch:
-        patch.setattr("torch.backends.mkldnn.is_available", lambda: False)
-        assert not _can_pack(CPU, torch.float32)
-
-
 @pytest.fixture
 def tried_anew() -> Iterator[None]:
     """Make this test try the operators, and later tests try them again."""

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from merge_metric.models.label_order import parse_order
-from merge_metric.models.presets import documented_order, read_presets
+from merge_metric.models.presets import read_presets
 
 TABLE_7 = """
 BART-B-S BERT-B-S BERT-L-S DeBERTa-v3-B-S DeBERTa-v3-L-S GPT-2-L-S OPT-1-3b-S RoBERTa-B-S
@@ -63,15 +63,6 @@ def test_a_model_of_two_lists_has_one_label_order() -> None:
             )
     assert {model: kinds for model, kinds in by_model.items() if len(kinds) > 1} == {}
     assert len(by_model) == 19 + 4 + 1
-
-
-def test_documented_orders() -> None:
-    """TextAttack's models have another label order; undocumented models have none."""
-    documented = documented_order("TextAttack/bert-base-uncased-SNLI")
-    assert documented is not None
-    assert (documented[0], documented[1].rpartition("/")[2]) == ("c,e,n", "dataset_args.py")
-    assert documented_order("pepa/deberta-v3-base-snli") is None
-    assert documented_order("somebody/model") is None
 
 
 def test_every_order_has_a_document_or_none_is_claimed() -> None:

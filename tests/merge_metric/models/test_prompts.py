@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import merge_metric.models
-from merge_dataset.schema import ProblemFormat
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.templates import Prompt
 
@@ -123,17 +122,6 @@ def test_descriptions_tell_prompts_apart() -> None:
     assert len({prompt.describe()["prompt_sha256"] for prompt in other}) == 2
 
 
-def test_names_that_no_question_can_have() -> None:
-    """They would conflict with placeholders, or have no letter."""
-    for fields, labels, message in (
-        (("choices", "b"), ("no", "yes"), "got 'choices'"),
-        (("a", "b"), ("no", "{a}"), "got '{a}'"),
-        (("a", "b"), tuple(map(str, range(27))), "at most 26, a letter for each, .* got 27"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            read_prompt("none", problem_format=ProblemFormat(fields, labels))
-
-
 OWN = [
     {"premise": "Es regnet.", "hypothesis": "Es ist \u2028 naß.", "label": "entailment"},
     {"premise": "b", "hypothesis": "c", "label": 1, "id": 7},
@@ -165,17 +153,13 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"premise": "p"}', r"line 1: expected premise, hypothesis, label, got prem"),
-        ("a.jsonl", "\n[1]", r"line 2: expected premise, hypothesis, label, got \[1\]"),
         ("a.jsonl", "{", r"line 1: expected JSON"),
-        ("a.jsonl", "\n", r"expected at least one example, got none; `shots` none is a"),
         ("a.toml", "x = ", r"expected TOML, could not read it"),
         ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
-        ("a.toml", "", r"expected at least one example"),
         ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
          r"example 1: hypothesis: expected a text, got ' '"),
-        *(("a.jsonl", json.dumps({"premise": "p", "hypothesis": "h", "label": label}),
-           r"line 1: label: expected one of entailment, neutral, contradiction or its posi")
-          for label in (3, -1, "A", True, 1.0, None)),
+        ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 3}',
+         r"line 1: label: expected one of entailment, neutral, contradiction or its posi"),
     ],
 )  # fmt: skip
 def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -183,16 +167,6 @@ def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_prompt(str(path))
-
-
-def test_examples_that_cannot_be_had() -> None:
-    for shots in ("six", "o.txt", "", "nowhere.toml"):
-        told = "a file at nowhere" if shots == "nowhere.toml" else "auto, exc, mix, none, snli, mn"
-        with pytest.raises(ValueError, match=f"^shots: expected {told}"):
-            read_prompt(shots, sources=[])
-    for sources in ([], ["demo"], ["snli", "mnli-m"]):
-        with pytest.raises(ValueError, match=r"^shots: expected with exc problems of one of "):
-            read_prompt("exc", sources=sources)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from helpers.answers import answers
 from helpers.completions_server import Reply, Request, Server, serving
 
-from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, alternatives
@@ -150,14 +149,6 @@ def test_keys_that_no_header_can_have(odd: str, monkeypatch: pytest.MonkeyPatch)
         assert "very" not in str(error.value)
 
 
-def test_a_key_where_the_models_name_belongs() -> None:
-    with serving(good) as server:
-        model = RemoteModel(server.url, f"https://me:{KEY}@host/m", prompt=PROMPT)
-        answers(model, PAIRS[:1])
-    assert server.requests[0].payload["model"] == f"https://me:{KEY}@host/m"
-    assert model.name == model.describe()["name"] == "https://***@host/m"
-
-
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c",
                                  "ftp://me:secret@b", "me:secret@localhost:8000/v1"])  # fmt: skip
 def test_urls_that_are_none(url: str) -> None:
@@ -166,7 +157,7 @@ def test_urls_that_are_none(url: str) -> None:
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.slow(but=["2-500"])
+@pytest.mark.slow(but=["500"])
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -177,10 +168,9 @@ def test_urls_that_are_none(url: str) -> None:
     ],
     ids=["429", "429-date", "500", "503", "cut", "encoding"],
 )  # fmt: skip
-@pytest.mark.parametrize("every", [2, 3])
-def test_trouble_that_passes(trouble: Reply, every: int) -> None:
+def test_trouble_that_passes(trouble: Reply) -> None:
     def troubled(request: Request, number: int) -> Reply:
-        return trouble if number % every == 0 else good(request)
+        return trouble if number % 2 == 0 else good(request)
 
     with serving(troubled) as server:
         found = answers(model_at(server, retries=30), PAIRS[:8])
@@ -262,22 +252,15 @@ def test_refusals(status: int, hint: str) -> None:
     ("body", "message"),
     [
         (b"<html>Welcome</html>", "expected JSON, got '<html>Welcome"),
-        (b'{"choices": [{"text": " A"', "expected JSON"),
-        (b"\xff\xfe\x00", "expected JSON"),
         ({"object": "list"}, "expected a completion, got {'object': 'list'}"),
-        ([1], r"expected a completion, got [1]"),
         ({"choices": [{"text": " A"}]}, "this server leaves them out"),
-        ({"choices": [{"message": {}, "logprobs": {"content": None}}]}, "leaves them out"),
-        ({"choices": [{"logprobs": {"top_logprobs": [3]}}]}, "expected log-probabilities, got"),
         (table({" A": 0.7}), "expected log-probabilities, got"),
         (records({" A": float("nan")}), "expected log-probabilities, got"),
-        ({"choices": [{"logprobs": {"content": [{"token": "A"}]}}]}, "expected log-probabiliti"),
     ],
 )
-@pytest.mark.parametrize("chat", [False, True])
-def test_other_answers(body: Any, message: str, chat: bool) -> None:
-    """They are detected at the first request, in either form."""
-    error, server = outcome(lambda *_: Reply(body), chat=chat)
+def test_other_answers(body: Any, message: str) -> None:
+    """They are detected at the first request."""
+    error, server = outcome(lambda *_: Reply(body))
     assert message in str(error)
     assert len(server.requests) == 1
 
@@ -298,15 +281,6 @@ def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Reque
 
 LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in range(23)]
 WORDS = len(PROMPT.text(*LENGTHS[0]).split())
-
-
-def test_only_the_ends_of_long_prompts_are_cut() -> None:
-    with serving(odd(limit=3 * WORDS // 2 - 2)) as server:
-        model = model_at(server)
-        answers(model, LENGTHS)
-        assert model.noted()["prompts_cut"]["prompt_tokens"] == 3 * WORDS // 2 - 2
-        with pytest.raises(ValueError, match="the server seems to cut them"):
-            answers(model_at(server, strict=True), LENGTHS)
 
 
 @pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
@@ -361,27 +335,6 @@ def test_no_letter_at_all(body: Any) -> None:
     np.testing.assert_allclose(found[1:], 1 / 3)
     assert model.noted() == {"answers_partial": 0, "answers_without_letters": 2}
     assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
-
-
-@pytest.mark.parametrize(
-    "echoed",
-    [
-        "no such path: /v1/completions?api_key=abc%2Fdef0",
-        "you sent Authorization: Basic dXNlcjpwYXNzd29yZA==",
-        "headers: {'authorization': 'Bearer another-secret-key'}",
-        '{"error": {"api-key": "abcdef", "message": "wrong"}}',
-        "https://user:hunter2@proxy.example/v1 refused",
-        "Incorrect API key provided: sk-proj-0123456789abcdef",
-    ],
-)
-def test_secrets_that_a_server_repeats_are_masked(echoed: str) -> None:
-    masked = mask_secrets(echoed)
-    assert "***" in masked
-    for secret in ("abc", "dXNl", "another", "hunter2", "proj"):
-        assert secret not in masked
-    assert mask_secrets('{"max_tokens": 5, "key": 1}').startswith('{"max_tokens": 5')
-    harmless = "the prompt has too many tokens: 5000"
-    assert mask_secrets(harmless) == harmless
 
 
 def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,17 +147,6 @@ def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @reads_pickles
-def test_half_a_download(tmp_path: Path, cache: Path) -> None:
-    folder = pickled(tmp_path, "zip", whole)
-    content = (folder / "pytorch_model.bin").read_bytes()
-    for length in (0, 100, len(content) // 2, len(content) - 30):
-        (folder / "pytorch_model.bin").write_bytes(content[:length])
-        with pytest.raises(ValueError, match=r"zip: pytorch_model\.bin: .*get it again$"):
-            load(inspect(folder, CLASSIFIER), device="cpu")
-        assert not list(cache.glob("*"))
-
-
-@reads_pickles
 def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pickled(tmp_path, "zip", whole)
     monkeypatch.setattr(conversion, "version", lambda package: "2.9.1+cpu")

@@ -130,15 +130,6 @@ def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
     assert said_in(answer) == expected
 
 
-@pytest.mark.parametrize("answer", [
-    None, [], {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": 1}]},
-    {"choices": [{"index": 1, "text": "A"}]}, {"choices": [{"index": 0, "text": "A"}] * 2},
-])  # fmt: skip
-def test_no_completion(answer: Any) -> None:
-    with pytest.raises(ValueError, match="expected a completion"):
-        said_in(answer)
-
-
 def stream(*parts: str, end: str = "data: [DONE]\n\n") -> bytes:
     events = [{"choices": [{"delta": {"content": part}}]} for part in parts]
     last = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
@@ -166,34 +157,6 @@ def test_servers_that_stream() -> None:
     ]
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n"
     assert said_in(joined(text)) == WrittenAnswer("So B")
-
-
-def test_limits_and_errors_are_waited_for(tmp_path: Path) -> None:
-    slow = Reply({"error": "slow"}, 429, {"Retry-After": "0"})
-    faults = iter([slow, Reply({"error": "x"}, 500), Reply({"error": "overloaded"}, 529)])
-
-    def flaky(request: Request, number: int) -> Reply:
-        return next(faults, None) or spoken(request)
-
-    with serving(flaky) as server:
-        out = tmp_path / "p.parquet"
-        predict(model_at(server, concurrency=1), problems(), out, progress=False)
-    assert read_predictions(out)["prediction"].to_pylist() == CODES
-    assert len(server.requests) == len(SAID) + 3
-
-
-def test_most_requests(tmp_path: Path) -> None:
-    out = tmp_path / "p.parquet"
-    with serving(spoken) as server:
-        for concurrency in (1, 4):
-            model = model_at(server, max_requests=2, concurrency=concurrency)
-            with pytest.raises(InterruptedError, match="`max_requests` allows were asked; what"):
-                predict(model, problems(), out, progress=False)
-        assert (len(server.requests), out.exists()) == (4, False)
-        predict(model_at(server, max_requests=2), problems(), out, progress=False)
-        assert len(server.requests) == 6
-    assert read_predictions(out)["prediction"].to_pylist() == CODES
-    assert read_metadata(out)["requests"] == 6
 
 
 def test_most_requests_of_several_answers(tmp_path: Path) -> None:
@@ -260,12 +223,6 @@ def test_votes(said: list[str], premise: str) -> None:
     total = sum(votes.values())
     assert shares == [votes[letter] / total for letter in "ABC"]
     assert words.read(PROMPT, pair, [WrittenAnswer(text) for text in said[::-1]])[1][0] == chosen
-
-
-def test_ties_favour_no_label() -> None:
-    words, said = Words(samples=2), [WrittenAnswer("A"), WrittenAnswer("C")]
-    chosen = [words.read(PROMPT, (f"{n}", "x"), said)[1][0] for n in range(400)]
-    assert 150 < chosen.count(0) < 250
 
 
 class Characters:
@@ -362,26 +319,6 @@ def test_settings_that_are_none() -> None:
         assert words.describe()["temperature"] == sent
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"samples": 2}, "samples: expected only with `answers` words, got 2"),
-        ({"temperature": 0.5}, "temperature: expected only with `answers` words, got 0.5"),
-        ({"server_settings": ("a=1",)}, "server_settings: expected only with `answers` words"),
-        ({"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
-         "reasoning_effort: expected only for a model on a server, got low"),
-        ({"base_url": None, "kind": "lm", "max_requests": 9},
-         "max_requests: expected only for a model on a server, got 9"),
-        ({"answers": "words", "base_url": None, "kind": "classifier"},
-         "answers: expected words only of language models, got a classifier"),
-    ],
-)  # fmt: skip
-def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
-    asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
-    with pytest.raises(ValueError, match=message):
-        open_model(ModelRequest(**asked))
-
-
 READING = ProblemFormat(("context", "question", "answer"), ("incorrect", "correct"))
 OWN = """\
 question = \"\"\"
@@ -419,6 +356,26 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file for"
     ):
         read_prompt("mix", problem_format=READING)  # NLI's examples are for NLI only
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 2}, "samples: expected only with `answers` words, got 2"),
+        ({"temperature": 0.5}, "temperature: expected only with `answers` words, got 0.5"),
+        ({"server_settings": ("a=1",)}, "server_settings: expected only with `answers` words"),
+        ({"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
+         "reasoning_effort: expected only for a model on a server, got low"),
+        ({"base_url": None, "kind": "lm", "max_requests": 9},
+         "max_requests: expected only for a model on a server, got 9"),
+        ({"answers": "words", "base_url": None, "kind": "classifier"},
+         "answers: expected words only of language models, got a classifier"),
+    ],
+)  # fmt: skip
+def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
+    asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
+    with pytest.raises(ValueError, match=message):
+        open_model(ModelRequest(**asked))
 
 
 @pytest.mark.parametrize(
@@ -462,16 +419,3 @@ def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
             out = tmp_path / f"{kind}.parquet"
             predict(model, table, out, progress=False)
             assert pq.read_table(out)["prediction"].to_pylist() == ["correct", "correct"]
-
-
-def test_letters_need_choices(tmp_path: Path) -> None:
-    path = tmp_path / "free.toml"
-    path.write_text('question = "{premise} / {hypothesis}: entailment, neutral or contradiction?"\n'
-                    '[[example]]\npremise = "A."\nhypothesis = "B."\nlabel = 2\n')  # fmt: skip
-    asked = ModelRequest(model="m", base_url="http://localhost:1/v1", shots=str(path))
-    with pytest.raises(ValueError, match=r"expected a question with \{choices\}"):
-        open_model(asked)
-    prompt = read_prompt(str(path))
-    assert prompt.text("C.", "D.").startswith(
-        "A. / B.: entailment, neutral or contradiction? Contr"
-    )

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
@@ -88,17 +86,6 @@ def test_a_file_per_source_by_default(predict: Run) -> None:
     assert again.stdout.count("inferred before") == 2
 
 
-@pytest.mark.slow
-def test_samples_and_parts_have_names_of_their_own(predict: Run, run: Run) -> None:
-    """Thus a trial does not replace full predictions."""
-    for options in (("--config", "snli"), ("--limit-seeds", "5"), ("--config", "snli_verbs")):
-        predict("--model", MODEL, *options)
-    names = {path.name.removeprefix(MODEL.name) for path in Path("predictions").iterdir()}
-    assert names == {
-        "-snli.parquet", "-snli-5-seeds.parquet", "-demo-5-seeds.parquet", "-snli_verbs.parquet",
-    }  # fmt: skip
-
-
 @pytest.fixture
 def turned(run: Run, tmp_path: Path) -> Path:
     """A model without class names; by the gold labels in `true`, its order is n,c,e."""
@@ -131,35 +118,6 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     assert re.search("they differ in label order, label order source.*: name ano", warned.stderr)
     warned = run("predict", *options, "--label-order", "e,n,c", "--overwrite")
     assert "right on 100.0% of 40 seeds" not in warned.stdout
-
-
-def test_seeds_that_do_not_tell_the_order(predict: Run) -> None:
-    done = predict("--model", tiny_classifier("xlnet", GENERIC), "--label-order", "seeds", code=2)
-    message = " ".join(done.stderr.split())
-    assert "label order from seeds: expected at least 30 seeds on which one order is" in message
-    told = r"got 50 seeds: .* is right on .*; take more, or give the order with --label-order"
-    assert re.search(told, message)
-    assert not Path("predictions").exists()
-
-
-def test_all_problems_of_a_run(run: Run, tmp_path: Path) -> None:
-    rows = [{"seed_id": name, "source": "snli", "premise": p, "hypothesis": h,
-             "label": LABELS[label]} for name, (p, h, label) in PROBLEMS.items()]  # fmt: skip
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "problems.parquet")
-    done = run("predict", "--model", MODEL, "--dataset", "problems.parquet")
-    assert "Next:" not in done.stdout
-    assert len(rows_of(f"predictions/{MODEL.name}-snli-all.parquet")) == len(PROBLEMS)
-
-
-def test_what_cannot_be(predict: Run) -> None:
-    for arguments, message in (
-        (["--model", "merge-nli"], "expected a model, found no config.json"),
-        (["--model", tiny_classifier("electra", ("yes", "no"))], "two classes cannot tell"),
-        (["--model", "x", "--kind", "remote"], "a remote model: expected --base-url"),
-        (["--model", "x", "--kind", "lm", "--label-order", "e,n,c"], "for classifiers only"),
-    ):
-        assert message in " ".join(predict(*arguments, code=2).stderr.split())
-    assert not Path("predictions").exists()
 
 
 def test_kinds_of_models(tmp_path: Path) -> None:
@@ -278,28 +236,6 @@ def test_names_of_examples_stay_names_in_tasks(
         assert found == ({} if name == "mix" else {"shots": str(tmp_path / name)})
 
 
-def test_words_that_the_tokenizer_does_not_know(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    few = {name: (p, h, label) for name, (p, h, label) in many_problems(20, 1).items()}
-    folder = tiny_classifier("bert-uncased")
-    write_folder(tmp_path / "few", few)
-    run("predict", "--model", folder, "--dataset", "few", "--out", "few.parquet")
-    assert "unknown to its tokenizer" not in caplog.text
-    many = {name: (f"{p} \u732b \u72ac", h, label) for name, (p, h, label) in few.items()}
-    write_folder(tmp_path / "many", many)
-    words = ("--model", folder, "--dataset", "many", "--out", "m.parquet", "--format", "json")
-    (facts,) = json.loads(run("predict", *words).stdout)["predictions"]
-    found = facts["metadata"]["unknown_tokens"]
-    texts = {(p, h) for p, h, _ in many.values()}
-    assert (found["texts"], found["unknown"]) == (len(texts), 2 * len(texts))
-    assert found["words"] == ["\u732b", "\u72ac"]
-    share = f"{100 * found['unknown'] / found['tokens']:.0f}"
-    told = f"{folder.name}: warning: {share} % of {found['tokens']:,} tokens in {len(texts)}"
-    assert told in caplog.text
-    assert caplog.text.count("unknown to its tokenizer, as in '\u732b', '\u72ac'") == 1
-
-
 def test_language_models_run_source_by_source(
     predict: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,13 +261,3 @@ def test_language_models_run_source_by_source(
     assert opened == [["demo"], ["snli"]]
     assert sorted(path.name for path in Path("predictions").iterdir()) == [
         "llm-exc-demo.parquet", "llm-exc-snli.parquet"]  # fmt: skip
-
-
-@pytest.mark.real
-def test_a_real_model(predict: Run, shared_models: Path) -> None:
-    predict("--model", shared_models / "bert-tiny-nli", "--config", "snli")
-    rows = rows_of("predictions/bert-tiny-nli-snli.parquet")
-    pairs = [PROBLEMS[name][:2] for name in rows]
-    plain = one_by_one(shared_models / "bert-tiny-nli", pairs[:20], 512)
-    found = [row["probabilities"] for row in rows.values()]
-    np.testing.assert_allclose(found[:20], plain, atol=2e-6)

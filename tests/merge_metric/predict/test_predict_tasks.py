@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def test_shares_are_all_of_it() -> None:
 def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> None:
     predict("--model", MODEL, "--out", "mine.parquet")
     whole = Path("mine.parquet").read_bytes()
-    for count in (1, 2, 5):
+    for count in (1, 5):
         done = predict("--model", MODEL, "--out", f"{count}/mine.parquet", *TASKS, count)
         assert tasks.units == [f"{MODEL.name} {i}/{count}" for i in range(count)]
         assert tasks.distribution == Distribution(executor="local", tasks=count)
@@ -120,28 +120,6 @@ def test_a_model_that_answers_in_words(
         assert Path(dealt).read_bytes() == Path(whole).read_bytes()
         names = pq.read_schema(dealt).names
         assert ("probabilities" in names, "repeats" in names) == (bool(more), bool(more))
-
-
-@pytest.mark.slow
-def test_an_interrupted_language_model_repeats_its_batches(
-    predict: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_tiny(tmp_path / "tiny")
-    options = ("--model", "tiny", "--shots", "none")
-    predict(*options, "--out", "whole.parquet")
-    resume = language_model.LanguageModel.resume
-
-    def stop(self: Any, *arguments: Any) -> Iterator[Any]:
-        for number, each in enumerate(resume(self, *arguments)):
-            if number == 3:
-                raise KeyboardInterrupt
-            yield each
-
-    with monkeypatch.context() as patch:
-        patch.setattr(language_model.LanguageModel, "resume", stop)
-        predict(*options, "--out", "again.parquet", code=130)
-    predict(*options, "--out", "again.parquet")
-    assert Path("again.parquet").read_bytes() == Path("whole.parquet").read_bytes()
 
 
 @pytest.mark.slow
@@ -221,36 +199,6 @@ def test_each_task_of_a_list_has_one_model(
     assert files("dealt") == files("one")
     predict(*command, "--out", "few", *TASKS, 1)
     assert tasks.units == ["A 0/1", "B 0/1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            (*TASKS, 2, "--base-url", "http://localhost:1/v1"),
-            "error: --executor: expected a model that tasks load, got one on a server, which is "
-            "asked from here: with more requests at a time, see --concurrency",
-        ),
-        ((*TASKS, 2, "--label-order", "e,e,c"), "error: --label-order: expected what"),
-    ],
-)
-def test_options_that_do_not_fit(
-    predict: Run, tasks: UnitsHere, options: tuple[Any, ...], message: str
-) -> None:
-    done = predict("--model", MODEL, *options, code=2)
-    assert message in done.stderr
-    assert tasks.units == []
-
-
-def test_predictions_of_others_are_told_before(predict: Run, tasks: UnitsHere) -> None:
-    """They are replaced only with --overwrite."""
-    Path("mine.jsonl").write_text("{}")
-    command = ("--model", MODEL, "--out", "mine.jsonl", *TASKS, 2)
-    done = predict(*command, code=2)
-    assert "mine.jsonl: expected no predictions of another run" in done.stderr
-    assert tasks.units == []
-    predict(*command, "--overwrite")
-    assert len(Path("mine.jsonl").read_text().splitlines()) == len(PROBLEMS)
 
 
 def test_a_model_that_does_not_fit_a_task(
