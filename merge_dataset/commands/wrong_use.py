@@ -21,7 +21,7 @@ HINTS: Final = {
     "extra": "the value of an option, such as --dataset or --run",
     "evaluate": "predict, then score",
 }
-"""What people type, as a word of Typer's message → what they mean; Typer suggests spellings itself.
+"""Words that people type, as in Typer's message → their meaning; Typer itself suggests spellings.
 
 A second file or folder is an "extra argument".
 """

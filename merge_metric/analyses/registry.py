@@ -59,7 +59,7 @@ ANALYSES: Final[dict[str, Analysis]] = {}
 
 
 MAKERS: Final[dict[str, Callable[[Path], object]]] = {}
-"""What analyses of run folders need → function of the folder that makes it.
+"""Files that analyses of run folders need → function of the folder that makes them.
 
 The package that makes runs adds them: it imports this one, and not the other way round.
 """

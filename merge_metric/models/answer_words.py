@@ -101,6 +101,22 @@ _WOULD: Final = re.compile(r"(?<!\bI )\bwould\b[^,;]*")
 _ANSWERED_NO: Final = re.compile(r"(?:[^.!?。\n,;–—]|,(?= or\b))*(\?\s*(?=(?i:no|nein|non)\b))?")
 """Text up to the end of a clause, or of a question answered by no (the group): linear in time."""
 _GAP: Final = r"[\s*_`\"“”().!]+"
+_MORE: Final = "[A-Za-z0-9_À-ɏ'’]"
+_BESIDE: Final = r"[ \t*_`)\].:,=\-–—(\"'“/]*"
+_CLOSING_MARKS: Final = r"[ \t*_`\"'”’)\]]*"
+_OPENING_MARKS: Final = r"[ \t>#*_`\"'“‘(\[\-–—$]*"
+_SO: Final = (
+    r"\b(?i:so|thus|hence|therefore|it['’]s|it is|(?:I|we)(?:['’](?:d|ll)| would| "
+    r"will)? (?:choose|pick|select|go (?:with|for)|vote for|say))"
+)
+_CHOSEN_END: Final = (
+    r"(?=[*_`\"'”’)\]]*(?:[.!;:]|\s*$|,\s+(?i:not|but|as|since|because)\b|"
+    r"\s+(?i:because|since|as)\b))"
+)
+_LINE_END: Final = (
+    r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)(?:[.):,]|\s+(?:[-–—]\s|"
+    r"(?i:because|since)\b))|[.):])|\*\*)"
+)
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
 
 
@@ -128,23 +144,20 @@ class AnswerReader:
         names = "|".join(re.escape(name).replace(r"\ ", _GAP) for name in longest_first if name)
         # Not before 's or more of a word, in scripts that have spaces. "A" and "I" are words, too:
         # they need an end behind them, as small letters do.
-        more = "[A-Za-z0-9_À-ɏ'’]"
         end = (
             rf"\s*(?:$|[.,;:!)\]}}*_`\"”’<\-–—(]|(?i:because|since|as|{_RIGHT})\b|"
             rf"(?i:and|or)\s+[*_`\"'“(]*[{self.letters}]\b)|[^\x00-\u024f]"
         )
-        capital = rf"[{self.letters}](?!{more})(?:(?<![AI])|(?={end}))"
+        capital = rf"[{self.letters}](?!{_MORE})(?:(?<![AI])|(?={end}))"
         letter = rf"(?:{capital}|[{self.letters.lower()}](?=\s*(?:$|[.,;:!)\]}}*_`\"”’<])))"
-        between = r"[ \t*_`)\].:,=\-–—(\"'“/]*"
         label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
         other = rf"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?{letter}|(?i:an?\s+)?{label})"
-        closing = r"[ \t*_`\"'”’)\]]*"
         hedge = (
-            rf"{closing}(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter}|"
-            rf"(?:,{other}{closing}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
+            rf"{_CLOSING_MARKS}(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter}|"
+            rf"(?:,{other}{_CLOSING_MARKS}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
         )
         choice, with_capital = (
-            rf"(?:(?P<letter>{each})(?:{between}(?P<beside>{label}))?|(?P<label>{label}))"
+            rf"(?:(?P<letter>{each})(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))"
             rf"(?P<hedge>{hedge})?"
             for each in (letter, capital)
         )
@@ -152,34 +165,22 @@ class AnswerReader:
         self._explicit = re.compile(
             rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*){choice}", flags
         )
-        marks = r"[ \t>#*_`\"'“‘(\[\-–—$]*"
-        by = (
-            r"\b(?i:so|thus|hence|therefore|it['’]s|it is|(?:I|we)(?:['’](?:d|ll)| would| "
-            r"will)? (?:choose|pick|select|go (?:with|for)|vote for|say))"
-        )
-        after = (
-            r"(?=[*_`\"'”’)\]]*(?:[.!;:]|\s*$|,\s+(?i:not|but|as|since|because)\b|"
-            r"\s+(?i:because|since|as)\b))"
-        )
         self._chosen = re.compile(
-            rf"{by}[\s,:*_`\"'“(]+(?=[{self.letters}]\b){with_capital}{after}", flags
+            rf"{_SO}[\s,:*_`\"'“(]+(?=[{self.letters}]\b){with_capital}{_CHOSEN_END}", flags
         )
         self._correct = re.compile(
-            rf"(?:^{marks}|[.!?:;]\s+|\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
+            rf"(?:^{_OPENING_MARKS}|[.!?:;]\s+|"
+            r"\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
             rf"[*_`\"'“(]*{with_capital}[*_`\"'”’)]*\s+(?i:{_RIGHT})\b"
             r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
             flags,
         )
-        ends = (
-            r"(?=[\s*_`\"'”’)\].!:,;$]*$|[*_`)\]]*(?(letter)(?:[.):,]|\s+(?:[-–—]\s|"
-            r"(?i:because|since)\b))|[.):])|\*\*)"
-        )
-        self._line = re.compile(rf"(?:^{marks}|\*\*\s*){with_capital}{ends}", flags)
-        self._only = re.compile(rf"^{marks}{choice}[ \t*_`\"'”’)\].!:,;$]*$", flags)
+        self._line = re.compile(rf"(?:^{_OPENING_MARKS}|\*\*\s*){with_capital}{_LINE_END}", flags)
+        self._only = re.compile(rf"^{_OPENING_MARKS}{choice}[ \t*_`\"'”’)\].!:,;$]*$", flags)
         self._revised = re.compile(
-            rf"{_REVISION}[*_`\"'“(]*{with_capital}{closing}(?:[.!;]|$)", flags
+            rf"{_REVISION}[*_`\"'“(]*{with_capital}{_CLOSING_MARKS}(?:[.!;]|$)", flags
         )
-        self._beside = re.compile(rf"{between}(?P<beside>{label})")
+        self._beside = re.compile(rf"{_BESIDE}(?P<beside>{label})")
         self._item = re.compile(
             rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}]|"
             rf"[{self.letters.lower()}](?=\s*[.):]\s*{label}))\s*(?:[.):]|[-–—]\s)|"
@@ -187,7 +188,7 @@ class AnswerReader:
         )
         self._mention = re.compile(
             rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
-            rf"(?![\w'’])(?:{between}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
+            rf"(?![\w'’])(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
             flags,
         )
         word = re.escape(stop.strip()) or "(?!)"

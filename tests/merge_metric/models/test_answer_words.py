@@ -40,7 +40,7 @@ def test_forms_of_answers(text: str, expected: str, is_cut: bool) -> None:
 
 
 def test_inspect_reads_answers_alike_or_not_at_all() -> None:
-    """What `eval.yaml` asks for is read alike; nothing is read as another label."""
+    """The form that `eval.yaml` asks for is read alike; nothing is read as another label."""
     pattern = re.compile(answer_pattern(PROMPT.template.fields, LABELS), re.IGNORECASE)
     asked, others = 0, 0
     for form in FORMS:
