@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, sorted_problems
-from generation.problems.sources import Problems, load_problems, require_labels, require_source
+from generation.problems.sources import load_problems, require_labels, require_source
 from generation.reasons import NO_REASON
 from generation.records import split
 from generation.run_folder import RunFolder, require_versions, versions
@@ -115,7 +115,12 @@ def suggest(
         require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
         with sorted_problems(run.problems, config.problem_format) as add:
             problems = load_problems(config, add, scratch=run.sorting)
-            _settle_problems(run, config, there, problems)
+            _require_same(run, there, config, {"source_data": problems.source_data})
+            if not there:
+                # An earlier run's records do not fit these settings until both phases are done.
+                run.manifest.unlink(missing_ok=True)
+                run.suggested.unlink(missing_ok=True)
+            shutil.rmtree(run.stores, ignore_errors=True)
             problems.list_skipped(run.skipped_rows)
         log.info("%s: %d problems, %d without a label", problems.description, problems.count,
                  len(problems.unlabelled))  # fmt: skip
@@ -159,18 +164,6 @@ def _require_same(
             f"of {there['problems']['kept']:,} problems: {'; '.join(differing)}. Name another run "
             "folder with --run, or replace it with --overwrite; the masked LMs' answers stay"
         )
-
-
-def _settle_problems(
-    run: RunFolder, config: Config, there: Mapping[str, Any] | None, problems: Problems
-) -> None:
-    """Require the problems of the build that has to stay, or remove records that do not fit."""
-    _require_same(run, there, config, {"source_data": problems.source_data})
-    if not there:
-        # An earlier run's records do not fit these settings until both phases are done.
-        run.manifest.unlink(missing_ok=True)
-        run.suggested.unlink(missing_ok=True)
-    shutil.rmtree(run.stores, ignore_errors=True)
 
 
 def named_mlms(config: Config) -> dict[str, Any]:

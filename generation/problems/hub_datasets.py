@@ -52,13 +52,8 @@ class Opened:
     commit: str | None = None
 
 
-def open_dataset(
-    name: str, *, config: str | None, split: str, revision: str | None, streaming: bool = False
-) -> Opened:
-    """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy.
-
-    With `streaming`, tables of binary formats are not kept in the cache.
-    """
+def open_dataset(name: str, *, config: str | None, split: str, revision: str | None) -> Opened:
+    """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy."""
     import datasets
 
     commit = _resolve(name, revision)
@@ -71,7 +66,6 @@ def open_dataset(
                 None if folder else config,
                 split=split,
                 revision=commit or revision,
-                streaming=streaming,
                 **folder,
             )
     except Exception as error:
@@ -87,7 +81,7 @@ def open_dataset(
                 f"archive, or of another program in the cache); name the file itself with `data`"
             )
         rows = _rows(table, f"{name} [{split}] row ")
-        if commit is None and not streaming:  # the commit from which the cached table was made
+        if commit is None:  # the commit from which the cached table was made
             folders = (Path(file["filename"]).parent.name for file in table.cache_files)
             cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:

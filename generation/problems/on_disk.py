@@ -28,10 +28,10 @@ MERGED_AT_A_TIME: Final = 256
 
 
 class Sorter:
-    """Sorter of problems by `seed_id` in bounded memory, with files that `sorting` removes."""
+    """Sorter of problems by `seed_id` in bounded memory, with temporary files."""
 
     def __init__(self, spill: Path, problem_format: ProblemFormat) -> None:
-        """Use `sorting`."""
+        """Use `sorted_problems`."""
         self._spill, self._format = spill, problem_format
         self._held: list[Seed] = []
         self._runs: list[Path] = []
@@ -61,23 +61,17 @@ class Sorter:
 
 
 @contextmanager
-def sorting(scratch: Path, problem_format: ProblemFormat = NLI) -> Iterator[Sorter]:
-    """Yield a `Sorter`, which uses a temporary folder named after `scratch`."""
-    spill = partial_path(scratch)
-    try:
-        yield Sorter(spill, problem_format)
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
-
-
-@contextmanager
 def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
 ) -> Iterator[Callable[[Seed], None]]:
     """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all."""
-    with sorting(path.with_name("sorting"), problem_format) as sorter:
+    spill = partial_path(path.with_name("sorting"))
+    sorter = Sorter(spill, problem_format)
+    try:
         yield sorter.add
         _write(problem_format, path, sorter.seeds())
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)
 
 
 def block_sizes(path: Path) -> list[int]:

@@ -120,19 +120,15 @@ class Problems:
 
 
 def load_problems(
-    config: ProblemSettings,
-    add: Callable[[Seed], object],
-    *,
-    streaming: bool = False,
-    scratch: Path | None = None,
+    config: ProblemSettings, add: Callable[[Seed], object], *, scratch: Path | None = None
 ) -> Problems:
     """Read the problems that `config` names; `add` takes each labelled one, in the source's order.
 
     Rows without an id get SNLI's pairID or their number; repeated ids get `~2`, `~3`, …, before any
-    row is dropped. With `streaming`, a data set of the Hub is not kept in the cache. Ids are kept
-    in memory or, for millions of rows, in a temporary file named after `scratch`.
+    row is dropped. Ids are kept in memory or, for millions of rows, in a temporary file named
+    after `scratch`.
     """
-    opened, first, rows = _open_rows(config, streaming=streaming)
+    opened, first, rows = _open_rows(config)
     columns = _find_columns(config, first, opened.description)
     snli = SOURCES["snli"].hub
     is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
@@ -210,20 +206,14 @@ def require_source(config: ProblemSettings) -> None:
         _find_columns(config, first, opened.description)
 
 
-def source_files(config: ProblemSettings) -> list[Path]:
-    """List the files that hold the problems; none if the library `datasets` reads them."""
-    path = Path(config.data or config.dataset or "")
-    if path.is_file():
-        return [path]
-    is_pattern = any(mark in path.name for mark in "*?[")  # such as web-*.jsonl
-    return sorted(p for p in path.parent.glob(path.name) if p.is_file()) if is_pattern else []
-
-
-def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
+def _open(config: ProblemSettings) -> Opened:
     """Open the problems that the settings name: files, a folder, bundled ones, or the Hub's."""
     place = config.data or config.dataset
     if place is not None:
-        path, files = Path(place), source_files(config)
+        path = Path(place)
+        files = [path] if path.is_file() else []
+        if not files and any(mark in path.name for mark in "*?["):  # such as web-*.jsonl
+            files = sorted(p for p in path.parent.glob(path.name) if p.is_file())
         if files:
             for name in ("split", "dataset_config", "revision"):
                 if value := getattr(config, name):
@@ -260,15 +250,12 @@ def _open(config: ProblemSettings, *, streaming: bool = False) -> Opened:
         config=config.dataset_config or hub.config,
         split=config.split or hub.split,
         revision=config.revision,
-        streaming=streaming,
     )
 
 
-def _open_rows(
-    config: ProblemSettings, *, streaming: bool = False
-) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
+def _open_rows(config: ProblemSettings) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
     """Open the problems; return also the columns of the first rows, and all rows."""
-    opened = _open(config, streaming=streaming)
+    opened = _open(config)
     before: list[Row] = []
     columns: dict[str, Any] = {}
     for row in opened.rows:

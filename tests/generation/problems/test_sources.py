@@ -453,13 +453,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A Hub that answers with `table` and records queries under `asked`."""
     box: dict[str, Any] = {}
 
-    def load_dataset(
-        name: str, subset: str | None, *, split: str, revision: str | None, streaming: bool = False
-    ) -> Any:
+    def load_dataset(name: str, subset: str | None, *, split: str, revision: str | None) -> Any:
         box["asked"] = (name, subset, split, revision)
         if isinstance(box["table"], Exception):
             raise box["table"]
-        return box["table"].to_iterable_dataset() if streaming else box["table"]
+        return box["table"]
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return box
@@ -529,18 +527,6 @@ def test_data_of_two_classes_are_found(
     hub["table"] = hub_table([0, 1, 2] * 10)
     loaded(Config(source="hans", dataset="a/hans"))
     assert len(caplog.messages) == 1
-
-
-def test_a_hub_dataset_can_be_streamed(hub: dict[str, Any]) -> None:
-    rte = datasets.ClassLabel(names=["entailment", "not_entailment"])
-    hub["table"] = hub_table([n % 2 for n in range(2_500)], rte)
-    config = Config(source="rte", dataset="a/rte", label_map={"not_entailment": "neutral"})
-    streamed: list[Seed] = []
-    problems = load_problems(config, streamed.append, streaming=True)
-    whole = loaded(config)
-    assert streamed == whole.seeds
-    assert len(streamed) == problems.count == 2_500
-    assert (problems.sha256, problems.description) == (whole.sha256, whole.description)
 
 
 @pytest.mark.real
