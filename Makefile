@@ -75,7 +75,7 @@ format: $(READY)
 
 BENCH_ENV := $(TEST_ENV) MERGE_NLI_PEERS_PYTHON=$(abspath $(PEERS))/bin/python MERGE_NLI_SERVER_PYTHON=$(abspath $(SERVER))/bin/python
 
-# One command, all figures: make bench; the same command goes on where it was stopped. A part of them: make bench BENCH="-k growth --rounds 3"
+# One command, all figures: make bench; the same command goes on where it was stopped. A part of them: make bench BENCH="-k cost --rounds 3"
 bench: $(READY) llm $(PEERS)/.ready $(SERVER)/.ready  ## Measure against the peers; the table is build/benchmarks/results.md
 	$(BENCH_ENV) $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks $(BENCH)
 

@@ -1,5 +1,3 @@
-import csv
-import json
 import os
 import random
 from collections.abc import Callable
@@ -16,7 +14,6 @@ from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_
 from helpers.bench.results import Goal, Measurement, Row, Side, compare, sides_of
 
 from merge_dataset.export import export_dataset
-from merge_dataset.files import read_row_groups
 from merge_metric import seed_variant_accuracy
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -81,11 +78,9 @@ MOST_SECONDS: Final = {
 COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
 
 
-def own_score(configuration: str, plain: bool = False) -> Callable[[int], Callable[[], Any]]:
-    """`score`, without intervals if `n_bootstrap` is 0; with `plain`, without subsamples."""
+def own_score(configuration: str) -> Callable[[int], Callable[[], Any]]:
+    """`score`, without intervals if `n_bootstrap` is 0."""
     data = COLUMNS[configuration]()
-    if plain:
-        del data["subsamples"]
 
     def answer(n_bootstrap: int) -> Callable[[], Any]:
         result = score(**data, n_bootstrap=n_bootstrap)
@@ -113,8 +108,6 @@ def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], An
 COMMANDS: Final = {
     "score": ["score", "p.parquet", "--n-bootstrap", "0"],
     "score with 1,000 replicates": ["score", "p.parquet"],
-    "score of CSV": ["score", "p.csv", "--n-bootstrap", "0"],
-    "score of JSON lines": ["score", "p.jsonl", "--n-bootstrap", "0"],
     "compare of two models": ["compare", "a=p.parquet", "b=q.parquet", "--n-bootstrap", "100"],
     "analyse matching": ["analyse", "matching", "p.parquet"],
     "analyse classes": ["analyse", "classes", "p.parquet", "--n-bootstrap", "0"],
@@ -183,9 +176,6 @@ def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
         export_dataset(write_made_up_run(place / "run", seeds), place / "merge-nli")
         for name in ("p.parquet", "q.parquet"):
             write_made_up_predictions(place / name, seeds)
-    for written in COMMANDS[command]:
-        if written.endswith((".csv", ".jsonl")) and not (place / written).is_file():
-            _write_text(place / written, place / "p.parquet")
 
     def answer() -> None:
         from generation.cli import app
@@ -210,19 +200,6 @@ def plain_query(folder: str, command: str) -> Callable[[], None]:
                     connection.execute(statement).fetchnumpy()
 
     return answer
-
-
-def _write_text(path: Path, predictions: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        cells = csv.writer(file)
-        for number, table in enumerate(read_row_groups(predictions)):
-            rows = table.to_pylist()
-            if path.suffix == ".jsonl":
-                file.writelines(f"{json.dumps(row)}\n" for row in rows)
-                continue
-            if not number:
-                cells.writerow(table.column_names)
-            cells.writerows(row.values() for row in rows)
 
 
 def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
@@ -290,22 +267,6 @@ def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest)
                 plain = Side.of("plain DuckDB", [peer.ask()], count)
             rows.append(Row(f"merge-nli {command}", "row", side, plain))
         smallest = smallest or side
-    measurement.write(rows)
-
-
-def test_ten_thousand_replicates(rounds: int) -> None:
-    """With 4,000 seeds, in one subsample and in ten; the time of `score` alone is subtracted."""
-    measurement = Measurement("metric", "replicates")
-    rows = []
-    for plain, name in ((True, "one subsample"), (False, "ten subsamples")):
-        arguments = {"configuration": "subsamples", "plain": plain}
-        with Contender(f"ours, {name}", own_score, arguments) as ours:
-            without, replicates = in_turn(
-                rounds, partial(ours.ask, n_bootstrap=0), partial(ours.ask, n_bootstrap=10_000)
-            )
-        side = Side.of(ours.name, replicates, 1)
-        taken = side.beyond(Side.of("", without, 1), ours.name)
-        rows.append(Row(f"metric, 10,000 replicates over {PAPER[0]:,} seeds", "call", taken))
     measurement.write(rows)
 
 

@@ -35,9 +35,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
     return answer
 
 
-def text_attack(
-    model: str, contexts: Sequence[Context], home: str, max_length: int | None = None
-) -> Answer:
+def text_attack(model: str, contexts: Sequence[Context], home: str) -> Answer:
     """TextAttack's `WordSwapMaskedLM`, as in BAE, with `home` as its cache: words."""
     stop_words = Path(home, "corpora", "stopwords", "english")
     stop_words.parent.mkdir(parents=True, exist_ok=True)
@@ -51,11 +49,7 @@ def text_attack(
 
     torch.set_num_threads(1)
     swap = WordSwapMaskedLM(
-        method="bae",
-        masked_language_model=model,
-        max_candidates=TOP,
-        min_confidence=0.0,
-        **({} if max_length is None else {"max_length": max_length}),
+        method="bae", masked_language_model=model, max_candidates=TOP, min_confidence=0.0
     )
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
@@ -76,12 +70,11 @@ def text_attack(
 def pipeline(
     model: str,
     contexts: Sequence[Context],
-    batch_size: int = 1,
-    by_length: bool = False,
+    batch_size: int,
     device: str = "cpu",
     dtype: str = "float32",
 ) -> Answer:
-    """Transformers' fill-mask pipeline: ids. Batches sorted by length have little padding."""
+    """Transformers' fill-mask pipeline: ids. Texts are sorted by length, for little padding."""
     import torch
     from transformers import pipeline
 
@@ -91,7 +84,8 @@ def pipeline(
     texts = masked_texts(contexts, fill.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        order = _by_length(texts, rows, fill.tokenizer) if by_length else list(rows)
+        lengths = [len(ids) for ids in fill.tokenizer([texts[i] for i in rows])["input_ids"]]
+        order = [i for _, i in sorted(zip(lengths, rows, strict=True))]
         answers = fill([texts[i] for i in order], batch_size=batch_size)
         found = dict(zip(order, answers, strict=True))
         return lambda: [[each["token"] for each in found[i]] for i in rows]
@@ -99,9 +93,7 @@ def pipeline(
     return answer
 
 
-def nlpaug(
-    model: str, contexts: Sequence[Context], model_type: str, by_length: bool = False
-) -> Answer:
+def nlpaug(model: str, contexts: Sequence[Context], model_type: str) -> Answer:
     """The model in nlpaug's `ContextualWordEmbsAug`: tokens; patched to return the top 200."""
     import torch
     from nlpaug.augmenter.word import ContextualWordEmbsAug
@@ -115,43 +107,15 @@ def nlpaug(
     texts = masked_texts(contexts, lm.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        order = _by_length(texts, rows, lm.tokenizer) if by_length else list(rows)
         found = {}
         # Batch by batch, as for some kinds of models only the last batch is returned.
-        for first in range(0, len(order), lm.batch_size):
-            batch = order[first : first + lm.batch_size]
+        for first in range(0, len(rows), lm.batch_size):
+            batch = rows[first : first + lm.batch_size]
             found |= zip(batch, lm.predict([texts[i] for i in batch]), strict=True)
         return lambda: [found[i] for i in rows]
 
     return answer
 
 
-def plain_loop(model: str, contexts: Sequence[Context]) -> Answer:
-    """The obvious code without a library, sentence by sentence, `topk` at the mask: ids."""
-    import torch
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-    torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
-    texts = masked_texts(contexts, tokenizer.mask_token)
-
-    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found = []
-        for i in rows:
-            inputs = tokenizer(texts[i], return_tensors="pt")
-            mask = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
-            with torch.inference_mode():
-                found.append(mlm(**inputs).logits[0, mask].topk(TOP).indices.tolist())
-        return lambda: found
-
-    return answer
-
-
 def masked_texts(contexts: Sequence[Context], mask: str) -> list[str]:
     return [s[:start] + mask + s[start + len(word) :] for s, word, start in contexts]
-
-
-def _by_length(texts: Sequence[str], rows: Sequence[int], tokenizer: Any) -> list[int]:
-    lengths = [len(ids) for ids in tokenizer([texts[i] for i in rows])["input_ids"]]
-    return [i for _, i in sorted(zip(lengths, rows, strict=True))]

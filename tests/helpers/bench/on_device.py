@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts, pipeline
+from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts
 from merge_metric.models.classifier import Classifier
 
 SIDE: Final = 8192
@@ -35,10 +35,6 @@ def square_products(dtype: str) -> Callable[[], None]:
         torch.cuda.synchronize()
 
     return answer
-
-
-def sorted_pipeline(**options: Any) -> Answer:
-    return pipeline(**options, by_length=True)
 
 
 def padded_questions(
@@ -85,22 +81,5 @@ def padded_pairs(
                 logits = classifier(**inputs.to(device)).logits
             found |= zip(batch, logits.double().softmax(-1).cpu().numpy(), strict=True)
         return lambda: [found[i].tolist() for i in rows]
-
-    return answer
-
-
-def pair_pipeline(
-    model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
-) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
-    import transformers
-
-    classify = transformers.pipeline("text-classification", model=model, device=device, top_k=None,
-                        dtype=getattr(torch, dtype))  # fmt: skip
-
-    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        order = sorted(rows, key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
-        texts = [{"text": pairs[i][0], "text_pair": pairs[i][1]} for i in order]
-        answers = dict(zip(order, classify(texts, batch_size=batch_size), strict=True))
-        return lambda: [[each["score"] for each in answers[i]] for i in rows]
 
     return answer

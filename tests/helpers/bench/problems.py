@@ -4,18 +4,9 @@ import random
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 from generation.records import Seed
 from merge_dataset.schema import LABELS
-
-_PEOPLE: Final = ("man", "woman", "girl", "boy", "child", "player", "dog", "worker")
-_DOING: Final = ("sleeps", "waits", "sings", "smiles", "runs", "eats", "jumps", "reads")
-_HYPOTHESES: Final = (
-    ("entailment", "{number}. The {who} {does}."),
-    ("neutral", "{number}. The {who} is tired."),
-    ("contradiction", "{number}. The {who} is not there."),
-)
 
 
 def read_seeds(file: Path) -> list[Seed]:
@@ -28,17 +19,6 @@ def read_seeds(file: Path) -> list[Seed]:
         for row in rows
         if row["gold_label"] != "-"
     ]  # fmt: skip
-
-
-def write_problems(file: Path, count: int) -> None:
-    """Write short problems with one noun, three per premise, made distinct by a number."""
-    with file.open("w", encoding="utf-8") as lines:
-        for number, (premise, hypothesis, label) in enumerate(islice(_problems(), count)):
-            row = {
-                "pairID": f"made-{number}", "gold_label": label, "sentence1": premise,
-                "sentence2": hypothesis,
-            }  # fmt: skip
-            print(json.dumps(row), file=lines)
 
 
 def write_crossed_problems(file: Path, real: Path, count: int) -> None:
@@ -77,12 +57,3 @@ def _crossed(rows: list[dict[str, str]]) -> Iterator[str]:
                     yield f"{label}{premise}{rest}"
         if not more:
             raise ValueError(f"expected fewer problems, {sum(seen):,} pairs are all there are")
-
-
-def _problems() -> Iterator[tuple[str, str, str]]:
-    rng = random.Random(0)
-    for number in itertools.count():
-        who, does = rng.choice(_PEOPLE), rng.choice(_DOING)
-        for label, hypothesis in _HYPOTHESES:
-            said = hypothesis.format(number=number, who=who, does=does)
-            yield f"{number}. A {who} {does}.", said, label

@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 from helpers.bench.contender import FOLDER, ROOT, Contender, Reply
 
 SECTIONS: Final = (
-    "suggestions", "cost", "asking", "replacements", "ablation", "classifier", "accelerator",
-    "language-model", "metric", "growth", "made-up",
+    "suggestions", "cost", "asking", "classifier", "accelerator", "language-model", "metric",
+    "made-up",
 )  # fmt: skip
 
 
