@@ -184,6 +184,8 @@ _FILLER: Final = 2048
 
 FEWEST: Final = 16
 """Fewest rows of one thread's matrix product for which their number does not change a result."""
+FEWEST_OF_MKL: Final = 64
+"""The same for MKL on AVX2, which computes a row otherwise if there are 16, 32 or 48 of them."""
 _STEPS: Final = 8
 """Number of allowed row counts per power of two."""
 
@@ -191,14 +193,14 @@ Texts = Sequence[Sequence[int]] | Sequence[NDArray[np.int32]]
 """One number per token of each text, such as token ids."""
 
 
-def rows_for(count: int) -> int:
+def rows_for(count: int, fewest: int = FEWEST) -> int:
     """Round a number of rows up to one of few allowed numbers.
 
     >>> [rows_for(count) for count in (1, 17, 500, 513)]
     [16, 32, 512, 640]
     """
     step = max(FEWEST, (1 << (count - 1).bit_length()) // _STEPS)
-    return -(-count // step) * step
+    return max(-(-count // step) * step, fewest)
 
 
 def is_flat(model: Any) -> bool:
@@ -257,7 +259,8 @@ def vectors_at(
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
     total, embeddings, layers = int(starts[-1]), trunk.embeddings, _layers_of(trunk)
-    ids, types, positions = torch.zeros((3, rows_for(total)), dtype=torch.long)
+    fewest = FEWEST_OF_MKL if layers[0][0].query.by_mkl else FEWEST
+    ids, types, positions = torch.zeros((3, rows_for(total, fewest)), dtype=torch.long)
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
@@ -274,14 +277,14 @@ def vectors_at(
         runs.append((count, slice(start, stop), slice(text, text + count)))
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
-    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
+    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text, fewest) - text)])
 
     # Before attention, equal tokens at equal positions have equal states; variants share most.
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
     _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
-    more = rows_for(len(example)) - len(example)
+    more = rows_for(len(example), fewest) - len(example)
     kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
     states: torch.Tensor = embeddings.word_embeddings(ids[kept])
     states = states + embeddings.token_type_embeddings(types[kept])

@@ -1,4 +1,7 @@
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Final
@@ -9,6 +12,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from merge_metric.models.fast_layers import (
+    FEWEST_OF_MKL,
     PACKED,
     PackedLinear,
     _can_pack,
@@ -94,16 +98,26 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
 @pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
 def test_rows_of_mkl_do_not_depend_on_each_other() -> None:
     torch.manual_seed(0)
-    for width, inner in ((128, 512), (512, 128), (384, 3), (128, 20), (128, 30), (768, 64)):
+    for width, inner in ((128, 512), (512, 128), (128, 128), (384, 1536), (768, 64)):
         linear = nn.Linear(width, inner)
         packed = PackedLinear(linear, by_mkl=True)
         assert packed.weight.data_ptr() == linear.weight.data_ptr()
         inputs = torch.randn(1024, width)
         with torch.inference_mode():
             together = packed(inputs)
-            for rows in map(rows_for, (1, 17, 130, 513)):
+            for rows in (rows_for(count, FEWEST_OF_MKL) for count in (1, 17, 130, 513)):
                 assert torch.equal(packed(inputs[:rows]), together[:rows])
                 assert torch.equal(packed(inputs[-rows:]), together[-rows:])
+
+
+@needs_packing
+@pytest.mark.skipif(keeps_to_avx2(), reason="runs above")
+def test_rows_of_mkl_on_a_processor_that_ends_at_avx2() -> None:
+    test = f"{__file__}::{test_rows_of_mkl_do_not_depend_on_each_other.__name__}"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 @needs_packing
