@@ -5,18 +5,6 @@ from pathlib import Path
 import pytest
 from helpers.commands import run
 
-
-def test_check(dataset: Path) -> None:
-    """Problems are on stdout in either format, with exit code 1; without problems, it is 0."""
-    as_json = ("check", dataset, "--format", "json")
-    assert run("check", dataset).stdout == f"{dataset}: good\n"
-    assert json.loads(run(*as_json).stdout) == {"folder": str(dataset), "problems": []}
-    (dataset / "README.md").unlink()
-    problem = "README.md: expected a dataset card; got no such file"
-    assert run("check", dataset, code=1).stdout == problem + "\n"
-    assert json.loads(run(*as_json, code=1).stdout)["problems"] == [problem]
-
-
 METRIC = 'evaluate.load("seed_variant_accuracy")'
 
 

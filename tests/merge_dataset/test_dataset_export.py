@@ -144,15 +144,8 @@ def test_wrong_rows(
     ("key", "value", "message"),
     [
         ("source", "My Set", "source: expected a name"),
-        ("draw", None, "expected draw of type int, got None"),
-        ("explained", {"settings": {}}, r"explained: expected the keys \['funnel'\] too"),
-        ("config", [], r"expected config of type dict, got \[\]"),
-        ("ablation", 3, "expected ablation of type str or NoneType, got 3"),
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
         ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
-        ("signals", ["bert"], "signals: expected a JSON object, got list"),
-        ("signals", {"mlm": {"name": "bert"}, "scheme": "PLL", "windowed": 0},
-         r"signals, mlm: expected the keys \['revision', 'architecture', 'dtype', 'device'\]"),
     ],
 )  # fmt: skip
 def test_wrong_manifest(

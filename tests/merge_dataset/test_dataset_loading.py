@@ -185,12 +185,6 @@ def test_builder_serves_any_source(
         MergeNli(config_name="my-own", data_dir=str(dataset), cache_dir=str(tmp_path))
 
 
-def test_known_configurations() -> None:
-    names = [config.name for config in MergeNli.BUILDER_CONFIGS]
-    assert len(names) == len(set(names)) == 42
-    assert {"demo", "snli_nouns", "mnli-m_adverbs", "anli-r2", "anli-r3_paraphrases"} <= set(names)
-
-
 def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         MergeNli(config_name="snli_adverbs", data_dir=str(dataset), cache_dir=str(tmp_path))

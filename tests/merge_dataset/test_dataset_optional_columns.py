@@ -1,4 +1,3 @@
-import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import refused
 from helpers.dataset_files import read_rows, write_rows, write_run
 
 from merge_dataset.card import read_front_matter, render
@@ -31,8 +30,6 @@ from merge_dataset.schema import (
     replacement_columns,
     with_format,
 )
-from merge_metric.analyses.signals import signal_columns
-from merge_metric.exports.croissant import export_croissant
 
 MORE = NLI.with_optional(["quality"])
 MADE_UP = [0.125 * number for number in range(9)]
@@ -100,23 +97,6 @@ def test_the_card_names_those_that_are_null_throughout(mixed: Path) -> None:
     path = next(mixed.rglob("variants.parquet"))
     pq.write_table(pq.ParquetFile(path).read(), path, write_statistics=False)
     assert "Null throughout" not in render(mixed)
-
-
-def test_exports_and_analyses(mixed: Path, tmp_path: Path) -> None:
-    metadata = json.loads(export_croissant(mixed).out.read_text(encoding="utf-8"))
-    sets = {each["@id"]: each["field"] for each in metadata["recordSet"]}
-    for config, problem_format in (("snli", MORE), ("mnli-m", NLI)):
-        names = [field["source"]["extract"]["column"] for field in sets[f"{config}/variants"]]
-        assert names == arrow_schema(problem_format).names
-    run("export", "csv", mixed, "--out", tmp_path / "flat")
-    for config in ("snli", "mnli-m"):
-        with (tmp_path / "flat" / config / "variants.csv").open(encoding="utf-8") as stream:
-            header = next(csv.reader(stream))
-        assert ("quality" in header) == (config == "snli")
-    shown = run("show", mixed, "--format", "json", "--config", "snli_nouns").stdout
-    assert "quality" in shown
-    assert signal_columns(mixed, "snli_nouns")[-1] == "quality"
-    assert signal_columns(mixed, "mnli-m_nouns")[-1] == "article_fits"
 
 
 def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: Path) -> None:

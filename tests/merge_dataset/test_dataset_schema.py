@@ -1,5 +1,3 @@
-import hashlib
-
 import datasets
 import pytest
 
@@ -34,28 +32,3 @@ def test_columns_and_labels() -> None:
     label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
     assert features["label"] == label
     assert features["annotator_labels"] == datasets.Sequence(label)
-
-
-def test_files_and_ids() -> None:
-    assert schema.config_files("snli") == {
-        "seeds": ("snli/seeds.parquet",),
-        "variants": tuple(
-            f"snli/{folder}/variants.parquet"
-            for folder in ("nouns", "verbs", "adjectives", "adverbs")
-        ),
-    }
-    assert schema.config_files("anli-r1_paraphrases") == {
-        "seeds": ("anli-r1_paraphrases/seeds.parquet",),
-        "variants": ("anli-r1_paraphrases/variants.parquet",),
-    }
-    assert [schema.collection_name("snli", each) for each in (None, "adverb", "paraphrase")] == [
-        "snli",
-        "snli",
-        "snli_paraphrases",
-    ]
-    assert schema.VARIANT_CLASSES == ("noun", "verb", "adjective", "adverb", "paraphrase")
-    assert list(schema.CONFIG_SUFFIXES) == list(schema.VARIANT_CLASSES)
-    assert schema.variant_id("snli:1", "noun", "girl A", "owl An") == "snli:1/noun/girl+A/owl+An"
-    digest = hashlib.sha256("Élan.".encode()).hexdigest()[:12]
-    made = schema.variant_id("snli:1", "paraphrase", "Verve.", "Élan.")
-    assert made == f"snli:1/paraphrase/{digest}"

@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
-    changed_files,
     describe_os_error,
     digest_of,
     digest_of_file,
@@ -226,27 +224,6 @@ def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
         read_record(path)
 
 
-def test_changed_files_are_told(tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / name).write_text(name)
-    recorded = digests({name: tmp_path / name for name in "abc"})
-    assert changed_files(tmp_path, recorded) == []
-    (tmp_path / "b").write_text("x")
-    (tmp_path / "c").unlink()
-    assert changed_files(tmp_path, recorded) == ["b", "c"]
-
-
-def test_json_round_trip(tmp_path: Path) -> None:
-    path = tmp_path / "f.json"
-    value = {"b": [1, 2.5, None, True], "a": {"é": "\N{GRINNING FACE}"}}
-    write_json(path, value)
-    text = path.read_text(encoding="utf-8")
-    assert read_json(path) == value
-    assert '"é": "\N{GRINNING FACE}"' in text
-    assert text.index('"b"') < text.index('"a"')
-    assert text.endswith("}\n")
-
-
 def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text('{"a": 1,\n "b" 2}')
@@ -264,15 +241,6 @@ def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
     ):
         read_json(tmp_path / "f.json")
-
-
-def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
-    table = pa.table({"a": list(range(1000)), "b": ["x"] * 1000})
-    for name, each in {"1": table, "2": table, "3": table.slice(1)}.items():
-        write_table(tmp_path / name, each)
-    first, second, third = ((tmp_path / name).read_bytes() for name in "123")
-    assert first == second != third
-    assert pq.read_table(tmp_path / "1").equals(table)
 
 
 def test_digests(tmp_path: Path) -> None:

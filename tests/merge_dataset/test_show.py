@@ -1,23 +1,9 @@
 from pathlib import Path
 
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import refused
 
 from merge_dataset.show import choose_problems
-
-
-def test_a_problem_with_all_its_variants(dataset: Path) -> None:
-    assert run("show", dataset, "--seed-id", "snli:2").stdout == (
-        "snli:2  snli  entailment\n"
-        "  premise     A girl sees another girl.\n"
-        "  hypothesis  The girl sees somebody.\n"
-        "  noun girl: 2 of 2 variants\n"
-        "    A [boy] sees another [boy]. / The [boy] sees somebody.\n"
-        "    A [woman] sees another [woman]. / The [woman] sees somebody.\n"
-        "  verb sees: 2 of 2 variants\n"
-        "    A girl [calls] another girl. / The girl [calls] somebody.\n"
-        "    A girl [likes] another girl. / The girl [likes] somebody.\n"
-    )
 
 
 def test_draws_are_repeatable(dataset: Path) -> None:

@@ -110,13 +110,9 @@ def test_every_column_is_described() -> None:
 @pytest.mark.parametrize(
     ("source", "licence", "origin", "cites"),
     [
-        ("demo", ["cc0-1.0"], "original", []),
         ("snli", ["cc-by-sa-4.0"], "extended|snli", ["Bowman, Samuel R."]),
         ("mnli-m", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli",
          ["Williams, Adina and Nangia"]),
-        ("mnli-mm", ["cc-by-3.0", "cc-by-sa-3.0", "other"], "extended|multi_nli",
-         ["Williams, Adina and Nangia"]),
-        ("anli-r1", ["cc-by-nc-4.0"], "extended|anli", ["Nie, Yixin"]),
         ("my-own", ["unknown"], "extended|other-my-own", []),
     ],
 )  # fmt: skip
@@ -138,26 +134,9 @@ def test_each_source_has_its_own_licence_and_citation(
 
 
 @pytest.mark.parametrize(
-    ("value", "cell"),
-    [
-        (None, "none"),
-        (False, "false"),
-        (20251028, "20251028"),
-        (["a", "b"], "a, b"),
-        ({"e": "entailment"}, "e: entailment"),
-        ({}, "none"),
-        ("two\nlines | bar", "two lines \\| bar"),
-    ],
-)
-def test_cells(value: Any, cell: str) -> None:
-    assert card._cell(value) == cell
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("# No header\n", "no mapping but nothing"),
-        ("---\n- a\n---\n", "no mapping but a list"),
         ("---\na: [\n---\n", "not YAML"),
         ("---\na: 1\n", "no mapping but nothing"),
     ],

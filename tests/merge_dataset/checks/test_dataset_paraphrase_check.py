@@ -22,18 +22,6 @@ LAST = rows_of()[1][-1]
 ID = LAST["variant_id"]
 
 
-@pytest.fixture
-def spoil(paraphrases: Path, edit: Callable[..., None]) -> Callable[[str, Change], list[str]]:
-    """Changes rows, renews the card so that only the rows are wrong, and checks."""
-
-    def change_and_check(file: str, change: Change) -> list[str]:
-        edit(paraphrases / file, change)
-        (paraphrases / "README.md").write_text(render(paraphrases))
-        return check_dataset(paraphrases)
-
-    return change_and_check
-
-
 def put(**values: object) -> Change:
     return lambda rows: rows[-1].update(values)
 
@@ -49,13 +37,6 @@ def rewrite(text: str, **values: object) -> Change:
         }
         | values
     )
-
-
-def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
-    """Another text gives only the problem that it is another; offsets count an emoji as one."""
-    assert spoil(VARIANTS, rewrite("Not a sound 🤫.")) == [
-        f"{VARIANTS}: expected what was written, byte for byte; got other contents"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +59,6 @@ def test_good_paraphrases(spoil: Callable[[str, Change], list[str]]) -> None:
          f"{ID.removeprefix('snli:4')} (snli:4/paraphrase/0)"),
         (put(annotator_labels=[2]), f"the annotator_labels of the seed; got [2] ({ID})"),
         (put(label=1), f"the label of the seed; got 1 ({ID})"),
-        (put(word_class="noun"), f"word_class to be 'paraphrase'; got 'noun' ({ID})"),
-        (put(source="demo"), f"the source 'snli'; got 'demo' ({ID})"),
-        (put(hypothesis=None), f"a value for hypothesis; got None ({ID})"),
         (put(seed_id="snli:9"),
          f"the seed of every variant in the seeds split; got 'snli:9' ({ID})"),
         (rewrite(" "), "a hypothesis with words in it; got ' ' ("),
@@ -98,13 +76,6 @@ def test_wrong_variants(
     edit(paraphrases / VARIANTS, change)
     (paraphrases / "README.md").write_text(render(paraphrases))
     assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
-
-
-def test_a_paraphrase_without_its_seed(spoil: Callable[[str, Change], list[str]]) -> None:
-    """Only the missing seed is reported, and nothing about its texts."""
-    found = "\n".join(spoil(VARIANTS, put(seed_id="snli:9")))
-    assert "the seed of every variant in the seeds split; got 'snli:9'" in found
-    assert "the seed's" not in found.replace("variant_id to be the seed's", "")
 
 
 def test_both_collections_have_the_same_problem(
@@ -127,11 +98,6 @@ def test_both_collections_have_the_same_problem(
 def test_wrong_provenance(paraphrases: Path, dataset: Path) -> None:
     path = paraphrases / "snli_paraphrases/provenance.json"
     made = json.loads(path.read_text())
-    path.write_text(json.dumps(made | {"source": "demo"}))
-    assert (
-        "snli_paraphrases/provenance.json: expected the source 'snli'; got 'demo'"
-        in check_dataset(paraphrases)
-    )
     shutil.copy(dataset / "snli/provenance.json", path)
     assert (
         "snli_paraphrases/provenance.json: expected the kind of snli_paraphrases; got replacements"

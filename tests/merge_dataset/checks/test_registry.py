@@ -11,14 +11,6 @@ from merge_dataset.layout import CARD
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_check_says_what_it_looks_at() -> None:
-    assert set(CHECKS) == {"bytes", "collections", "columns", "strays", "card", "paraphrases",
-                           "replacements"}  # fmt: skip
-    assert all(check.looks_at for check in CHECKS.values())
-    kinds = {check.kind for check in CHECKS.values()}
-    assert kinds == {None, "replacements", "paraphrases"}
-
-
 def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(@check.*?)```", text, re.DOTALL)

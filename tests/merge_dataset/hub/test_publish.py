@@ -2,8 +2,6 @@
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,41 +66,6 @@ def publish(desk: Desk, dataset: Path, *more: str, code: int = 0, **options: Any
 def append_to_card(dataset: Path, text: str) -> None:
     with (dataset / "README.md").open("a", encoding="utf-8") as card:
         card.write(text)
-
-
-@pytest.mark.slow
-def test_python_publishes_as_the_command_does(desk: Desk, small: Path, tmp_path: Path) -> None:
-    code = (
-        """import sys; from merge_dataset import push_to_hub; print(push_to_hub(*sys.argv[1:]))"""
-    )
-    running = desk.start(small, NAME, home=tmp_path / "home", code=code, HF_TOKEN=TOKEN)
-    out, err = running.communicate(timeout=300)
-    assert running.returncode == 0, err
-    assert "tagged=True" in out
-    assert main(desk).keys() >= SMALL
-    assert main(desk) == desk.hub.repo("dataset", NAME).at("v1.0.0")
-
-
-@pytest.mark.slow
-def test_dry_run_shows_and_writes_nothing(desk: Desk, dataset: Path) -> None:
-    (dataset / "notes.txt").write_text("mine")
-    result = desk.good("dataset", "--repo", NAME, dataset)
-    assert desk.hub.repos == {}
-    assert desk.hub.requests
-    assert desk.written() == []
-    lines = result.out.splitlines()
-    assert lines[:3] == [
-        f"{NAME}: to be made, a public dataset",
-        "logged in as somebody",
-        "version v1.0.0: the first",
-    ]
-    assert "main: 10 to add" in lines
-    size = (dataset / "snli/seeds.parquet").stat().st_size
-    assert f"  + snli/seeds.parquet  {size / 1000:.1f} kB" in lines
-    assert "tag v1.0.0: to be set" in lines
-    assert "branch script: 14 to add" in lines
-    assert "left out: notes.txt" in lines
-    assert lines[-1] == "Nothing was written. To do this, add --yes."
 
 
 def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
@@ -193,18 +156,6 @@ def test_what_is_no_benchmark(dataset: Path, tmp_path: Path) -> None:
     assert task_ids(tmp_path / "only") == []
 
 
-@pytest.mark.slow
-def test_private(desk: Desk, small: Path) -> None:
-    result = publish(desk, small, "--private")
-    assert f"{NAME}: to be made, a private dataset" in result.out
-    assert desk.hub.repo("dataset", NAME).private
-    seen = desk.good("dataset", "--repo", NAME, small, token=STRANGER)
-    assert "to be made" in seen.out
-    again = publish(desk, small, "--private")
-    assert again.out.splitlines()[-2:] == ["main, tag and script are up to date", "Nothing to do."]
-    assert len(desk.hub.repo("dataset", NAME).commits) == 3
-
-
 def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -> None:
     repo = published.hub.repo("dataset", NAME)
     files = dict(repo.commits[repo.branches["main"]].files)
@@ -218,22 +169,6 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert repo.tags["v1.1.0"] == repo.branches["main"] != repo.tags["v1.0.0"]
     script = {"merge-nli.py", "schema.py", "dataset_columns.py", "numbered_files.py"}
     assert set(repo.at("script")) - set(repo.at()) == script
-
-
-@pytest.mark.slow
-def test_paraphrases_are_more_data(desk: Desk, small: Path, tmp_path: Path) -> None:
-    """A collection added to the folder is a new version, without a task, as one model chose it."""
-    publish(desk, small)
-    export_dataset(write_paraphrase_run(tmp_path / "paraphrases"), small)
-    result = publish(desk, small)
-    assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
-    added = {
-        f"snli_paraphrases/{name}"
-        for name in ("provenance.json", "seeds.parquet", "variants.parquet")
-    }
-    assert set(main(desk)) == {".gitattributes", *SMALL, *added}
-    tasks = yaml.safe_load(main(desk)["eval.yaml"])["tasks"]
-    assert [task["id"] for task in tasks] == ["snli"]
 
 
 def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
@@ -269,17 +204,6 @@ def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
     assert published.written() == []
     publish(published, small, "--version", "2.0.0")
     assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
-
-
-@pytest.mark.slow
-def test_asked_for_once_more(published: Desk, dataset: Path) -> None:
-    """Publishing again is no error; with --private, it is refused, as it would stay public."""
-    result = publish(published, dataset, "--version", "1.0.0")
-    assert "Nothing to do." in result.out
-    append_to_card(dataset, "more\n")
-    result = publish(published, dataset, "--private", code=2)
-    assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
-    assert published.written() == []
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -332,13 +256,6 @@ def test_no_right_to_write(desk: Desk, small: Path) -> None:
     assert not {"lfs-put", "commit"} & set(desk.written())
 
 
-@pytest.mark.parametrize("name", ["merge-nli", "a/b/c", "/x", "some body/x"])
-def test_no_repository_names(desk: Desk, small: Path, name: str) -> None:
-    result = desk.run("dataset", "--repo", name, small)
-    assert result.code == 2
-    assert "--repo: expected OWNER/NAME, for example somebody/merge-nli" in result.err
-
-
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
     own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
     (small / "eval.yaml").write_text(yaml.safe_dump(own))
@@ -352,6 +269,8 @@ def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
     """With a script, datasets 4 and later would not load the repository."""
     repo = desk.hub.make("dataset", NAME)
     repo.add("main", {"merge-nli.py": Entry(b"old", False)}, "The script")
+    result = publish(desk, small, "--private", code=2)
+    assert f"expected {NAME} to be private, it is public: change that in its settings" in result.err
     result = publish(desk, small)
     assert "  - merge-nli.py" in result.out.splitlines()
     assert "merge-nli.py" not in main(desk)
@@ -413,15 +332,6 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
     assert result.err.count("Retrying in 1s [Retry 1/5].") == 1
     assert [r.status for r in desk.hub.requests if r.route == "lfs-put"].count(None) == 1
     assert set(main(desk)) >= SMALL
-
-
-def test_storage_refuses_a_large_file(desk: Desk, small: Path) -> None:
-    desk.hub.fail("lfs-put", 403, nth=2, message="expired")
-    result = publish(desk, small, code=1)
-    assert "your token has no right to do this" in result.err
-    assert "/lfs/" not in result.err
-    assert f"main of {NAME} is as it was" in result.err
-    assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
 
 
 @pytest.mark.slow
@@ -570,22 +480,6 @@ def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, datas
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
     with pytest.raises(ValueError, match="snli, split seeds: expected the features"):
         check_published_dataset(NAME, "main", str(dataset))
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = """
-import sys
-from merge_metric.commands.publish import publish_app
-try:
-    publish_app(["dataset", "--help"])
-except SystemExit:
-    print(sorted({"huggingface_hub", "datasets", "pyarrow", "numpy"} & set(sys.modules)))
-"""
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert "--private" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow
