@@ -43,12 +43,9 @@ from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
-    PARAPHRASE,
     SPLITS,
     WORD_CLASSES,
-    ProblemFormat,
     arrow_schema,
-    check_source,
     format_of,
 )
 
@@ -81,12 +78,8 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     """
     run, out = as_path("run", run), as_path("out", out).expanduser().resolve()
     manifest = _read_manifest(run)
-    source = check_source(manifest["source"])
     is_paraphrases = provenance.kind_of(manifest) == provenance.PARAPHRASES
-    classes = (PARAPHRASE,) if is_paraphrases else WORD_CLASSES
     problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))
-    for split in SPLITS:
-        _check_split(run / f"{split}.parquet", split, source, classes, problem_format)
     names = [f"{split}.parquet" for split in SPLITS]
     recorded = {k: v for k, v in manifest.get("files", {}).items() if Path(k).name in names}
     if changed := changed_files(run, recorded):
@@ -162,28 +155,6 @@ def _read_manifest(run: Path) -> dict[str, Any]:
             f"run `merge-nli build` or `merge-nli paraphrase` first"
         )
     return manifest
-
-
-def _check_split(
-    path: Path, split: str, source: str, classes: tuple[str, ...], problem_format: ProblemFormat
-) -> None:
-    """Check columns, source and classes of a run's rows, and that there are any."""
-    schema, expected = pq.read_schema(path), arrow_schema(problem_format)
-    if not schema.equals(expected):
-        raise ValueError(
-            f"{path}: expected the columns\n{expected.remove_metadata()}\ngot\n"
-            f"{schema.remove_metadata()}"
-        )
-    if (got := format_of(schema)) != problem_format:
-        raise ValueError(
-            f"{path}: expected the labels {problem_format.labels}, got {got.labels}; build again"
-        )
-    if not pq.read_metadata(path).num_rows:
-        raise ValueError(f"{path}: expected at least one row, got none: nothing to export")
-    if (found := sorted(_values(path, "source"))) != [source]:
-        raise ValueError(f"{path}: expected the source {source!r} in every row, got {found}")
-    if split == "variants" and (unknown := _values(path, "word_class") - set(classes)):
-        raise ValueError(f"{path}: expected word classes of {classes}, got {unknown}")
 
 
 def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,17 +178,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _parse_int(digits: str) -> int:
-    try:
-        return int(digits)
-    except ValueError:  # Python's own message is about an interpreter setting
-        most = sys.get_int_max_str_digits()
-        raise ValueError(
-            f"expected numbers of at most {most:,} digits, got one of {len(digits):,}"
-        ) from None
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_int=_parse_int)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys)
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PER_LINE: Final = "a JSON object per line"
 _TOO_DEEP: Final = "nested too deeply"

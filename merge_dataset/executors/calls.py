@@ -16,7 +16,7 @@ import importlib.util
 import pkgutil
 import shutil
 import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -145,9 +145,6 @@ def run_units(
     cluster, all machines share the folder. After an error, call it again without the finished
     units.
     """
-    # Otherwise two tasks would write the same files at the same time.
-    if twice := [unit for unit, count in Counter(units).items() if count > 1]:
-        raise ValueError(f"units: expected each once, got {twice[0]!r} again")
     if not units:
         return
     entry = EXECUTORS[distribution.executor]

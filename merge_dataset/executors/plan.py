@@ -110,13 +110,7 @@ class Distribution:
     resources: Resources = field(default_factory=Resources)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value out of range."""
-        if self.executor not in EXECUTORS:
-            names = tuple(EXECUTORS)
-            raise ValueError(f"executor: expected one of {names}, got {self.executor!r}")
-        for name in ("tasks", "workers"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+        """Raise ValueError for a resource that only other executors have."""
         own = EXECUTORS[self.executor].options
         for executor, entry in EXECUTORS.items():
             for name in (each for each in entry.options if each not in own):

@@ -1,7 +1,6 @@
 """Servers that repeat the key they were sent, wherever they can: no output ever shows it."""
 
 import base64
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import chdir
@@ -23,8 +22,6 @@ KEY = "zq-Hidden/4711+value"
 
 _MASKED = "passes or refused, as the rest of the answer is; the key is masked either way"
 _TOLD = "said and kept, as what a server calls its model is its own; refused with --strict-server"
-_REFUSED = "refused: there are no probabilities in them"
-
 _SPELT: tuple[Callable[[str], str], ...] = (
     str, str.upper, lambda key: quote(key, safe=""), lambda key: f"Bearer {key}",
     lambda key: base64.b64encode(key.encode()).decode(), lambda key: f"{'x' * 293}{key}",
@@ -156,18 +153,3 @@ def _ask_for_something_else(random: Random, number: int) -> None:
     ):
         assert (what in metadata) == wrong
         assert said.count(words) == wrong
-
-
-def test_an_answer_is_json_or_refused(attack: Attack) -> None:
-    from merge_metric.models.prompts import read_prompt
-    from merge_metric.models.remote import RemoteModel
-
-    bodies = [b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe", b"", b"NaN", b"1e999", b"null",
-              b'{"choices": 7}', b'{"choices": [[]]}', json.dumps({"choices": [None]}).encode(),
-              b"1" * 10_000, b'{"choices": [{"logprobs": {"content": "A"}}]}']  # fmt: skip
-    for each in attack.tries("answers that are none", 24, _REFUSED, least=24):
-        with each, serving(lambda *_, n=each.number: Reply(bodies[n % len(bodies)])) as server:
-            chat = each.number >= len(bodies)
-            model = RemoteModel(server.url, "m", prompt=read_prompt("none"), chat=chat, retries=0)
-            with pytest.raises((ValueError, ConnectionError), match="expected"):
-                list(model.probabilities([("a", "b")]))

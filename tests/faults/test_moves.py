@@ -3,10 +3,8 @@
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from contextlib import chdir
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,40 +119,6 @@ def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
                 snapshot(source),
             )
             assert bool(found) == is_mixed, (first, files, found)
-
-
-def test_copied_while_it_is_replaced(attack: Attack, workshop: Workshop) -> None:
-    """A slow copy, as of a large dataset, during the swap is whole, or an error reports it."""
-    ends = "said by `check`, or by what copies, unless the copy is whole"
-    for each in attack.tries("datasets copied while they are replaced", 8, ends):
-        with each:
-            good = workshop.undisturbed(REPLACE)
-            workshop.restore()
-            source, copy = workshop.folder / "merge-nli", workshop.folder / "copy"
-            blocks = sum(1 + path.stat().st_size // _BLOCK for path in source.rglob("*.*"))
-            pause = (0.2 + each.random.random()) * good.seconds / blocks
-            pid = workshop.forks.start(*words(REPLACE))
-            time.sleep(each.random.random() * good.seconds)
-            try:
-                shutil.copytree(source, copy, copy_function=partial(_copy_slowly, pause=pause))
-                is_told = False
-            except (shutil.Error, FileNotFoundError):
-                is_told = True
-            assert workshop.forks.end(pid).status == 0
-            found = check_dataset(copy) if copy.is_dir() and collections(copy) else ["none"]
-            whole = snapshot(workshop.base / "merge-nli"), snapshot(source)
-            is_mixed = not copy.is_dir() or snapshot(copy) not in whole
-            assert bool(found) == is_mixed, (is_told, found)
-
-
-_BLOCK = 4096
-
-
-def _copy_slowly(source: str, copy: str, *, pause: float) -> None:
-    with Path(source).open("rb") as old, Path(copy).open("wb") as new:
-        while block := old.read(_BLOCK):
-            new.write(block)
-            time.sleep(pause)
 
 
 def _copied(source: Path, copy: Path, files: list[Path]) -> None:

@@ -18,7 +18,6 @@ from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import MergeNli
 from merge_dataset.schema import (
     NLI,
-    ProblemFormat,
     arrow_schema,
     features,
     format_of,
@@ -123,15 +122,6 @@ def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
     assert any(
         "expected a format of problems in its metadata" in line for line in check_dataset(folder)
     )
-
-
-def test_a_run_of_two_formats(tmp_path: Path) -> None:
-    run = write_format_run(tmp_path / "run", PAIRS)
-    other = ProblemFormat(PAIRS.fields, ("no", "yes"))
-    table = pq.ParquetFile(run / "variants.parquet").read()
-    pq.write_table(table.cast(arrow_schema(other)), run / "variants.parquet")
-    with pytest.raises(ValueError, match=r"expected the labels \('other', 'same'\), got .*'yes'"):
-        export_dataset(run, tmp_path / "out")
 
 
 def test_only_ours_is_kept() -> None:
