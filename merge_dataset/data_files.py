@@ -4,14 +4,12 @@ import csv
 import gzip
 import io
 import json
-import logging
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -21,8 +19,6 @@ import pyarrow as pa
 from merge_dataset.files import format_of_bytes, open_parquet, require_utf8
 from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
 from merge_dataset.known_sources import label_text
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +201,6 @@ def _read_table(path: Path) -> Iterator[Row]:
         delimiter = next(
             (d for d in candidates if len(next(csv.reader([start], delimiter=d), ())) > 1), usual
         )
-        if delimiter != usual:
-            _say_separated(path, path.stat().st_mtime_ns, delimiter, usual)
         quoting: Any = csv.QUOTE_MINIMAL if is_csv or delimiter != "\t" else csv.QUOTE_NONE
         reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
         header: list[str] | None = None
@@ -217,7 +211,10 @@ def _read_table(path: Path) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Row(where, problem=_table_error(error, where))
+                problem = _quoting_fault(error)
+                if "expected after" not in str(error):  # the row has no end, so none can follow
+                    raise ValueError(f"{where}: {problem}") from error
+                yield Row(where, problem=problem)
                 continue
             if not cells:
                 continue
@@ -237,28 +234,13 @@ def _read_table(path: Path) -> Iterator[Row]:
                 yield Row(where, dict(zip(header, cells, strict=True)))
 
 
-@lru_cache(maxsize=256)
-def _say_separated(path: Path, modified: int, found: str, usual: str) -> None:
-    """Log an unusual separator of columns once per file and modification time."""
-    log.info("%s: its columns are separated by %ss, not by %ss, and are read so", path.name,
-             _DELIMITERS[found], _DELIMITERS[usual])  # fmt: skip
-
-
-def _table_error(error: csv.Error, where: str) -> str:
-    """Say what is wrong with a row; raise ValueError if it has no end, so no row can follow."""
-    text = str(error)
-    if "unexpected end of data" in text:
-        raise ValueError(
-            f"{where}: expected a closing quotation mark, got the end of the file"
-        ) from error
-    if "field limit" in text:
-        raise ValueError(
-            f"{where}: expected cells of at most {csv.field_size_limit():,} characters, got a "
-            f"longer one; perhaps a quotation mark is never closed"
-        ) from error
-    if "expected after" in text:
-        return "expected quotation marks inside of a quoted cell to be doubled, got a single one"
-    return f"expected a row of cells, got an error: {text}"
+def _quoting_fault(error: csv.Error) -> str:
+    if "expected after" in str(error):
+        return (
+            "a quotation mark stands inside a cell: write it twice, and put the cell in quotation "
+            "marks"
+        )
+    return "a quotation mark is opened and never closed: the file is cut off, or lacks one"
 
 
 def _require_distinct(names: Sequence[str], where: str) -> list[str]:
@@ -379,13 +361,7 @@ def read_rows(
                 f"file was cut off there; or, if it is whole, end its last line"
             )
     except csv.Error as error:
-        problem = (
-            "a quotation mark is opened and never closed: the file is cut off, or lacks one"
-            if "unexpected end" in str(error)
-            else "a quotation mark stands inside a cell: write it twice, and put the cell in "
-            "quotation marks"
-        )
-        raise ValueError(f"{path}: line {reader.line_num}: {problem}") from error
+        raise ValueError(f"{path}: line {reader.line_num}: {_quoting_fault(error)}") from error
     except UnicodeDecodeError:
         require_utf8(path)  # says which line
         raise

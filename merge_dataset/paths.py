@@ -15,16 +15,9 @@ def as_path(name: str, given: object) -> Path:
     Traceback (most recent call last):
     TypeError: dataset: expected one path, as text or pathlib.Path, got a list
     """
-    if isinstance(given, str):
+    if isinstance(given, str | os.PathLike):
         return Path(given)
-    if isinstance(given, os.PathLike) and isinstance(path := os.fspath(given), str):
-        return Path(path)
-    hint = ""
-    if type(given).__module__.partition(".")[0] == "datasets":
-        hint = "; give the folder, or the name on the Hub, that it was loaded from"
-    raise TypeError(
-        f"{name}: expected one path, as text or pathlib.Path, got {described(given)}{hint}"
-    )
+    raise TypeError(f"{name}: expected one path, as text or pathlib.Path, got {described(given)}")
 
 
 def as_paths(name: str, given: object) -> list[Path]:

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from helpers.dataset_files import files_of as contents
 from helpers.dataset_files import read_rows
-from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, rows_of, write_paraphrase_run
+from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, write_paraphrase_run
 
 from merge_dataset import card, layout
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
-from merge_dataset.register import register_dataset
 
 MakeRun = Callable[..., Path]
 
@@ -127,31 +126,6 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
     assert made["prompt"] == made["config"]["prompt"] == prompt
     assert made["config"]["data"] == "dev.jsonl"
-
-
-@pytest.mark.slow
-def test_loads_by_name_and_registered(
-    both: Path, python: Callable[[str, Path], Any], tmp_path: Path
-) -> None:
-    load = """
-def load(**options):
-    data = datasets.load_dataset("merge-nli", "snli_paraphrases", **options)
-    return {split: list(data[split]) for split in data}
-
-"""
-    every = (
-        "print(json.dumps([load(), load(streaming=True), "
-        'datasets.get_dataset_config_names("merge-nli")]))'
-    )
-    seeds, variants = rows_of()
-    wanted = {"seeds": seeds, "variants": variants}
-    names = layout.all_configurations(both)
-    assert python(load + every, both.parent) == [wanted, wanted, names]
-    cache = tmp_path / "other" / "datasets"
-    assert register_dataset(both, cache) == names
-    (tmp_path / "elsewhere").mkdir()
-    anywhere = f"{load}print(json.dumps(load(cache_dir={str(cache)!r})))"
-    assert python(anywhere, tmp_path / "elsewhere") == wanted
 
 
 def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:

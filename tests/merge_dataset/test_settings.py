@@ -15,7 +15,6 @@ from merge_dataset.commands.command_line import (
     Format,
     Given,
     OptionsOf,
-    option_of,
     parse_assignments,
     user_errors,
     with_settings,
@@ -138,21 +137,6 @@ def test_help_shows_what_is_declared() -> None:
     shown = help_of(DRAW_WITH_DEFAULTS)
     assert "Columns. [default: 80]" in shown
     assert "Inches. [default: 0.5]" in shown
-
-
-def test_option_of_one_setting() -> None:
-    app = typer.Typer()
-
-    @app.command()
-    def command(
-        width: Annotated[int, option_of(Drawing, "width")] = 50,
-        fill: Annotated[bool, option_of(Drawing, "grid", option="--fill")] = False,
-    ) -> None:
-        typer.echo((width, fill))
-
-    assert runner.invoke(app, []).stdout == "(50, False)\n"
-    assert runner.invoke(app, ["--width", "10", "--fill"]).stdout == "(10, True)\n"
-    assert runner.invoke(app, ["--width", "9"]).exit_code == 2
 
 
 @pytest.mark.parametrize(

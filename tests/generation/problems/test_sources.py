@@ -367,7 +367,6 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
         ("[1, 2]", r"expected a JSON object per line, got '\[1, 2\]'"),
         ("null", "expected a JSON object per line, got 'null'"),
         ('{"label": 0, "label": 1}', "expected each key once, got 'label' twice"),
-        ('{"n": 1' + "0" * 5000 + "}", "4300 digits"),
         ('{"n": ' * 100_000, "expected a JSON object per line, got one nested too deeply"),
     ],
 )  # fmt: skip
