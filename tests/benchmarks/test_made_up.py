@@ -2,15 +2,15 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.bench.commands import a_command, folder_of, measured, once
-from helpers.bench.contender import Reply
+from helpers.bench.contender import Contender, Reply
 from helpers.bench.made_up_answers import MADE_UP, make_up_answers, write_made_up_mlm
 from helpers.bench.problems import write_crossed_problems
 from helpers.bench.results import Goal, Measurement, Row, Side
@@ -18,6 +18,23 @@ from helpers.bench.results import Goal, Measurement, Row, Side
 pytestmark = pytest.mark.benchmark
 
 PEAK_MB: Final = 2000
+
+
+def a_command(line: str, folder: str) -> Callable[[], None]:
+    """Run a command of `merge-nli` in a folder, including its imports, as for a user."""
+
+    def answer() -> None:
+        from generation.cli import main
+
+        os.chdir(folder)
+        sys.argv = ["merge-nli", *line.split()]
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"merge-nli {line}: exit code {end.code}") from end
+
+    return answer
 
 
 def alone(folder: str, work: str, **options: Any) -> Callable[[], Any]:
@@ -85,40 +102,34 @@ STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]]
 }
 
 
-def folders(
-    kind: str, problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[int, Path]]:
-    """Yield each number of problems, and a folder of that size; a stopped measurement continues."""
-    for count in sorted(map(int, request.config.getoption("--problems").split(","))):
-        folder = folder_of(f"{kind}-{count}")
-        monkeypatch.setenv("HF_HOME", str(folder / "cache"))
-        once(
-            folder / "problems.jsonl",
-            lambda file, n=count: write_crossed_problems(file, problem_file, n),
-        )
-        yield count, folder
-        shutil.rmtree(folder)
-
-
-def row(name: str, count: int, reply: Reply, remark: str) -> Row:
+def row(name: str, count: int, reply: Reply, variants: int) -> Row:
     side = Side.of(f"{count:,} problems", [reply], count)
     goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
+    remark = f"{variants:,} variants" if variants else ""
     return Row(name, "problem", side, None, (goal,), remark)
 
 
 def test_made_up(
-    problem_file: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    problem_file: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for count, folder in folders("made-up", problem_file, request, monkeypatch):
+    for count in sorted(map(int, request.config.getoption("--problems").split(","))):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        monkeypatch.setenv("HF_HOME", str(folder / "cache"))
+        write_crossed_problems(folder / "problems.jsonl", problem_file, count)
         measurement, rows = Measurement("made-up", f"{count:010}"), []
         write_made_up_mlm(folder)
         variants = 0
         for name, (work, arguments) in STEPS.items():
-            reply, remark = measured(folder, name, work, arguments)
+            with Contender(name, work, arguments | {"folder": str(folder)}) as ours:
+                reply = ours.ask()
             if name == "build":
                 variants = pq.read_metadata(folder / "run/variants.parquet").num_rows
             if name in ("load", "stream"):
                 assert reply.answer == variants
-            remark = remark or (f"{variants:,} variants" if variants else "")
-            rows.append(row(f"answers made up, {name}", count, reply, remark))
+            rows.append(row(f"answers made up, {name}", count, reply, variants))
             measurement.write(rows)
+        shutil.rmtree(folder)

@@ -1,14 +1,11 @@
 import os
-import random
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
-from helpers import metric_oracle as oracle
 from helpers.bench.contender import Contender, in_turn
 from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_run
 from helpers.bench.results import Goal, Measurement, Row, Side, compare, sides_of
@@ -21,8 +18,6 @@ pytestmark = pytest.mark.benchmark
 
 MILLION: Final = (50_000, 20)
 """Number of seeds, and variants per seed."""
-PAPER: Final = (4_000, 77, 10, 20)
-"""Seeds, distinct variants per seed, subsamples, variants per subsample: MNLI-mm's size."""
 
 
 def million_rows() -> dict[str, Any]:
@@ -41,29 +36,6 @@ def million_rows() -> dict[str, Any]:
     }
 
 
-def ten_subsamples() -> dict[str, Any]:
-    """The paper's layout: names as ids and labels, each distinct variant once."""
-    seeds, variants, subsamples, size = PAPER
-    rng = np.random.default_rng(1)
-    p, gold = rng.beta(4, 1, seeds), rng.integers(3, size=seeds)
-    own = np.where(rng.random(seeds) < p, gold, rng.integers(3, size=seeds))
-    seed = np.repeat(np.arange(seeds), variants)
-    right = rng.random(len(seed)) < p[seed]
-    drawn = rng.random((seeds, subsamples, variants)).argsort(axis=2)[:, :, :size]
-    chosen: list[list[int]] = [[] for _ in seed]
-    for (number, subsample, _), variant in np.ndenumerate(drawn):
-        chosen[number * variants + variant].append(subsample)
-    names = np.array(oracle.LABELS, object)
-    kept = [row for row, numbers in enumerate(chosen) if numbers]
-    return {
-        "predictions": names[np.where(right, gold[seed], (gold[seed] + 1) % 3)][kept].tolist(),
-        "references": names[gold[seed]][kept].tolist(),
-        "seed_ids": [f"mnli-mm:{seed[row]}" for row in kept],
-        "seed_predictions": names[own[seed]][kept].tolist(),
-        "subsamples": [chosen[row] for row in kept],
-    }
-
-
 ROWS_OF_A_SEED: Final = 22
 """Rows of a made-up seed: the seed itself, and seven variants in each of three classes."""
 MOST_MB: Final = {10_000_000: 1200}
@@ -75,12 +47,10 @@ MOST_SECONDS: Final = {
 }
 """(Command, rows) → most CPU seconds allowed."""
 
-COLUMNS: Final = {"default": million_rows, "subsamples": ten_subsamples}
 
-
-def own_score(configuration: str) -> Callable[[int], Callable[[], Any]]:
+def own_score() -> Callable[[int], Callable[[], Any]]:
     """`score`, without intervals if `n_bootstrap` is 0."""
-    data = COLUMNS[configuration]()
+    data = million_rows()
 
     def answer(n_bootstrap: int) -> Callable[[], Any]:
         result = score(**data, n_bootstrap=n_bootstrap)
@@ -89,14 +59,14 @@ def own_score(configuration: str) -> Callable[[int], Callable[[], Any]]:
     return answer
 
 
-def whole_metric(configuration: str, cache: str) -> Callable[[], Callable[[], Any]]:
+def whole_metric(cache: str) -> Callable[[], Callable[[], Any]]:
     """The metric through `evaluate`, which first ingests the columns."""
     import evaluate
 
     evaluate.config.HF_MODULES_CACHE = f"{cache}/modules"
     script = Path(seed_variant_accuracy.__file__).parent / "seed_variant_accuracy.py"
-    metric = evaluate.load(str(script), configuration, cache_dir=f"{cache}/cache")
-    data = COLUMNS[configuration]()
+    metric = evaluate.load(str(script), cache_dir=f"{cache}/cache")
+    data = million_rows()
 
     def answer() -> Callable[[], Any]:
         result = metric.compute(**data, n_bootstrap=0)
@@ -116,57 +86,6 @@ COMMANDS: Final = {
     "check": ["check", "merge-nli"],
 }
 """Name of a measurement → arguments of `merge-nli`, without the dataset."""
-
-_ANSWERS: Final = """
-    CREATE OR REPLACE TEMP TABLE problems AS
-        SELECT variant_id, any_value(seed_id) AS seed_id, any_value(label) AS label,
-            any_value(md5(concat_ws(chr(0), premise, hypothesis))) AS texts
-        FROM read_parquet('merge-nli/made-up/**/*.parquet', union_by_name = true)
-        GROUP BY variant_id;
-    CREATE OR REPLACE TEMP TABLE answers AS
-        SELECT p.variant_id, q.seed_id, q.label, p.prediction, p.label = q.label AS same_label,
-            p.seed_id = q.seed_id AS same_seed, q.texts
-        FROM '{file}' p LEFT JOIN problems q USING (variant_id);
-"""
-_COUNTS: Final = """
-    SELECT count(*) FROM (SELECT variant_id FROM answers GROUP BY variant_id HAVING count(*) > 1);
-    SELECT count(*) FROM problems ANTI JOIN answers USING (variant_id);
-    SELECT count(*) FILTER (NOT same_label), count(*) FILTER (NOT same_seed) FROM answers;
-    SELECT seed_id, any_value(label), max(prediction) FILTER (variant_id = seed_id),
-        count(*) FILTER (variant_id <> seed_id AND prediction = 0),
-        count(*) FILTER (variant_id <> seed_id AND prediction = 1),
-        count(*) FILTER (variant_id <> seed_id AND prediction = 2)
-    FROM answers GROUP BY seed_id ORDER BY seed_id;
-"""
-_SCORED: Final = [_ANSWERS.format(file="p.parquet"), _COUNTS]
-PLAIN: Final = {
-    "score": _SCORED,
-    "score with 1,000 replicates": _SCORED,
-    "compare of two models": [*_SCORED, _ANSWERS.format(file="q.parquet"), _COUNTS],
-    "report": _SCORED,
-    "baseline majority": [
-        """
-        COPY (
-            SELECT DISTINCT variant_id, seed_id, label, 0 AS prediction
-            FROM read_parquet('merge-nli/made-up/**/*.parquet', union_by_name = true)
-            ORDER BY variant_id
-        ) TO 'plain.parquet' (FORMAT parquet, COMPRESSION zstd);
-        """
-    ],
-    "check": [
-        """
-        SELECT count(*), count(DISTINCT variant_id), count(*) FILTER (label NOT IN (0, 1, 2)),
-            count(*) FILTER (premise = '' OR hypothesis = ''), min(len(subsamples)),
-            count(*) FILTER (substr(premise, premise_spans[1][1] + 1, len(replacement)) <>
-                replacement)
-        FROM read_parquet('merge-nli/made-up/*/variants.parquet');
-        SELECT count(*) FROM (SELECT premise, hypothesis
-            FROM read_parquet('merge-nli/made-up/*/variants.parquet')
-            GROUP BY ALL HAVING count(*) > 1);
-        """
-    ],
-}
-"""Command → the queries that a user would write for its main result alone."""
 
 
 def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
@@ -188,44 +107,13 @@ def many_rows(folder: str, rows: int, command: str) -> Callable[[], None]:
     return answer
 
 
-def plain_query(folder: str, command: str) -> Callable[[], None]:
-    """Plain DuckDB on the same files, in one thread: only joins, checks and counts."""
-    import duckdb
-
-    def answer() -> None:
-        os.chdir(folder)
-        with duckdb.connect(config={"threads": 1}) as connection:
-            for query in PLAIN[command]:
-                for statement in connection.extract_statements(query):
-                    connection.execute(statement).fetchnumpy()
-
-    return answer
-
-
-def slow_oracle(of_oracle: bool) -> Callable[[], Callable[[], Any]]:
-    """The definitions in plain Python, or `score`, on 500 seeds with 20 variants each."""
-    rows = oracle.random_problems(random.Random(0), seeds=500, variants=(20, 20))
-    rows = [oracle.Row(r.seed_id, r.gold, r.own, r.prediction) for r in rows]
-    data = oracle.columns(rows)
-
-    def answer() -> Callable[[], Any]:
-        result = oracle.scores(rows) if of_oracle else score(**data, n_bootstrap=0)
-        return lambda: {key: float(result[key]) for key in oracle.FIGURES}
-
-    return answer
-
-
-@pytest.mark.parametrize("configuration", COLUMNS)
-def test_score_beside_the_ingestion_of_evaluate(
-    configuration: str, tmp_path: Path, rounds: int
-) -> None:
+def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> None:
     """Ingestion is the time by which `compute` is slower than `score`."""
-    measurement = Measurement("metric", configuration)
-    where = {"configuration": configuration}
+    measurement = Measurement("metric", "default")
     with (
-        Contender("ours", own_score, where) as ours,
-        Contender("ours, 1,000 replicates", own_score, where) as again,
-        Contender("compute", whole_metric, where | {"cache": str(tmp_path)}) as whole,
+        Contender("ours", own_score) as ours,
+        Contender("ours, 1,000 replicates", own_score) as again,
+        Contender("compute", whole_metric, {"cache": str(tmp_path)}) as whole,
     ):
         replies = in_turn(
             rounds,
@@ -233,10 +121,10 @@ def test_score_beside_the_ingestion_of_evaluate(
             partial(again.ask, n_bootstrap=1000),
             whole.ask,
         )
-    count = len(COLUMNS[configuration]()["predictions"])
+    seeds, variants = MILLION
     figures, replicates, computed = sides_of((ours, again, whole), replies, 1)
     ingestion = computed.beyond(figures, "evaluate's own ingestion")
-    row = partial(compare, f"metric, {count:,} rows", unit="call", at_least=1)
+    row = partial(compare, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)
     said = "compute gives what score gives"
     measurement.write([row(figures, ingestion, agreement=said), row(replicates, ingestion)])
     assert replies[2][0].answer == replies[0][0].answer
@@ -260,26 +148,5 @@ def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest)
         if seconds := MOST_SECONDS.get((command, count)):
             goals.append(Goal(f"≤ {seconds} s", side.cpu[0] * count <= seconds))
         rows.append(Row(f"merge-nli {command}", "row", side, smallest, tuple(goals)))
-        if command in PLAIN:
-            with Contender(
-                "plain DuckDB", plain_query, {"folder": str(place), "command": command}
-            ) as peer:
-                plain = Side.of("plain DuckDB", [peer.ask()], count)
-            rows.append(Row(f"merge-nli {command}", "row", side, plain))
         smallest = smallest or side
     measurement.write(rows)
-
-
-def test_score_against_the_slow_oracle(rounds: int) -> None:
-    measurement = Measurement("metric", "oracle")
-    with ExitStack() as running:
-        ours, theirs = (
-            running.enter_context(Contender(name, slow_oracle, {"of_oracle": of_oracle}))
-            for name, of_oracle in (("ours", False), ("the definitions in plain Python", True))
-        )
-        replies = in_turn(rounds, partial(ours.ask, times=20), theirs.ask)
-    sides = sides_of((ours, theirs), replies, 1)
-    measurement.write(
-        [compare("metric, 10,000 rows", *sides, unit="call", agreement="the same figures")]
-    )
-    assert replies[0][0].answer == pytest.approx(replies[1][0].answer)
