@@ -78,7 +78,7 @@ def test_names_of_classes_in_other_ways(classes: dict[str, Any], tmp_path: Path)
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:
-    """What `helpers.hub.damages` lacks."""
+    """Faults that `helpers.hub.damages` lacks."""
     unindexed = {"model.safetensors.index.json": b'{"weight_map": {}}', **TOKENIZER}
     content = WHOLE["model.safetensors"]
     cases: list[tuple[dict[str, bytes], dict[str, Any] | None, str]] = [
