@@ -9,9 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.files import digest_of_file, read_record, write_record
-from merge_dataset.layout import FILES, PROVENANCE
-from merge_dataset.numbered_files import numbered_file
+from merge_dataset.files import write_record
 from merge_dataset.provenance import DRAW, EXPLAINED
 from merge_dataset.schema import (
     NLI,
@@ -129,26 +127,6 @@ def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not any(re.fullmatch(pattern, path.name) for pattern in left_out)
     }
-
-
-def divide(folder: Path, rows: int) -> None:
-    """Split each file of a dataset folder with more than `rows` rows, and record the parts."""
-    for path in sorted(folder.rglob("*.parquet")):
-        table = pq.ParquetFile(path).read()
-        count = -(-len(table) // rows)
-        if count > 1:
-            path.unlink()
-            for number in range(count):
-                name = numbered_file(path.name, number, count)
-                pq.write_table(table.slice(number * rows, rows), path.with_name(name))
-    for made in folder.glob(f"*/{PROVENANCE}"):
-        record = read_record(made)
-        if FILES in record:
-            paths = sorted(made.parent.rglob("*.parquet"))
-            files = {
-                path.relative_to(made.parent).as_posix(): digest_of_file(path) for path in paths
-            }
-            write_record(made, {**record, FILES: files})
 
 
 def write_run(

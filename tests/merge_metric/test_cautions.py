@@ -13,7 +13,6 @@ from typer.testing import Result
 from merge_metric.tables import Column, Table
 
 README = (Path(__file__).parents[2] / "merge_metric" / "README.md").read_text(encoding="utf-8")
-MIXED = "snli: Seeds with 2 and 4 variants (2 and 1 seeds) are mixed"
 
 
 @pytest.fixture
@@ -33,35 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(command: str, code: int = 0) -> Result:
     return commands.run(*shlex.split(command), "--dataset", "merge-nli", code=code)
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "score bert.parquet --n-bootstrap 9",
-        "compare bert.parquet other.parquet --n-bootstrap 9",
-        "analyse fooling bert.parquet --n-bootstrap 9",
-        "analyse curves bert.parquet --n-bootstrap 9",
-        "report bert.parquet other.parquet --out report.md --n-bootstrap 9",
-    ],
-)
-def test_all_commands_tell(command: str, caplog: pytest.LogCaptureFixture) -> None:
-    result = run(f"{command} --cluster premise")
-    assert not any("are mixed" in message for message in caplog.messages)
-    assert "snli: fewer than 30 seeds: 3 in all" in caplog.messages
-    report = Path("report.md")
-    text = report.read_text(encoding="utf-8") if report.exists() else result.stdout
-    assert "eeds with 2 and 4 variants" in text
-    assert "† fewer than 30 seeds: too few to conclude from." in text
-    assert "with the same premise" in " ".join(text.split())
-
-
-@pytest.mark.usefixtures("folder")
-def test_without_text_the_log_has_the_mixture(caplog: pytest.LogCaptureFixture) -> None:
-    result = run("score bert.parquet --n-bootstrap 0 --format json")
-    assert "are mixed" not in result.stdout
-    assert sum(message.startswith(MIXED) for message in caplog.messages) == 1
 
 
 @pytest.mark.usefixtures("folder")

@@ -10,7 +10,6 @@ import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
 from helpers.commands import run as command
-from helpers.dataset_files import read_rows, write_plain
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
@@ -158,64 +157,6 @@ def test_there_are_replicates_enough_for_the_correction(n_models: int) -> None:
     replicates, pairs = replicates_for(n_models), n_models * (n_models - 1) // 2
     assert 2 * 4 / (replicates + 1) * pairs <= 0.05
     assert replicates % 1000 == 0
-
-
-def test_many_models_can_differ_significantly() -> None:
-    """With 1,000 replicates, none of 28 pairs could reach 5 %; compare uses more."""
-    rng = random.Random(4)
-    rows = random_problems(rng, seeds=40, variants=(2, 3))
-    counts = {str(n): run(answered(rows, rng, 0.1 + 0.11 * n)).counts for n in range(8)}
-    result = compare_models(counts, n_bootstrap=50, correctness_threshold=60)
-    assert not all(pair["tie"] for pair in result.pairs.rows)
-    assert "6,000 replicates" in result.pairs.notes[0]
-
-
-def test_models_are_named_by_hand_by_their_file_and_by_its_metadata(
-    models: dict[str, list[Row]], files: Path, tmp_path: Path
-) -> None:
-    told = write_answers(tmp_path / "x.parquet", models["weak"], name="org/told")
-    folder = write_answers(tmp_path / "y.parquet", models["alike"], name="/home/me/local/")
-    sources = [f"mine={files / 'weak.parquet'}", str(told), str(files / "strong.parquet")]
-    (found,) = compare_files([*sources, str(folder)], files / "merge-nli", n_bootstrap=20)
-    assert {row["model"] for row in found.models.rows} == {"mine", "org/told", "strong", "local"}
-
-
-def test_json_lines_and_names_with_equals_signs(files: Path, tmp_path: Path) -> None:
-    odd = tmp_path / "lr=3.parquet"
-    odd.write_bytes((files / "weak.parquet").read_bytes())
-    lines = write_plain(tmp_path / "b.jsonl", read_rows(files / "strong.parquet"))
-    (found,) = compare_files([str(odd), str(lines)], files / "merge-nli", n_bootstrap=20)
-    assert [row["model"] for row in found.models.rows] == ["b", "lr=3"]
-
-
-def test_incomplete_predictions_are_compared_on_common_seeds(
-    models: dict[str, list[Row]], files: Path, tmp_path: Path
-) -> None:
-    some = [row for row in models["weak"] if not row.seed_id.endswith(("1", "2"))]
-    rest = {row.seed_id for row in some}
-    # ids are counted over all rows, so variants keep them
-    table = pq.read_table(write_answers(tmp_path / "whole.parquet", models["weak"]))
-    keep = pc.is_in(table["seed_id"], value_set=pc.cast(sorted(rest), "string"))
-    pq.write_table(table.filter(keep), tmp_path / "some.parquet")
-    paths = [str(tmp_path / "some.parquet"), str(files / "strong.parquet")]
-    with pytest.raises(ValueError, match=r"some\.parquet: s: predictions are missing"):
-        compare_files(paths, files / "merge-nli", ["s"])
-    (found,) = compare_files(paths, files / "merge-nli", ["s"], allow_missing=True, n_bootstrap=20)
-    assert {row["n_seeds"] for row in found.models.rows} == {len(rest)}
-    expected = oracle.averaged([r for r in models["strong"] if r.seed_id in rest])
-    assert found.models.rows[0]["seed_accuracy"] == pytest.approx(float(expected["seed_accuracy"]))
-
-
-def test_errors_say_what_to_do(models: dict[str, list[Row]], files: Path, tmp_path: Path) -> None:
-    weak, strong = (str(files / f"{name}.parquet") for name in ("weak", "strong"))
-    folder = files / "merge-nli"
-    with pytest.raises(ValueError, match=r"expected different predictions files, got .* twice"):
-        compare_files([weak, f"other={weak}"], folder)
-    copy = write_answers(tmp_path / "weak.parquet", models["weak"])
-    with pytest.raises(ValueError, match=r"as all are of the model weak, got .* NAME=FILE"):
-        compare_files([weak, str(copy)], folder)
-    with pytest.raises(ValueError, match="did you mean 90"):
-        compare_files([weak, strong], folder, correctness_threshold=0.9)  # type: ignore[arg-type]
 
 
 def test_models_without_a_common_configuration(

@@ -278,17 +278,6 @@ def test_clients_of_servers(folder: Path) -> None:
     assert found.results["snli"]["n_seeds"] == 1
 
 
-def test_a_sample_is_reported_without_a_warning(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The missing seeds were left out at the user's request."""
-    found = evaluate_model(knows, folder, n_bootstrap=0, progress=False, name="a", limit_seeds=2)
-    found.report(tmp_path / "report.md")
-    assert not [message for message in caplog.messages if "left out" in message]
-    with pytest.raises(FileNotFoundError, match=r"r\.md: expected the folder .*, found none"):
-        found.report(tmp_path / "nowhere/r.md")
-
-
 def test_results_are_those_of_the_commands(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,18 +92,3 @@ def test_figures_on_request(files: tuple[Path, str, str]) -> None:
     assert heading.split().count("S") == 1
     assert "SBW@75: Share of seeds with the same wrong answer to at least 75 % of" in result.stdout
     assert "CORE" not in score(*files).stdout
-
-
-def test_seeds_of_a_premise_are_drawn_together(folder: Path, tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist(predicted("snli")), path := tmp_path / "p.parquet")
-    words = ("score", path, "--dataset", folder, "--cluster")
-    printed = run(*words, "premise").stdout
-    assert "subsamples; seeds in 1 cluster" in printed
-    assert "|bootstrap:1000|cluster:premise|" in printed
-    assert "by bootstrap over seeds, those with the same premise\ntogether." in printed
-    told = refused(*words, "promise")
-    assert "clustered by a text of theirs, premise or hypothesis, got 'promise'" in told
-    told = refused(*words, "premise", "--n-bootstrap", 0)
-    assert "--cluster: expected intervals by bootstrap, which clusters by premise change" in told
-    told = refused("score", path, "--cluster", "premise")
-    assert "expected a dataset folder with --cluster, got none" in told

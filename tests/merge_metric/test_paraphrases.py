@@ -1,4 +1,3 @@
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -167,25 +166,10 @@ def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
     assert results["snli_paraphrases"]["n_seeds_left_out"] == 1
 
 
-@pytest.mark.parametrize("sources", [["anli-r1"], ["anli-r3", "anli-r2"], ["anli-r1", "mnli-m"]])
-def test_anli_is_shown_examples_of_multinli(
-    sources: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        prompt = read_prompt("exc", sources=sources)
-    assert prompt == read_prompt("mnli")
-    assert prompt.describe()["shots"] == "mnli"
-    substituted = ", ".join(sorted(s for s in sources if s.startswith("anli")))
-    assert caplog.messages == [
-        f"`shots` exc: there are no examples of {substituted}; those of mnli are shown"
-    ]
-
-
-def test_other_sources_have_no_examples() -> None:
-    """The message names sources with examples, and further choices."""
-    message = (
-        r"sources snli, mnli-m, mnli-mm \(MultiNLI's may go together\), got anli-r1, snli; run "
-        "sources one by one, or choose mix, snli, mnli, none or a file of your own"
-    )
-    with pytest.raises(ValueError, match=message):
+def test_examples_for_sources_that_have_none(caplog: pytest.LogCaptureFixture) -> None:
+    """ANLI is shown examples of MultiNLI; sources with different examples are refused."""
+    assert read_prompt("exc", sources=["anli-r3", "anli-r2"]) == read_prompt("mnli")
+    substituted = "there are no examples of anli-r2, anli-r3; those of mnli are shown"
+    assert caplog.messages == [f"`shots` exc: {substituted}"]
+    with pytest.raises(ValueError, match=r"may go together\), got anli-r1, snli; run sources one"):
         read_prompt("exc", sources=["snli", "anli-r1"])

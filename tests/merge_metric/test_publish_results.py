@@ -60,19 +60,6 @@ def results(desk: Desk, revision: str = "main") -> list[dict[str, Any]]:
     return value
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("dataset")
-def test_dry_run(desk: Desk, predictions: Path, folder: Path) -> None:
-    """A dry run shows figures and their place, by reading requests only."""
-    result = publish(desk, predictions, folder, "--config", "snli")
-    lines = result.out.splitlines()
-    assert lines[0] == f"{MODEL}: results on {DATASET} v1.0.0"
-    assert lines[2] == "main: 1 to add"
-    assert lines[3].startswith(f"  + {FILE}  ")
-    assert lines[4:] == ["  snli: 70.0", "Nothing was written. To do this, add --yes."]
-    assert desk.written() == []
-
-
 def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, folder: Path) -> None:
     result = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
     (entry,) = results(desk)
@@ -144,20 +131,6 @@ def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> 
     again = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
     assert "/discussions/1" in again.out
     assert (len(repo.commits), len(repo.pull_requests)) == (commits, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("dataset")
-def test_pull_request_brought_up_to_date(desk: Desk, predictions: Path, folder: Path) -> None:
-    desk.hub.fail("commit", cut="after")
-    assert "/discussions/1" in publish(desk, predictions, folder, "--pr", "--yes").out
-    publish(desk, predictions, folder, "--pr", "--yes", "--date", "2025-10-28")
-    repo = desk.hub.repo("model", MODEL)
-    assert len(repo.pull_requests) == 1
-    assert [entry["date"] for entry in results(desk, "refs/pr/1")] == ["2025-10-28"]
-    repo.pull_requests[0].status = "closed"
-    publish(desk, predictions, folder, "--pr", "--yes")
-    assert len(repo.pull_requests) == 2
 
 
 def test_figures_of_data_that_are_not_published(

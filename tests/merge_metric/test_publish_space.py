@@ -27,16 +27,6 @@ def test_example_by_hand() -> None:
     assert result == example["result"]
 
 
-def test_dry_run(desk: Desk) -> None:
-    result = desk.good("metric", "--repo", NAME)
-    lines = result.out.splitlines()
-    assert lines[:2] == [f"{NAME}: to be made, a public Space", "logged in as somebody"]
-    assert f"main: {len(local())} to add" in lines
-    assert lines[-1] == "Nothing was written. To do this, add --yes."
-    assert desk.written() == []
-    assert desk.hub.repos == {}
-
-
 @pytest.mark.slow
 def test_publishing_and_again(desk: Desk) -> None:
     arguments = ("metric", "--repo", NAME, "--private", "--yes", "--format", "json")
@@ -65,13 +55,6 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
     assert set(repo.at()) == {"logo.png", *local()}
 
 
-@pytest.mark.slow
-def test_space_that_does_not_load(desk: Desk) -> None:
-    desk.hub.tampered["scoring.py"] = b"raise RuntimeError('broken on the way')"
-    said = desk.refused("metric", "--repo", NAME, "--yes", verify=True, code=1)
-    assert f'evaluate.load("{NAME}") does not give the metric: RuntimeError: broken on the' in said
-
-
 def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for changed, told in (
         ({"variant_accuracy": 0.5}, "'variant_accuracy': 0.75"),
@@ -95,11 +78,3 @@ def test_spaces_that_cannot_be(desk: Desk) -> None:
     desk.hub.make("space", NAME, sdk="gradio")
     said = desk.refused("metric", "--repo", NAME, "--private", "--yes")
     assert "to be private, it is public" in said
-
-
-@pytest.mark.slow
-def test_connection_cut(desk: Desk) -> None:
-    """A cut in the middle of the commit: it is finally made, once."""
-    desk.hub.fail("commit", cut="after")
-    desk.good("metric", "--repo", NAME, "--yes")
-    assert desk.hub.repo("space", NAME).history() == ["The metric of merge-nli", "initial commit"]

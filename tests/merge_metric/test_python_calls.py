@@ -23,10 +23,8 @@ from merge_metric import (
     gather_evidence,
     read_predictions,
     read_runs,
-    register_metric,
     score_file,
     seed_results,
-    write_predictions,
 )
 
 PROBLEMS = problems(12)
@@ -85,71 +83,7 @@ OF_TWO = ("compare_files", "compare_models")
 
 RECORDS = {"Comparison", "Evaluation", "Run", "RunFolder", "Table"}
 """Records that functions return."""
-SETTINGS = {"Config", "ParaphraseConfig"}
-
-
-def refusal(folder: Any) -> str:
-    with pytest.raises(ValueError, match="OWNER") as refused:
-        merge_dataset.push_to_hub(folder, "merge-nli")
-    return str(refused.value)
-
-
-OF_PATHS: dict[str, Callable[[Any, Path], Any]] = {
-    "build": lambda given, out: generation.build(given, into="again").path,
-    "builder": lambda given, out: merge_dataset.builder(given, "snli").info.features,
-    "check_dataset": lambda given, out: merge_dataset.check_dataset(given),
-    "evaluate_model": lambda given, out: ask(given, "always", "neutral").results,
-    "export_dataset": lambda given, out: merge_dataset.export_dataset(given, out / "exported"),
-    "push_to_hub": lambda given, out: refusal(given),
-    "read_answers": lambda given, out: merge_dataset.read_answers(given).num_rows,
-    "register_dataset": lambda given, out: merge_dataset.register_dataset(given, out, checked=True),
-    "register_metric": lambda given, out: register_metric(given),
-    "write_predictions": lambda given, out: write_predictions(
-        out / "w.parquet", read_predictions(given)
-    ),
-}
-"""Functions of one or several paths other than predictions."""
-
 PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(encoding="utf-8")
-
-
-def test_all_functions_are_called() -> None:
-    names = {*merge_metric.__all__, *merge_dataset.__all__, *generation.__all__}
-    # The others take no path: settings, runs, evidence and trainers.
-    others = {"SeedVariantCallback", "generate", "paraphrase", "score_run", "suggest"}
-    others |= {"write_report", *RECORDS, *SETTINGS}
-    assert {*OF_FILES, *OF_FILE, *OF_PATHS, *others} == names
-
-
-@pytest.fixture(scope="module")
-def places(folder: Path, files: list[Path]) -> dict[str, Path]:
-    """Name of a function → path to give, unless that is a dataset."""
-    run = generation.generate(
-        generation.Config.from_recipe("demo", run=folder.parent / "run", limit=4)
-    )
-    answers = folder.parent / "ann.csv"
-    answers.write_text("annotator,variant_id,fluency,reasoning,comment\nann,a/1,5,5,\n")
-    return {
-        "build": run.path, "export_dataset": run.path, "read_answers": answers,
-        "register_metric": folder.parent / "cache", "write_predictions": files[0],
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OF_PATHS)
-def test_text_and_path_are_alike(
-    name: str, folder: Path, places: dict[str, Path], tmp_path: Path
-) -> None:
-    given, call = places.get(name, folder), OF_PATHS[name]
-    assert call(str(given), tmp_path) == call(given, tmp_path)
-
-
-@pytest.mark.slow
-def test_what_gives_a_run_and_what_takes_one(tmp_path: Path, places: dict[str, Path]) -> None:
-    run = generation.RunFolder(places["build"])
-    names = ["demo_nouns", "demo_verbs"]
-    assert generation.build(run, into="other").path == run.path / "other"
-    assert merge_dataset.export_dataset(run, tmp_path / "out") == ["demo", *names]
 
 
 def test_settings_as_users_write_them(tmp_path: Path) -> None:
@@ -206,26 +140,6 @@ def test_evaluations_are_predictions(
     """The former error was: 'Evaluation' object has no attribute 'seed_ids'."""
     by_file = [f"{each.name}={each.predictions}" for each in evaluations]
     assert OF_FILES[name](evaluations, folder) == OF_FILES[name](by_file, folder)
-
-
-@pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE, *OF_PATHS])
-def test_what_is_no_path(name: str, folder: Path, files: list[Path], tmp_path: Path) -> None:
-    """Python's own error would be: 'int' object has no attribute 'is_dir'."""
-    wrong = r"^\w+: expected .*, got the int 3"
-    if name in OF_PATHS:
-        wrong = wrong if name != "builder" else "expected str, bytes or os.PathLike object, not int"
-        with pytest.raises(TypeError, match=wrong):
-            OF_PATHS[name](3, tmp_path)
-        return
-    call, given = {**OF_FILES, **OF_FILE}[name], files if name in OF_FILES else files[0]
-    for wrongly in ((3, folder), (given, 3)):
-        with pytest.raises(TypeError, match=wrong):
-            call(*wrongly)
-
-
-def test_what_is_no_model(folder: Path) -> None:
-    with pytest.raises(TypeError, match=r"^model: expected .*; got int"):
-        evaluate_model(3, folder, "snli")  # type: ignore[arg-type]
 
 
 def test_datasets_of_hugging_face_are_named(files: list[Path]) -> None:

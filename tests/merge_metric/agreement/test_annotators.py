@@ -1,6 +1,5 @@
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.judged import answers_table
@@ -74,33 +73,6 @@ def test_the_mean_is_over_pairs_that_have_a_kappa() -> None:
     assert mean["kappa"] == pytest.approx((0.4 + 1) / 2)
     assert mean["agreement"] == pytest.approx((2 / 3 + 1 + 1) / 3)
     assert mean["note"] == "κ: of the 2 pairs that have one"
-
-
-def many(n: int, rng: np.random.Generator) -> list[tuple[str, str, int, int]]:
-    truth = rng.integers(1, 6, n)
-    return [
-        (name, f"v{i}", *np.clip(truth[i] + rng.integers(-1, 2, 2), 1, 5).tolist())
-        for name in ("ann", "ben", "eve")
-        for i in range(n)
-    ]
-
-
-def test_intervals_hold_their_figures_and_narrow_with_more_variants() -> None:
-    wide = judgements(*many(30, np.random.default_rng(0)))
-    narrow = judgements(*many(400, np.random.default_rng(0)))
-    for make, keys in (
-        (pair_table, ("agreement", "kappa", "kappa_linear", "kappa_quadratic")),
-        (alpha_table, ("alpha_nominal", "alpha_ordinal", "alpha_interval")),
-    ):
-        few, much = (make(j, Settings(n_bootstrap=500)) for j in (wide, narrow))
-        assert few.rows == make(wide, Settings(n_bootstrap=500)).rows
-        assert few.rows != make(wide, Settings(n_bootstrap=500, rng_seed=1)).rows
-        for one, other in zip(few.rows, much.rows, strict=True):
-            for key in keys:
-                if key in one:
-                    (low, high), (low2, high2) = one[f"{key}_ci"], other[f"{key}_ci"]
-                    assert low < one[key] < high
-                    assert (high2 - low2) < (high - low) / 2
 
 
 def test_no_interval_from_samples_most_of_which_say_nothing() -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import MLMS, answered, random_dataset, run
+from helpers.analysed import answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
 from merge_metric.analyses.contrasts import difference, on_fixed_seeds, on_shared_seeds
 from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,
-    origin,
     read_counterparts,
     sole_mlms,
     source_mlms,
@@ -233,14 +232,6 @@ def test_one_masked_lm_and_several_by_hand() -> None:
         sole_mlms([run(alone)])
 
 
-def test_origins_of_every_list_of_mlms() -> None:
-    assert {mlm: origin([mlm], BERT) for mlm in MLMS} == {
-        "bert": "equiv", "bert-large": "size", "roberta": "one", "albert": "one",
-    }  # fmt: skip
-    assert origin(["bert", "bert-large"], BERT) == origin(["albert", "roberta"], BERT) == "multi"
-    assert origin([], BERT) is None
-
-
 def test_groups_and_models_that_are_not_there_are_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -275,9 +266,7 @@ def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
     [
         ("[a", "expected TOML, could not read it"),
         ('a = "x"', "expected for each model a table of lists of names"),
-        ('[a]\nequivalents = ["x"]', "expected for each model a table"),
         ('[a]\nnames = ["b"]', "with one or both of the last two"),
-        ('[a]\nsize = "x"', "expected for each model a table"),
         ('[a]\nsize = ["x"]\nequivalent = ["x"]', "got both for 'a': x"),
         ('[a]\nsize = []\n[b]\nnames = ["a"]\nsize = []', "each model once, got 'a' twice"),
     ],

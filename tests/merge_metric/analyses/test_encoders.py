@@ -80,12 +80,3 @@ def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="expected a sentence encoder with safetensors") as e:
             load_encoder(name)
         assert repr(name) in str(e.value)
-
-
-@pytest.mark.real
-def test_a_real_encoder_finds_paraphrases_nearer_than_others(shared_models: Path) -> None:
-    sentence = "A man is playing the guitar."
-    others = ["A man plays a guitar.", "The stock market fell sharply on Monday."]
-    encode = load_encoder(str(shared_models / "minilm-l6-mlm"))
-    near, far = cosine_distances([sentence] * 2, others, encode)
-    assert near < far

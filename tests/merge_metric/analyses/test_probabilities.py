@@ -47,32 +47,6 @@ def test_shift_and_confidence_are_those_of_the_oracle() -> None:
             assert {key: row[key] for key in keys} == close
 
 
-def mean(exact: dict[tuple[str, str], Exact], config: str, key: str) -> float:
-    values = [each[key] for (_, name), each in exact.items() if name == config]
-    return sum(value for value in values if value is not None) / len(values)
-
-
-def test_averages_over_models_and_rounds() -> None:
-    configs = ("snli_paraphrases", "anli-r1_paraphrases", "anli-r3_paraphrases")
-    runs, exact = some_runs(*configs)
-    for table, key in ((shift(runs), "ks_changed"), (confidence(runs), "sigma_changed")):
-        snli, anli = table.rows[6:]
-        assert (snli["config"], anli["config"]) == ("snli_paraphrases", "anli_paraphrases")
-        assert snli["model"] == anli["model"] == "(mean)"
-        assert snli[key] == pytest.approx(mean(exact, configs[0], key))
-        rounds = [mean(exact, config, key) for config in configs[1:]]
-        assert anli[key] == pytest.approx(sum(rounds) / 2)
-        assert anli["n_changed"] == sum(
-            each["n_changed"] or 0 for (_, config), each in exact.items() if config in configs[1:]
-        )
-        assert any(note.startswith("anli: over its rounds") for note in table.notes)
-        of_sources = [mean(exact, configs[0], key), sum(rounds) / 2]
-        other = "ks_unchanged" if key == "ks_changed" else "sigma_seeds"
-        others = [mean(exact, config, other) for config in configs]
-        less = sum(of_sources) / 2 - (others[0] + (others[1] + others[2]) / 2) / 2
-        assert f"{less:+.3f}".replace("-", "−") in table.notes[-1]
-
-
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:
     rows = problems("E E EE")
     one, *_ = run_with_probabilities(rows, columns(rows))

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
 
-from merge_metric.analyses import ANALYSES, analyse
-from merge_metric.analyses.registry import takers
+from merge_metric.analyses import analyse
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,12 +90,3 @@ def test_an_unknown_analysis_is_refused(folder: Path) -> None:
     for name, hint in [("mathing", "; did you mean 'matching'?"), ("x", ": accuracy, curves, ")]:
         with pytest.raises(ValueError, match=f"the name of an analysis, got '{name}'{hint[:-1]}"):
             analyse(name, [str(folder / "a.parquet")], folder / "merge-nli")
-
-
-def test_every_analysis_says_what_papers_or_we_show() -> None:
-    """Summaries are not sentences, and fit a list; options come from functions."""
-    for name, each in ANALYSES.items():
-        assert each.name == name == name.lower()
-        assert not each.summary.endswith(".")
-    assert takers("annotations") == "signals, validity, phenomena"
-    assert takers("nothing") == ""

@@ -166,8 +166,6 @@ def test_the_commands(tmp_path: Path) -> None:
         plot, words = tmp_path / f"{name}.svg", ("analyse", name, "--run", made)
         table = json.loads(run(*words, "--format", "json", "--out", plot).stdout)
         assert (table["name"], plot.read_text()[:5]) == (name, "<?xml")
-        for kind in ("text", "latex", "csv", "markdown"):
-            run(*words, "--format", kind)
         for arguments, message in (
             ([], f"{name}: expected a run folder, got none; add --run FOLDER"),
             (["--dataset", made], f"{name}: expected a run folder, got none"),

@@ -6,7 +6,6 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ import pyarrow as pa
 import pytest
 from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
 from helpers.commands import refused, run
-from helpers.judged import fill_in
 from helpers.metric_oracle import Row
-from helpers.pages import commands, section
 from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
@@ -299,45 +296,6 @@ def test_without_predictions(analyse: Callable[..., str]) -> None:
     assert all(row["model"] is None and "variant_accuracy" not in row for row in rows)
     assert all(row["good"] is not None for row in rows)
     assert "ρ right" not in table["columns"].values()
-
-
-@pytest.mark.slow
-def test_commands_of_the_readme_run(
-    analyse: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given = Path.cwd()
-    for name, source in {"bert": "a", "roberta": "b"}.items():
-        (tmp_path / f"{name}.parquet").symlink_to(given / f"{source}.parquet")
-    for name in ("merge-nli", "scores.csv"):
-        (tmp_path / name).symlink_to(given / name)
-    with (given / "scores.csv").open() as file:
-        answers = [row for row in csv.DictReader(file) if row["annotator"] == "ann"]
-    fill_in(tmp_path / "sessions/first/answers/ann.csv", answers)
-    items = {row["variant_id"]: SimpleNamespace(chance=None) for row in answers}
-    for module in ("merge_metric.analyses.variant_rows", "merge_dataset.annotation.answers"):
-        monkeypatch.setattr(f"{module}.read_session", lambda _: SimpleNamespace(items=items))
-    monkeypatch.chdir(tmp_path)
-    for _, _, *arguments in commands(section("merge_metric/analyses.md", "Signals")):
-        assert "zipf_frequency" in analyse(*arguments)
-    assert Path("signals.svg").is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dataset", "merge-nli", "--annotations", "empty.csv"],
-         "empty.csv: expected annotations, found none"),
-        (["--dataset", "merge-nli", "--annotations", "others.csv"],
-         "expected annotations of variants of these configurations, got only others; are they "
-         "of another dataset?"),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("analyse")
-def test_errors_are_one_line(arguments: list[str], message: str) -> None:
-    header = "annotator,variant_id,fluency,reasoning,comment\n"
-    Path("empty.csv").write_text(header)
-    Path("others.csv").write_text(f"{header}ann,t:1/noun/0,5,5,\n")
-    assert message in refused("analyse", "signals", *arguments).splitlines()[-1]
 
 
 @pytest.mark.usefixtures("analyse")

@@ -74,27 +74,6 @@ def test_corrected_rate_by_plain_reading(number: int) -> None:
     assert rate == pytest.approx(slow_rate(cases))
 
 
-def test_where_everything_is_judged() -> None:
-    cases = made(random.Random(1), seeds=30, judged=2.0)
-    good = [case[2] for case in cases if case[3]]
-    cases = [(*case[:4], 1.0) for case in cases]
-    (rate,) = corrected_rate(sums_of(cases).sum(axis=0)[None])
-    assert rate == pytest.approx(np.mean(good))
-
-
-@pytest.mark.slow
-def test_it_is_unbiased_and_sharper_than_judgements_alone() -> None:
-    """1,000 studies are simulated, with a tenth of the variants judged."""
-    rng = random.Random(0)
-    corrected, alone = [], []
-    for _ in range(1000):
-        cases = made(rng, seeds=150, judged=0.1, weighted=False)
-        corrected.append(corrected_rate(sums_of(cases).sum(axis=0)[None])[0])
-        alone.append(np.mean([case[2] for case in cases if case[3]]))
-    assert np.mean(corrected) == pytest.approx(0.10, abs=0.004)
-    assert np.std(corrected) < 0.95 * np.std(alone)
-
-
 @pytest.mark.slow
 def test_intervals_cover() -> None:
     """About 95 % of intervals from 400 simulated studies contain the true rates and difference."""

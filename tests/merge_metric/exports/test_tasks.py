@@ -105,16 +105,3 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (settings.thresholds, settings.max_answer_tokens) == ((100,), 1024)
         both = ["A", "B", "C"] if name == "b" else []  # chat models may answer in either form
         assert settings.choices("snli") == [" A", " B", " C", *both]
-
-
-@pytest.mark.parametrize("name", ["lm_eval", "inspect"])
-def test_every_folder_says_how_to_run_it(folder: Path, tmp_path: Path, name: str) -> None:
-    export = {"lm_eval": export_lm_eval, "inspect": export_inspect}
-    contents = export[name](folder, tmp_path / "out").contents
-    names = contents["configurations" if name == "inspect" else "tasks"]
-    text = (tmp_path / "out/README.md").read_text(encoding="utf-8")
-    assert "out" in text
-    for path in (tmp_path / "out").rglob("*.*"):
-        assert str(tmp_path).encode() not in path.read_bytes(), path
-    assert all(f"`{each}`" in text for each in names)
-    assert "{out}" not in text

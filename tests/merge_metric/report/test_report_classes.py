@@ -13,7 +13,6 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.wording import definitions
 from merge_metric.report.write import render_html
 from merge_metric.runs.model import PredictionsSource
 from merge_metric.runs.predictions import read_predictions
@@ -119,21 +118,6 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
     mine = [row["variants"] for row in classes.rows if row["model"] == "words"]
     assert mine == ["all words", "noun", "verb"]
     assert {row["model"] for row in contrast.rows} == {"strong"}
-
-
-def test_definitions_follow_the_kinds() -> None:
-    words, both, alone = (
-        definitions(replacements=r, paraphrases=p)
-        for r, p in ((True, False), (True, True), (False, True))
-    )
-    assert "in one word" in words[0][1]
-    assert "paraphrased" not in words[0][1]
-    assert "either differ from it in one word" in both[0][1]
-    assert alone[0][1] == (
-        "A seed is an NLI problem as it was collected. Its variants have its hypothesis "
-        "paraphrased as a whole; the gold label stays."
-    )
-    assert words[1:] == both[1:] == alone[1:]
 
 
 @pytest.mark.browser

@@ -7,12 +7,11 @@ import pytest
 from helpers.commands import run
 from helpers.dataset_files import write_predictions
 
-from merge_metric.compare import compare_files
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import comparison_rows
 from merge_metric.report.sections import comparison
-from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.write import render_html, render_json, render_latex, render_markdown
+from merge_metric.report.seeds import read_seeds
+from merge_metric.report.write import render_html, render_json
 
 
 @pytest.fixture(scope="module")
@@ -40,39 +39,6 @@ def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
         (row,) = (row for row in each["comparison"]["models"]["rows"] if row["model"] == "weak")
         result = each["results"]["weak"]
         assert row["seed_variant_accuracy_ci"] == result["seed_variant_accuracy_ci"]
-
-
-def test_every_output_has_the_differences(
-    case: Any, evidence: Evidence, sources: list[SourceSeeds], page: str
-) -> None:
-    markdown = render_markdown(evidence, sources).replace("\\", "")
-    latex = render_latex(evidence, sources).replace(r"\textless{}", "<").replace("$-$", "−")
-    latex = latex.replace(r"$\leq$", "≤")
-    html = page.replace("&lt;", "<")
-    expected: dict[tuple[str, str], list[str]] = {}
-    for compared in compare_files(case.files, case.folder, n_bootstrap=40):
-        for pair in compared.pairs.rows:
-            names = [pair["a"], pair["b"]]
-            shown = [(c.show(pair), c.show_interval(pair)) for c in compared.pairs.columns[2:]]
-            cells = [f"{value} {interval}".strip() for value, interval in shown]
-            assert f"| {' | '.join([*names, *cells])} |" in markdown
-            expected.setdefault((pair["a"], pair["b"]), []).extend(value for value, _ in shown)
-            assert all(bounds in latex for _, bounds in shown)
-            heads = "".join(f'<th scope="row">{name}</th>' for name in names)
-            values = "".join(f"<td>{value}<small>{bounds}</small></td>" for value, bounds in shown)
-            assert heads + values in html
-        for row in compared.models.rows:
-            assert f"| {row['rank']} | {row['model']} |" in markdown
-            assert f"{row['rank']} & {row['model']} &" in latex.replace("--", "–")
-            assert f"<td>{row['rank']}</td>" in html
-        assert compared.models.title in markdown
-        assert compared.models.title in html
-    for (better, worse), values in expected.items():
-        beginning = f"{better} & {worse} & "
-        rows = [line for line in latex.splitlines() if line.startswith(beginning)]
-        cells = [cell for row in rows for cell in row.rstrip("\\* ").split(" & ")[2:]]
-        cells = [cell.replace("--", "–") for cell in cells]
-        assert cells == values
 
 
 def test_a_model_is_shown_beside_those_it_is_not_worse_than(many: Evidence) -> None:
@@ -108,17 +74,6 @@ def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
     assert body.count("<tr>") == 1 + 21
     (configuration,) = json.loads(render_json(many, sources))["configurations"]
     assert len(configuration["comparison"]["pairs"]["rows"]) == 21
-
-
-@pytest.mark.parametrize(("n_files", "n_bootstrap"), [(1, 10), (2, 0)])
-def test_nothing_to_compare(case: Any, n_files: int, n_bootstrap: int) -> None:
-    """Without a second model or a bootstrap, there are no section and no tables."""
-    evidence = gather_evidence(case.files[:n_files], case.folder, n_bootstrap=n_bootstrap)
-    assert [c.comparison for c in evidence.configurations] == [None, None]
-    assert comparison(evidence.configurations[0]) == []
-    html = render_html(evidence, read_seeds(evidence))
-    assert 'id="comparison"' not in html
-    assert 'href="#comparison"' not in html
 
 
 def test_no_seed_in_common(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

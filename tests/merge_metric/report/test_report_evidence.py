@@ -78,35 +78,7 @@ def test_a_model_without_a_configuration(
     assert "matching" in dict(draw_figures(evidence))
 
 
-def test_missing_predictions(case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Incomplete seeds are left out on demand; then signatures differ."""
-    lacking = case.snli.variants[0]["variant_id"]
-    rows = [r for r in case.snli.predictions(0.5, "x") if r["variant_id"] != lacking]
-    file = str(write_predictions(tmp_path / "part.parquet", rows))
-    with pytest.raises(ValueError, match=r"1 of 223 variants: .*`allow_missing`"):
-        gather_evidence([file], case.folder, ["snli"])
-    files = [f"whole={case.files[0]}", file]
-    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
-    (configuration,) = evidence.configurations
-    assert [result["n_seeds_left_out"] for result in configuration.scored] == [0, 1]
-    assert len(configuration.signatures) == 2
-    assert "not scored on the same seeds" in caplog.text
-
-
 def test_other_dataset_folders_are_refused(case: Any, tmp_path: Path) -> None:
     other = problems(3, "anli").write(tmp_path / "other")
     with pytest.raises(ValueError, match="a report is about one dataset folder"):
         gather_evidence([f"{case.files[0]}@{other}"], case.folder)
-
-
-@pytest.mark.parametrize("text", ["[]", "{"])
-def test_provenance_that_is_none(text: str, tmp_path: Path) -> None:
-    """It must be a JSON object, with any keys."""
-    made = problems(3)
-    folder = made.write(tmp_path / "data")
-    file = str(write_predictions(tmp_path / "x.parquet", made.predictions(1, "x")))
-    (folder / "snli" / "provenance.json").write_text('{"generator": "g"}')
-    assert gather_evidence([file], folder, n_bootstrap=0).provenance == {"snli": {"generator": "g"}}
-    (folder / "snli" / "provenance.json").write_text(text)
-    with pytest.raises(ValueError, match=r"provenance\.json: expected"):
-        gather_evidence([file], folder, n_bootstrap=0)

@@ -115,40 +115,6 @@ def test_cells_by_hand() -> None:
     assert shown(other, MATCHING) == "86.0"
 
 
-def test_what_was_measured(parsed: Page, evidence: Evidence) -> None:
-    text = " ".join(parsed.text.split())
-    for configuration in evidence.configurations:
-        assert configuration.signatures[0] in text
-    for piece in (
-        "snli_test.jsonl: 1,100 of 1,200 used",
-        "paper-v2",
-        "some/mlm (BertForMaskedLM, float32, revision 0123456789ab)",
-        "en_core_web_sm 3.8.0",
-        "f00d",
-        "beef",
-        "dtype: float32",
-        "strong-0.parquet, strong-1.parquet",
-        "pattern accuracy (PA) in older papers",
-        "sample accuracy (SA) in older papers",
-        "Copyright (c) 2022 Leon Sorokin",
-    ):
-        assert piece in text
-
-
-def test_different_seeds_are_told(case: Any, tmp_path: Path) -> None:
-    rows = case.snli.predictions(0.5, "x")
-    seed = rows[0]["seed_id"]
-    file = write_predictions(tmp_path / "x.parquet", [r for r in rows if r["seed_id"] != seed])
-    files = [*case.files[:2], str(file)]
-    evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
-    html = Page(render_html(evidence, write.read_seeds(evidence)))
-    text = " ".join(html.text.split())
-    assert "The models were not all scored on the same seeds" in text
-    assert "Signature of weak and middle" in text
-    assert "1 seed of x, as predictions are missing" in text
-    assert "intervals" not in text.partition("What these figures are")[0]
-
-
 def test_best_figures() -> None:
     """The highest displayed figure is best, or the lowest fooling rate; a single model has none."""
     results = [{"relaxed_fooling_rate": 0.2, **threshold(51.0)}]

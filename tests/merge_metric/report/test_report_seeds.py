@@ -59,21 +59,6 @@ def test_counts_per_seed_and_class(sources: list[SourceSeeds], case: Any) -> Non
                 assert source.n_right[model, code, seed] == right[word_class, seed_id]
 
 
-def test_hardest_first(sources: list[SourceSeeds], case: Any) -> None:
-    """By mean share of variants answered right over models; ties by wrong seeds, then by id."""
-    source = of_source(sources)
-    keys = []
-    for seed in case.snli.seeds:
-        shares, wrong = [], 0
-        for rows in rows_of(case).values():
-            mine = [r for r in rows if r["seed_id"] == seed["seed_id"]]
-            wrong += mine[0]["prediction"] != mine[0]["label"]
-            shares.append(np.mean([r["prediction"] == r["label"] for r in mine[1:]]))
-        keys.append((round(float(np.mean(shares)), 9), -wrong, seed["seed_id"]))
-    ids = np.array(source.seeds["seed_id"].to_pylist())
-    assert ids[source.hardest()].tolist() == [key[2] for key in sorted(keys)]
-
-
 def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
     rows = case.snli.predictions(0.5, "x")
     gone = rows[0]["seed_id"]

@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -56,22 +55,3 @@ def test_words_in_the_page(page: str) -> None:
     assert "talker: 5.6% of the answers name no label and count as wrong." in text
     assert "6 seeds answered right, asked 2 more times" in text
     assert "30 requests, 9 tokens of prompts and 7 of answers, cost 23.00" in text
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_own_words_have_room(page: str, tmp_path: Path) -> None:
-    """In an opened example, words are below the sentences, as text."""
-    from helpers.browser import chromium
-    from selenium.webdriver.common.by import By
-
-    report = tmp_path / "report.html"
-    report.write_text(page, encoding="utf-8")
-    with chromium(tmp_path / "profile") as browser:
-        browser.get(report.as_uri())
-        opener = browser.find_element(By.CSS_SELECTOR, ".opener")
-        browser.execute_script("arguments[0].click()", opener)
-        said = browser.find_elements(By.CSS_SELECTOR, ".sentences .said")
-        assert len(said) == 2
-        assert said[0].text == f"talker: {'x' * 100} … {'x' * 100}"
-        assert min(each.size["width"] for each in said) > 300

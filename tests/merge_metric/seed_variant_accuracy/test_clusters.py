@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.seed_variant_accuracy.resampling import bootstrap, compare, seed_weights
+from merge_metric.seed_variant_accuracy.resampling import bootstrap, compare
 from merge_metric.seed_variant_accuracy.scoring import count, score
 
 REPLICATES = 2_000
@@ -66,19 +66,6 @@ def test_premises_of_one_seed_each_change_nothing(rng: random.Random, several: b
     assert repr(replicates(rows, premises)) == repr(replicates(rows))
 
 
-def test_only_intervals_change() -> None:
-    rows = random_problems(random.Random(1), seeds=9, subsamples=2)
-    kwargs: dict[str, Any] = {**columns(rows, subsamples=True), "n_bootstrap": 10}
-    plain = score(**kwargs)
-    together = score(**kwargs, clusters={"premise": [int(row.seed_id[2:]) // 2 for row in rows]})
-    changed = {key for key in together if together[key] != plain.get(key)}
-    assert {"n_clusters", "signature", "variant_accuracy_ci"} <= changed
-    assert together["n_clusters"] == 5
-    others = changed - {"n_clusters", "signature", "signature_short", "sv_curve", "by_label"}
-    assert all(key.endswith("_ci") for key in others)
-    assert together["sv_curve"]["accuracy"] == plain["sv_curve"]["accuracy"]
-
-
 @given(st.randoms(use_true_random=False))
 def test_names_and_order_decide_nothing(rng: random.Random) -> None:
     rows = random_problems(rng, seeds=8, variants=(1, 3))
@@ -88,16 +75,6 @@ def test_names_and_order_decide_nothing(rng: random.Random) -> None:
     rng.shuffle(renamed)
     moved = [names[premises[order.index(n)]] for n in range(8)]
     assert repr(replicates(rows, premises)) == repr(replicates(renamed, moved))
-
-
-def test_weights_are_of_whole_premises() -> None:
-    clusters = {"premise": [*np.repeat(PREMISES, 4)]}
-    counts = count(read_rows(**columns(problems(*LINES)), clusters=clusters))
-    (weights,) = seed_weights(5, Settings(n_bootstrap=50), counts.clusters)
-    assert weights.shape == (50, 5)
-    assert (weights[:, 0] == weights[:, 2]).all()
-    assert (weights[:, 3] == weights[:, 4]).all()
-    assert (weights[:, [0, 1, 3]].sum(axis=1) == 3).all()
 
 
 def test_comparisons_draw_premises() -> None:

@@ -8,7 +8,6 @@ import datasets
 import evaluate
 import numpy as np
 import pytest
-import torch
 from helpers.metric_loading import ROWS, SPACE, start
 
 from merge_metric.seed_variant_accuracy import seed_variant_accuracy as module
@@ -121,13 +120,9 @@ NAN = float("nan")
     [
         ({"predictions": [0.9, 0.1, 0.2, 0.3]}, "predictions: .* got the float 0.9 in row 0"),
         ({"predictions": [0, NAN, 0, 0]}, "predictions: .* got NaN in row 1"),
-        ({"references": [0, 0, None, 0]}, "references: .* got None in row 2"),
-        ({"seed_ids": ["a", "a", 2, 2]}, "seed_ids: .* strings mixed with ints"),
         ({"predictions": named([0, 0, 0, 1])}, "strings mixed with ints .*predictions are strings"),
         ({"predictions": [0, 0, 0]}, "same length, .* predictions 3, references 4"),
-        ({"predictions": [[0.9, 0.1]] * 4}, "predictions: expected ints or strings"),
         ({"predictions": np.zeros((4, 3))}, r"array of shape \(4, 3\); .* take argmax"),
-        ({"predictions": torch.zeros(4)}, "predictions: .* got the float 0.0"),
         ({"seed_predictions": "0000"}, "seed_predictions: expected one entry per variant"),
     ],
 )
@@ -150,8 +145,6 @@ def test_bad_subsamples(load: Load) -> None:
     wrong: tuple[tuple[list[Any], str], ...] = (
         ([0, 1, 0, 1], "subsamples: expected a list of ints per variant, such as"),
         ([[0.5], [1], [0], [1]], "subsamples: .* got the float 0.5"),
-        ([[0], None, [0], [1]], "subsamples: expected a list of ints per variant"),
-        ([[0], [NAN], [0], [1]], "subsamples: .* got NaN"),
         (["0", "1", "0", "1"], "subsamples: expected lists of ints, got strings"),
         ([[0], [1]], "expected columns of the same length"),
     )
@@ -159,22 +152,6 @@ def test_bad_subsamples(load: Load) -> None:
         with pytest.raises(ValueError, match=message):
             metric.compute(**ROWS, subsamples=rows)
         assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
-
-
-def test_bad_single_rows(load: Load) -> None:
-    metric = load()
-    good = {"prediction": 0, "reference": 0, "seed_ids": 7, "seed_predictions": 0}
-    wrong: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"prediction": 0.5}, "predictions: .* got the float 0.5"),
-        ({"reference": None}, "references: .* got None"),
-        ({"seed_id": 1}, "expected the columns predictions, .* seed_id$"),
-    )
-    for row, message in wrong:
-        for _ in range(2):
-            with pytest.raises(ValueError, match=message):
-                metric.add(**{**good, **row})
-            metric.add(**good)
-        assert metric.compute()["n_variants"] == 2
 
 
 def test_batches_of_different_types(load: Load) -> None:
@@ -220,9 +197,6 @@ def test_bad_options_lose_nothing(load: Load) -> None:
     metric = load()
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"correctness_threshold": 0.9}, "did you mean 90"),
-        ({"n_bootstrap": -1}, "n_bootstrap: expected an int of 0 or more"),
-        ({"rng_seed": 0.5}, "rng_seed: expected an int of 0 or more"),
-        ({"labels": "abc"}, "labels: expected two or more distinct names"),
         ({"opposites": [("entailment", "no")]}, "opposites: expected pairs of labels"),
         ({"ct": 90}, "got ct"),
     )
@@ -302,18 +276,6 @@ def test_two_processes(tmp_path: Path) -> None:
     assert json.loads(result) == score(**ROWS)
     assert outputs[1][0].splitlines() == ["null"]
     assert list((tmp_path / "home" / "metrics").rglob("*.arrow")) == []
-
-
-def test_documentation_of_an_instance(load: Load) -> None:
-    metric = load()
-    for name in ("compute", "add", "add_batch"):
-        text = getattr(metric, name).__doc__
-        assert text.count(module.INPUTS_DESCRIPTION) == 1
-        assert module.INPUTS_DESCRIPTION not in getattr(module.SeedVariantAccuracy, name).__doc__
-    assert metric.name == "seed_variant_accuracy"
-    assert "seed problems" in metric.description
-    assert metric.citation.count("@") == 3
-    assert re.findall(r"eprint = \{(.*)\}", metric.citation) == ["2510.24295"]
 
 
 def test_usage_names_every_input_and_result(load: Load) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import json
 import os
 import re
@@ -195,15 +194,6 @@ def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
     assert "threshold: expected" in app.answer(app.EXAMPLE, None, 0, 0)[0]
 
 
-def test_page_uses_nothing_deprecated(app: Any) -> None:
-    """Building the page gives no warning, which would be an error; analytics are off."""
-
-    async def build() -> bool:  # in a loop, as Gradio would make one and leave it open
-        return bool(app.build().analytics_enabled)
-
-    assert asyncio.run(build()) is False
-
-
 def test_without_gradio_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,18 +377,3 @@ def test_downloading_the_figures(app: Any, page: Page, downloads: Path) -> None:
     saved = downloads / "file.json"
     page.wait(saved.is_file)
     assert json.loads(saved.read_text(encoding="utf-8")) == example(app, n_bootstrap=1000)
-
-
-@pytest.mark.browser
-def test_phone(page: Page) -> None:
-    """On a narrow screen, the page does not scroll sideways, and the curve stays visible."""
-    driver = page.driver
-    screen = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    try:
-        page.wait(lambda: driver.execute_script("return innerWidth") == 390)
-        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
-        curve = page.wait(lambda: page.find(CURVE))[0]
-        assert curve.rect["x"] + curve.rect["width"] <= 390
-    finally:
-        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from helpers.commands import run
 from helpers.metric_loading import ROOT, ROWS, SPACE, card_blocks, python
 from helpers.metric_oracle import WHERE_CURVE_MEETS_S
 from packaging.specifiers import SpecifierSet
@@ -51,14 +50,6 @@ def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
     assert output.splitlines() == said
 
 
-def test_command_of_the_card() -> None:
-    (command,) = card_blocks("sh")
-    program, name, *arguments = command.split()
-    help_text = run(name, "--help").stdout
-    assert program == "merge-nli"
-    assert {word for word in arguments if word.startswith("-") and word not in help_text} == set()
-
-
 def test_outputs_are_the_keys_of_a_result() -> None:
     documented = [name for row in rows(section("Outputs")) for name in names(row[0])]
     assert len(documented) == len(set(documented))
@@ -73,38 +64,6 @@ def test_outputs_are_the_keys_of_a_result() -> None:
     assert derived <= set(result)
     assert set(result) - derived == set(documented) - {"<key>_ci", "<key>_std"}
     assert figures <= set(documented)
-
-
-def test_ranges_of_the_outputs() -> None:
-    rng = np.random.default_rng(0)
-    bounds = {}
-    for key, span, *_ in rows(section("Outputs")):
-        if found := re.match(r"(−?[\d.]+) (?:to ([\d.]+)|or more)", span):
-            low, high = (float((end or "inf").replace("−", "-")) for end in found.groups())
-            bounds |= dict.fromkeys(names(key), (low, high, "None" in span))
-    assert bounds["qt_gap"] == (-1, 1, False)
-    assert bounds["holding_threshold"] == (0, 100, False)
-    seen: dict[str, list[float]] = {name: [] for name in bounds}
-    for _ in range(40):
-        gold = np.repeat(rng.integers(0, 3, 6), 3)
-        skill, own = rng.random(2)
-        answers = np.where(rng.random(18) < skill, gold, rng.integers(0, 3, 18))
-        result = score(
-            predictions=answers, references=gold, seed_ids=np.repeat(np.arange(6), 3),
-            seed_predictions=np.where(rng.random() < own, gold, (gold + 1) % 3),
-            subsamples=[[0], [1], [2]] * 6, probabilities=np.eye(3)[answers],
-            seed_probabilities=rng.dirichlet((1, 1, 1), 18),
-            clusters={"premise": np.repeat([0, 0, 1, 2, 3, 3], 3)}, n_bootstrap=0,
-        )  # fmt: skip
-        for name, (low, high, may_lack) in bounds.items():
-            value = result.get(name.replace("<key>", "variant_accuracy"))
-            if value is None:
-                assert may_lack or name == "<key>_ci", name
-            else:
-                assert low <= value <= high + 1e-3, name
-                seen[name].append(value)
-    assert not {name for name, values in seen.items() if not values} - {"<key>_ci"}
-    assert max(seen["sigma_changed"]) == pytest.approx(0.471, abs=1e-3)
 
 
 def test_inputs_are_those_of_the_module() -> None:

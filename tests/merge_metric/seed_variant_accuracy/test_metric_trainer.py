@@ -1,13 +1,11 @@
 """The card's recipe as `compute_metrics` of a real Trainer, with a tiny random model on a CPU."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
 import evaluate
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset, Features, List, Value
@@ -125,34 +123,8 @@ def test_evaluation(make_trainer: Callable[..., Trainer], recipe: dict[str, Any]
     assert not any(isinstance(value, dict | list | str) for value in metrics.values())
 
 
-def test_training_keeps_the_best(
-    make_trainer: Callable[..., Trainer], recipe: dict[str, Any], dataset: Path
-) -> None:
-    trainer = make_trainer(
-        max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True,
-        metric_for_best_model="seed_variant_accuracy", logging_steps=1,
-    )  # fmt: skip
-    trainer.train()
-    logged = [entry for entry in trainer.state.log_history if "eval_seed_accuracy" in entry]
-    assert len(logged) == 2
-    best = max(entry["eval_seed_variant_accuracy"] for entry in logged)
-    assert trainer.state.best_metric == best
-    assert by_hand(trainer, recipe)["seed_variant_accuracy"] == best
-    states = sorted((dataset / "out").glob("checkpoint-*/trainer_state.json"))
-    assert json.loads(states[-1].read_text())["best_metric"] == best
-
-
 def test_reordered_evaluation_is_refused(make_trainer: Callable[..., Trainer]) -> None:
     """Sampling by length also reorders evaluation, so that rows would not match."""
     trainer = make_trainer(train_sampling_strategy="group_by_length")
     with pytest.raises(ValueError, match="references: expected one gold label per seed"):
         trainer.evaluate()
-
-
-def test_a_cut_evaluation_is_refused(recipe: dict[str, Any]) -> None:
-    class Output:
-        predictions = np.zeros((10, 3))
-        label_ids = np.zeros(10, int)
-
-    with pytest.raises(ValueError, match="expected columns of the same length"):
-        recipe["compute_metrics"](Output)

@@ -96,21 +96,6 @@ def test_intervals_depend_on_rng_seed_alone() -> None:
     assert score(**kwargs) == score(**kwargs, n_bootstrap=1000)
 
 
-@pytest.mark.parametrize("lines", [
-    ("E E EN", "E E EC"),  # differ only in the opposite
-    ("E E NN", "E C NN"),  # in the seed's own prediction
-    ("E C NN", "N C EE"),  # in the gold label
-    ("E E EN", "E E EE"), ("E E EN", "E E EENN"),
-])  # fmt: skip
-def test_names_of_seeds_decide_no_interval(lines: tuple[str, str]) -> None:
-    one = problems(*[line for line in lines for _ in range(8)])
-    other = problems(*[line for line in reversed(lines) for _ in range(8)])
-    first, second = (score(**columns(rows), n_bootstrap=25) for rows in (one, other))
-    for result in (first, second):
-        del result["signature"], result["signature_short"]
-    assert first == second
-
-
 def test_intervals_come_out_alike_however_replicates_are_batched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -315,32 +300,6 @@ def test_models_with_other_subsamples_or_labels_are_not_compared() -> None:
     for first, second in ((plain, two), (two, plain), (plain, one), (one, plain), (plain, other)):
         with pytest.raises(ValueError, match="expected the same"):
             compare(first, second)
-
-
-def test_comparison_checks_its_options(two_models: Models) -> None:
-    wrong = {"correctness_threshold": (0.9, 0, 101), "n_bootstrap": (0, -1), "rng_seed": (-1,)}
-    for name, values in wrong.items():
-        for value in values:
-            with pytest.raises(ValueError, match=f"{name}: expected an int"):
-                compare(*two_models[:2], Settings(**{name: value}))
-
-
-@pytest.mark.slow
-def test_p_values_are_calibrated_where_models_are_alike() -> None:
-    """Two models of equal ability differ at the 5 % level in about 5 % of simulations."""
-    rng = np.random.default_rng(3)
-    keys = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "relaxed_fooling_rate")
-    simulations, rejected, p_values = 200, dict.fromkeys(keys, 0), []
-    for number in range(simulations):
-        p = rng.beta(*BETA.args, 100)  # equally difficult for both
-        a, b = (count(read_rows(**simulated(rng, p))) for _ in range(2))
-        result = compare(a, b, Settings(n_bootstrap=200, rng_seed=number))
-        for key in keys:
-            rejected[key] += result[key]["p_value"] < 0.05
-        p_values.append(result["variant_accuracy"]["p_value"])
-    for key, times in rejected.items():
-        assert 0.01 < times / simulations < 0.1, (key, times)
-    assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 
 def test_mcnemar_against_statsmodels_and_scipy() -> None:

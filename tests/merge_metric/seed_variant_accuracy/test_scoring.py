@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
@@ -84,22 +83,6 @@ def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
     """Displayed, low, high and holding threshold, and the gap."""
     ends = (result[f"matching_threshold{end}"] for end in ("", "_low", "_high"))
     return *ends, result["holding_threshold"], result["matching_gap"]
-
-
-@pytest.mark.parametrize(
-    ("right", "above", "below"), [(3, 4, 2), (1, 2, 0), (7, 8, 6), (9, 10, 8), (2, 4, 0)]
-)
-def test_ties_of_the_gap_are_ties_though_floats_say_otherwise(
-    right: int, above: int, below: int
-) -> None:
-    lines = []
-    for seed in range(10):
-        own = "E" if seed < right else "N"
-        variants = "EE" if seed < below else "EN" if seed < above else "NN"
-        lines.append(f"E {own} {variants}")
-    # SV: above/10 for CT 1–50, below/10 for 51–100.
-    gap = (above - right) / 10
-    assert thresholds(scored(*lines)) == (1, 1, 100, 50, pytest.approx(gap))
 
 
 @pytest.mark.parametrize(
@@ -237,47 +220,6 @@ def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
     assert_all_same(result, [replace(row, groups=()) for row in rows], opposites=opposites)
 
 
-@pytest.mark.slow
-def test_agrees_with_the_slow_oracle_on_realistic_sizes() -> None:
-    """30 seeds with 20 variants in each of 10 subsamples, about as in the paper."""
-    rng = random.Random(7)
-    rows = []
-    for seed in range(30):
-        gold, easy = rng.choice(LABELS), rng.betavariate(4, 1)
-        own = gold if rng.random() < easy else rng.choice(LABELS)
-        drawn: list[list[int]] = [[] for _ in range(60)]
-        for subsample in range(10):
-            for variant in rng.sample(range(60), 20):
-                drawn[variant].append(subsample)
-        for chosen in drawn:
-            prediction = gold if rng.random() < easy else rng.choice(LABELS)
-            groups = (("word", (rng.choice(("noun", "verb")),)),)
-            rows.append(Row(seed, gold, own, prediction, tuple(chosen), groups))
-    result = score(**columns(rows, subsamples=True, groups=True), n_bootstrap=0)
-    assert_all_same(result, rows)
-
-
-def test_matching_threshold_of_a_model_that_is_right_on_97_percent() -> None:
-    """Single subsamples tie at low thresholds; their mean is far from the mean curve's MC."""
-    rng = np.random.default_rng(2)
-    n_seeds, n_subsamples, n_drawn = 40, 10, 20
-    right = rng.random((n_seeds, n_subsamples * n_drawn)) < 0.97
-    own = np.repeat(np.arange(n_seeds) < 39, right.shape[1])
-    result = score(
-        predictions=np.where(right.ravel(), 0, 1),
-        references=np.zeros(right.size, int),
-        seed_ids=np.repeat(np.arange(n_seeds), right.shape[1]),
-        seed_predictions=np.where(own, 0, 1),
-        subsamples=[[n] for n in np.tile(np.repeat(range(n_subsamples), n_drawn), n_seeds)],
-        n_bootstrap=0,
-    )
-    curve = result["sv_curve"]["accuracy"]
-    nearest = min(range(1, 101), key=lambda ct: round(abs(curve[ct - 1] - 39 / 40), 12))
-    assert result["matching_threshold"] == nearest == 86
-    assert (result["matching_threshold_low"], result["matching_threshold_high"]) == (86, 90)
-    assert result["matching_threshold_per_subsample"] == 18
-
-
 DIVERGENCES = (
     "jsd_changed", "jsd_unchanged", "ks_changed", "ks_unchanged", "sigma_seeds", "sigma_changed",
     "sigma_unchanged",
@@ -338,33 +280,6 @@ def test_result_is_plain_json(line: str) -> None:
     assert result["signature"]
     assert result["signature_short"]
     assert len(result["signature_short"]) < len(result["signature"])
-
-
-@pytest.mark.parametrize("n_bootstrap", [0, 10])
-@pytest.mark.parametrize("subsamples", [None, [[0, 1]] * 10, [[0]] * 10])
-def test_keys(n_bootstrap: int, subsamples: list[list[int]] | None) -> None:
-    """Keys depend only on options; labels and groups also have all of them."""
-    result = score(
-        **columns(problems("E E EENC", "N N NEC", "C E CCE")), subsamples=subsamples,
-        groups={"g": ["x"] * 10}, n_bootstrap=n_bootstrap,
-    )  # fmt: skip
-    keys = {*oracle.FIGURES, "n_seeds", "n_variants", "variants_per_seed"}
-    per_subsample = "matching_threshold_per_subsample"
-    if n_bootstrap:
-        keys |= {f"{key}_ci" for key in oracle.FIGURES}
-    if subsamples:
-        spreading = {*oracle.FIGURES, per_subsample} - {*oracle.WHERE_CURVE_MEETS_S}
-        keys |= {f"{key}_std" for key in spreading} | {per_subsample, "n_subsamples"}
-        if n_bootstrap:
-            keys.add(f"{per_subsample}_ci")
-    keys |= {"sv_curve"}
-    assert set(result) == keys | {"by_label", "by_group", "signature", "signature_short"}
-    for label in LABELS:
-        assert set(result["by_label"][label]) == keys
-    assert set(result["by_group"]["g"]["x"]) == keys
-    bounds = {"low", "high"} if n_bootstrap else set()
-    for each in (result, result["by_label"]["neutral"], result["by_group"]["g"]["x"]):
-        assert set(each["sv_curve"]) == {"threshold", "accuracy"} | bounds
 
 
 def test_groups_absent() -> None:

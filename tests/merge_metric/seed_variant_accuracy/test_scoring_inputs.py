@@ -97,86 +97,83 @@ def test_labels_of_ones_own() -> None:
     assert found["by_label"]["yes"]["seed_accuracy"] == 1.0
 
 
-EXPECTED = "expected an integer percent from 1 to 100"
-
-
 def test_thresholds_that_are_none() -> None:
     """For a fraction, the message suggests the percent that was probably meant, but never 0."""
-    for value, hint in ((0.75, 75), (0.07, 7), (0.29, 29), (1.0, 100), (0.01, 1), (90.0, 90)):
-        told = (EXPECTED, f"got {value}", f"did you mean {hint}?")
+    expected = "expected an integer percent from 1 to 100"
+    for value, hint in ((0.07, 7), (0.29, 29), (1.0, 100), (90.0, 90)):
+        told = (expected, f"got {value}", f"did you mean {hint}?")
         assert_refused(*told, correctness_threshold=value)
-    for value in (0, -5, 101, "90", None, True, float("nan"), [90]):
-        told = ("correctness_threshold", EXPECTED, f"got {value!r}")
+    for value in (0, 101, "90", True):
+        told = ("correctness_threshold", expected, f"got {value!r}")
         assert_refused(*told, correctness_threshold=value)
-    for value in (0.004, 0.0):
-        with pytest.raises(ValueError, match="from 1 to 100") as caught:
-            result(correctness_threshold=value)
-        assert "did you mean 0?" not in str(caught.value)
+    with pytest.raises(ValueError, match="from 1 to 100") as caught:
+        result(correctness_threshold=0.004)
+    assert "did you mean 0?" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["n_bootstrap", "rng_seed"])
-@pytest.mark.parametrize("value", [-1, 10.0, "10", None, True])
-def test_counts(name: str, value: Any) -> None:
-    """Numbers of replicates and seeds of the generator are ints of 0 or more."""
-    assert_refused(name, "expected an int of 0 or more", f"got {value!r}", **{name: value})
+WHOLE = [[0, 1]] * len(ROWS)
+UNIFORM = [[0.5, 0.25, 0.25]] * len(ROWS)
+IDS = [f"v{number}" for number in range(9)]
 
 
 @pytest.mark.parametrize(
-    "labels", [[], ["entailment"], ["a", "a"], ["a", 1], "entailment", [0, 1, 2]]
-)
-def test_labels_that_are_no_names(labels: Any) -> None:
-    assert_refused("labels", "expected", "distinct names", f"got {labels!r}", labels=labels)
-
-
-@pytest.mark.parametrize("opposites", [
-    [("entailment", "refutation")], [("entailment", "neutral", "contradiction")],
-    ["entailment", "contradiction"], [("entailment",)], [("neutral", "neutral")],
-    [("entailment", "neutral"), ("entailment", "contradiction")], [(0, 2)],
-])  # fmt: skip
-def test_opposites_that_are_no_pairs(opposites: Any) -> None:
-    assert_refused("opposites", "expected pairs of", f"got {opposites!r}", opposites=opposites)
+    ("changes", "telling"),
+    [
+        ({"n_bootstrap": -1}, ["n_bootstrap", "expected an int of 0 or more", "got -1"]),
+        ({"rng_seed": 10.0}, ["rng_seed", "expected an int of 0 or more", "got 10.0"]),
+        ({"labels": ["a", "a"]}, ["labels", "distinct names", "got ['a', 'a']"]),
+        ({"labels": "entailment"}, ["labels", "distinct names", "got 'entailment'"]),
+        ({"opposites": [("entailment", "refutation")]}, ["opposites", "expected pairs of", "got"]),
+        ({"opposites": [("entailment", "neutral"), ("entailment", "contradiction")]},
+         ["opposites", "expected pairs of", "got"]),
+        ({"variant_ids": changed(IDS, 2, "v1")},
+         ["each variant once per seed", "duplicate (seed, variant)", "('s:0', 'v1')", "drop"]),
+        ({"variant_ids": IDS[:-1]}, ["same length", "variant_ids 8"]),
+        ({"subsamples": [*WHOLE[:4], [], [], [], *WHOLE[7:]]},
+         ["every seed to have variants", "a seed with no variants", "'s:1'"]),
+        ({"subsamples": [*[[4, 7]] * 7, [4], [4]]},
+         ["variants in every subsample", "'s:2'", "subsample 7"]),
+        ({"subsamples": changed(WHOLE, 3, [1, None])}, ["subsamples", "expected", "row 3"]),
+        ({"subsamples": changed(WHOLE, 3, [-1])}, ["subsamples", "expected"]),
+        ({"subsamples": changed(WHOLE, 3, 0)}, ["subsamples", "expected"]),
+        ({"subsamples": changed(WHOLE, 2, [1, 0, 1])}, ["subsamples", "once", "twice"]),
+        ({"subsamples": WHOLE[:-1]}, ["subsamples", "9", "got 8"]),
+        ({"probabilities": UNIFORM}, ["probabilities and seed_probabilities together", "only one"]),
+        ({"groups": {"word_class": ["noun"] * 8}}, ["word_class", "expected", "9"]),
+        ({"groups": ["noun"] * 9}, ["groups", "expected"]),
+        ({"references": changed(NAMES["references"], 5, "entailment")},
+         ["expected one gold label per seed", "entailment and neutral", "'s:1'"]),
+        ({"seed_predictions": NAMES["predictions"]},
+         ["expected one own prediction per seed", "2 such seeds"]),
+        ({"references": INTS["references"]},
+         ["labels", "all ints or all strings", "strings mixed with ints", "convert"]),
+        ({name: [] for name in COLUMNS}, ["expected at least one variant", "empty"]),
+    ],
+)  # fmt: skip
+def test_unusable_arguments(changes: dict[str, Any], telling: list[str]) -> None:
+    assert_refused(*telling, **changes)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_wrong_columns(name: str) -> None:
-    """Logits, booleans, names mixed with ints, ints too large, other lengths and no column fail."""
-    for value in (0.5, 1.0, np.float32(0.25)):
-        told = ("expected ints or strings", "got the float", "in row 3", "argmax")
-        assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, value)})
-    array = np.array(INTS[name], float)
-    assert_refused(name, "got the float 0.0 in row 0", "int()", **{**INTS, name: array})
-    for at, flag in ((0, True), (1, np.True_)):
-        assert_refused(
-            name, "expected ints", "True", **{**INTS, name: changed(INTS[name], at, flag)}
-        )
-    assert_refused(name, "expected ints", "True", **{**INTS, name: np.ones(len(ROWS), bool)})
+    """Logits, booleans, names mixed with ints, ints too large, other lengths and gaps fail."""
+    told = ("expected ints or strings", "got the float", "in row 3", "argmax")
+    assert_refused(name, *told, **{**INTS, name: changed(INTS[name], 3, 0.5)})
+    flags = np.ones(len(ROWS), bool)
+    assert_refused(name, "expected ints", "True", **{**INTS, name: flags})
     mixed = changed(NAMES[name], 5, 1)
     told = ("strings mixed with ints", repr(mixed[0]), "in row 0", "1 in row 5")
     assert_refused(name, *told, **{name: mixed})
     assert_refused(name, "64 bits", **{**INTS, name: changed(INTS[name], 1, 2**70)})
-    for nothing in ("entailment", 3, None, iter([])):
-        assert_refused(name, "expected one entry per variant", **{name: nothing})
+    assert_refused(name, "expected one entry per variant", **{name: "entailment"})
     assert_refused("same length", f"{name} 8", **{name: NAMES[name][:-1]})
-    assert_refused("same length", f"{name} 0", **{name: []})
     gap = changed(INTS[name], 2, np.nan)  # which turns ints into floats
-    columns = [pd.Series(gap), np.array(gap)]
+    for column in (pd.Series(gap), np.array(gap)):
+        assert_refused(name, "in row 2", **{**INTS, name: column})
     if not name.endswith("predictions"):  # which may be no label
-        columns.append(pd.Series(changed(NAMES[name], 2, None)))
-    for column in columns:
-        source = NAMES if column.dtype.kind == "O" or column.dtype == "str" else INTS
-        assert_refused(name, "in row 2", **{**source, name: column})
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("value", [None, float("nan"), np.float64("nan")])
-def test_missing_values(name: str, value: Any) -> None:
-    """None and NaN are errors in any column, named with their row; None may be a prediction."""
-    shown = "None" if value is None else "NaN"
-    if value is None and name.endswith("predictions"):
-        return
-    for source in (NAMES, INTS):
-        broken = {**source, name: changed(source[name], 4, value)}
-        assert_refused(name, "expected ints or strings", f"got {shown} in row 4", **broken)
+        for source in (NAMES, INTS):
+            broken = {**source, name: changed(source[name], 4, None)}
+            assert_refused(name, "expected ints or strings", "got None in row 4", **broken)
 
 
 @pytest.mark.parametrize("name", ["predictions", "seed_predictions"])
@@ -188,22 +185,9 @@ def test_logits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
-def test_label_columns_of_different_kinds(name: str) -> None:
-    told = ("all ints or all strings", "strings mixed with ints", "convert")
-    assert_refused("labels", *told, **{name: INTS[name]})
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("value", [b"entailment", ["entailment"], 1j, object()])
-def test_other_types(name: str, value: Any) -> None:
-    odd = changed(NAMES[name], 1, value)
-    assert_refused(name, "expected ints or strings", "row 1", **{name: odd})
-
-
-@pytest.mark.parametrize("name", ["predictions", "references", "seed_predictions"])
-@pytest.mark.parametrize("value", ["Entailment", "1", "-", "", 3, -1])
+@pytest.mark.parametrize("value", ["Entailment", "1", 3, -1])
 def test_labels_outside_the_set(name: str, value: Any) -> None:
-    if value in ("", -1) and name != "references":
+    if value == -1 and name != "references":
         return  # an answer that names no label
     source = NAMES if isinstance(value, str) else INTS
     rows = changed(changed(source[name], 0, value), 6, value)
@@ -212,82 +196,19 @@ def test_labels_outside_the_set(name: str, value: Any) -> None:
     assert_refused(name, *told, **{**source, name: rows})
 
 
-def test_columns_of_digits_and_empty_ones() -> None:
-    digits = {name: [str(v) for v in INTS[name]] for name in COLUMNS if name != "seed_ids"}
-    assert_refused("predictions", "expected labels out of", "got '0', '1', '2'", **digits)
-    for empty in ([], np.array([], int), np.array([], str)):
-        assert_refused("expected at least one variant", "empty", **dict.fromkeys(COLUMNS, empty))
+def test_variants_with_ids() -> None:
+    assert result(variant_ids=[0, 1, 2, 3, 0, 1, 2, 0, 1]) == result(variant_ids=IDS) == result()
 
 
-def test_seeds_with_two_labels() -> None:
-    two = changed(NAMES["references"], 5, "entailment")
-    told = ("expected one gold label per seed", "entailment and neutral", "'s:1'")
-    assert_refused("references", *told, references=two)
-    # As if the columns of variants and seeds were confused:
-    own = {"seed_predictions": changed(INTS["seed_predictions"], 8, 2)}
-    told = ("expected one own prediction per seed", "contradiction and entailment", "seed 2")
-    assert_refused("seed_predictions", *told, **{**INTS, **own})
-    assert_refused("seed_predictions", "2 such seeds", seed_predictions=NAMES["predictions"])
-
-
-def test_repeated_variants() -> None:
-    assert result(variant_ids=[0, 1, 2, 3, 0, 1, 2, 0, 1]) == result()
-    ids = [f"v{number}" for number in range(9)]
-    assert result(variant_ids=ids) == result()
-    told = ("each variant once per seed", "duplicate (seed, variant)", "('s:0', 'v1')", "drop")
-    assert_refused(*told, variant_ids=changed(ids, 2, "v1"))
-    assert_refused("same length", "variant_ids 8", variant_ids=ids[:-1])
-    assert_refused("variant_ids", "None in row 3", variant_ids=changed(ids, 3, None))
-
-
-WHOLE = [[0, 1]] * len(ROWS)
-
-
-def test_seeds_that_subsamples_miss() -> None:
-    told = ("every seed to have variants", "a seed with no variants", "'s:1'")
-    assert_refused(*told, subsamples=[*WHOLE[:4], [], [], [], *WHOLE[7:]])
-    assert_refused("a seed with no variants", "'s:0'", "3", subsamples=[[]] * len(ROWS))
-    lists = [*WHOLE[:7], [0], [0]]
-    assert_refused("variants in every subsample", "'s:2'", "subsample 1", "1", subsamples=lists)
-    assert_refused("'s:2'", "subsample 7", subsamples=[*[[4, 7]] * 7, [4], [4]])
-
-
-def test_broken_subsamples() -> None:
-    """They must be lists of distinct ints of 0 or more, one per row; messages name the row."""
-    for value in ([-1], [0, -2], ["0"], [0.5], [None], [True], [2**70], 0, "01", None, [[0]]):
-        assert_refused("subsamples", "expected", subsamples=changed(WHOLE, 3, value))
-    assert_refused("subsamples", "row 3", subsamples=changed(WHOLE, 3, [1, None]))
-    assert_refused("subsamples", "once", "twice", subsamples=changed(WHOLE, 2, [1, 0, 1]))
-    assert_refused("subsamples", "9", "got 8", subsamples=WHOLE[:-1])
-
-
-UNIFORM = [[0.5, 0.25, 0.25]] * len(ROWS)
-
-
-@pytest.mark.parametrize("name", ["probabilities", "seed_probabilities"])
 @pytest.mark.parametrize(("row", "telling"), [
-    ([2.0, -1.0, 0.5], "sum to 1"), ([1.5, -0.5, 0.0], "sum to 1"),
-    ([0.4, 0.3, 0.2], "sum to 1"), ([0.0, 0.0, 0.0], "sum to 1"),
-    ([0.5, 0.5, float("nan")], "numbers"), ([float("inf"), 0.0, 0.0], "numbers"),
-    ([0.5, 0.5, None], "numbers"), ([0.5, 0.5], "3 probabilities for each of 9 variants"),
-    ([0.25] * 4, "3 probabilities for each of 9 variants"),
+    ([1.5, -0.5, 0.0], "sum to 1"), ([0.53, 0.25, 0.25], "sum to 1"),
+    ([0.5, 0.5, float("nan")], "numbers"), ([0.5, 0.5], "3 probabilities for each of 9 variants"),
     (["a", "b", "c"], "3 probabilities for each of 9 variants"),
 ])  # fmt: skip
-def test_rows_that_are_no_probabilities(name: str, row: list[Any], telling: str) -> None:
-    tables = {"probabilities": UNIFORM, "seed_probabilities": UNIFORM}
-    tables[name] = changed(UNIFORM, 4, row)
-    assert_refused(name, "expected", telling, **tables)
-    assert_refused("probabilities and seed_probabilities together", "only one", **{name: UNIFORM})
-
-
-@pytest.mark.parametrize(
-    "table",
-    [UNIFORM[:-1], [[0.5, 0.5]] * 9, [0.5] * 9, 0.5, [UNIFORM] * 2, []],
-    ids=["a row short", "two labels", "flat", "a number", "three axes", "empty"],
-)
-def test_tables_of_another_shape(table: Any) -> None:
-    tables = {"probabilities": UNIFORM, "seed_probabilities": table}
-    assert_refused("seed_probabilities", "expected 3 probabilities for each of 9", **tables)
+def test_rows_that_are_no_probabilities(row: list[Any], telling: str) -> None:
+    for name in ("probabilities", "seed_probabilities"):
+        tables = {"probabilities": UNIFORM, "seed_probabilities": UNIFORM}
+        assert_refused(name, "expected", telling, **tables | {name: changed(UNIFORM, 4, row)})
 
 
 def test_softmaxes_of_low_precision() -> None:
@@ -298,15 +219,6 @@ def test_softmaxes_of_low_precision() -> None:
     exact = [[p / 1.003 for p in row] for row in rough]
     expected = result(probabilities=exact, seed_probabilities=exact)["sigma_seeds"]
     assert found["sigma_seeds"] == pytest.approx(expected, abs=1e-12)
-    off = [[0.53, 0.25, 0.25]] * len(ROWS)
-    assert_refused("seed_probabilities", "sum to 1", probabilities=UNIFORM, seed_probabilities=off)
-
-
-def test_groups_that_are_no_columns() -> None:
-    for values in (["noun"] * 8, ["noun"] * 10, [], "abcdefghi", "noun", 3, None):
-        assert_refused("word_class", "expected", "9", groups={"word_class": values})
-    for groups in (["noun"] * 9, "word_class", 3):
-        assert_refused("groups", "expected", groups=groups)
 
 
 FILE = {
