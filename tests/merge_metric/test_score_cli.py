@@ -30,27 +30,6 @@ def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Pa
     assert groups["y/small"]["variant_accuracy"] == 1.0
 
 
-def test_probabilities_in_another_order(
-    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = predicted("snli")
-    for row in rows:
-        row["probabilities"] = [0.9 if row["prediction"] == i else 0.05 for i in range(3)]
-    rows[0]["probabilities"] = [0.495, 0.5, 0.005]
-    path = write(tmp_path / "p.parquet", rows)
-    score_file(path, folder)
-    unverified, *others = caplog.messages
-    assert not any("most probable" in message for message in others)
-    assert unverified.startswith(f"{path}: nothing in it says for which texts these")
-    caplog.clear()
-    rows[1]["probabilities"] = [0.9, 0.1, 0.0]
-    score_file(write(path, rows), folder)
-    assert caplog.messages[:1] == [
-        f"{path}: in 1 of 13 rows another label than the prediction is the most probable one; "
-        "are the probabilities in the order entailment, neutral, contradiction?"
-    ]
-
-
 def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "p.parquet", predicted("snli"))
     told = ["--dataset", folder, "--n-bootstrap", 9]

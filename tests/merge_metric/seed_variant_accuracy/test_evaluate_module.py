@@ -103,7 +103,7 @@ def test_options_reach_score(load: Load) -> None:
         "labels": ["yes", "no", "maybe"], "opposites": [("yes", "no")],
         "probabilities": probabilities, "seed_probabilities": probabilities,
         "groups": {"half": [1, 2, 1, 2]}, "variant_ids": [1, 2, 3, 4],
-        "clusters": {"premise": ["a", "a", "b", "b"]},
+        "clusters": {"premise": ["a", "a", "b", "b"]}, "merge_labels": "maybe=no",
     }  # fmt: skip
     assert set(options) == set(module.OPTIONS)
     result = load().compute(**ROWS, **options)
