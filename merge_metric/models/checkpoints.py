@@ -46,11 +46,6 @@ _INSTRUCTIONS: Final = {
 """Data type → flags of x86 processors, as Linux lists them, with instructions for it."""
 _PROCESSOR: Final = Path("/proc/cpuinfo")
 
-_WITHOUT: Final = {
-    "cuda": "it needs an NVIDIA GPU, its driver, and a build of torch for CUDA",
-    "mps": "it needs Apple silicon",
-}
-
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
     r"lm_predictions|mask_predictions|vocab_\w+|qa_outputs|embeddings_project|final_logits_bias)\b"
@@ -136,12 +131,10 @@ def resolve_device(device: str) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        kind = device.partition(":")[0]
-        are_here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-        here = ", ".join(["auto", "cpu", *(name for name, is_here in are_here.items() if is_here)])
-        why = "" if are_here.get(kind, True) else f"; {_WITHOUT[kind]}"
+        here = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
         raise ValueError(
-            f"device: expected one that torch finds here ({here}), got {device!r}{why}"
+            f"device: expected one that torch finds here ({', '.join(['auto', 'cpu', *here])}), "
+            f"got {device!r}"
         ) from error
     return device
 
@@ -187,10 +180,8 @@ def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
     if found.head is CLASSIFIER:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: n for n, name in enumerate(names)}
-    has_own = find_any_tokenizer(found.files) != ""
-    tokenizer = _read_tokenizer(
-        found if has_own else base, own_folder if has_own else folder, config
-    )
+    of_tokenizer = (found, own_folder) if find_any_tokenizer(found.files) else (base, folder)
+    tokenizer = _read_tokenizer(*of_tokenizer, config)
     replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in weights.tensors} - {""}
     base_weights, base_kept = _converted(base, folder)
     model = _read_model(base, config, base_weights, folder, base_kept, dtype, replaced)

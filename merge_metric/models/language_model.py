@@ -107,22 +107,12 @@ class LanguageModel:
     def probabilities(
         self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
     ) -> Answered:
-        """Yield probabilities of the labels for premise–hypothesis pairs.
+        """Yield probabilities of the labels; batches and answers are the same whatever is known.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. The prefix cache changes probabilities by rounding only
         (`TOLERANCE`): the longest prompt is run with and without it first, and a model that
-        differs by more runs without the cache, with a warning. Batches, and so answers, are
-        bit-identical whatever is known.
-
-        Args:
-            pairs: Premises and hypotheses.
-            known: Positions whose answers are known; batches with only these are skipped.
-            share: Share of the batches to compute.
-
-        Yields:
-            Positions in `pairs`, (b,), and probabilities of entailment, neutral and
-            contradiction, (b, 3).
+        differs by more runs without the cache, with a warning.
 
         Raises:
             ValueError: a prompt is longer than the model's context.

@@ -178,10 +178,6 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         raise ValueError("answers: expected words only of language models, got a classifier")
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
-    if kind == "remote" and request.missing_letters not in ("error", "uniform"):
-        raise ValueError(
-            f"missing letters: expected error or uniform, got {request.missing_letters!r}"
-        )
     of_words: tuple[str, ...] = ("reasoning_effort", "server_settings")
     unused: dict[str, str] = {}
     if kind != "remote":

@@ -73,10 +73,6 @@ class Known(Set[int]):
         """Make the set from a mask of known answers, (n,)."""
         self._is_known = is_known
 
-    @classmethod
-    def _from_iterable(cls, positions: Iterable[Any]) -> frozenset[Any]:  # of `known - others`
-        return frozenset(positions)
-
     def __contains__(self, position: Any) -> bool:
         return position in range(len(self._is_known)) and bool(self._is_known[position])
 
@@ -174,19 +170,44 @@ class PairModel(Protocol):
 
         Each position comes once, in the order that is fastest.
 
-        A model may have three further methods. `notes(pairs) -> dict` returns facts about the
-        pairs for the metadata, such as how many were shortened. `noted() -> dict` returns facts
-        about the answers yielded since its last call, which are kept beside them. `resume(pairs,
-        known, share)` works as `probabilities`, but skips batches outside the share and batches
-        whose positions are all in `known`; batches are always those of a whole run, so that
-        interrupted runs and shares repeat them bit by bit. If an attribute `has_probabilities` is
-        false, only labels are known: each has the probability 1, and files have no probabilities.
-        `measured` is a tuple of names of `measures`: further numbers about each answer of the
-        last batch, (b, names). Metadata have their means over all pairs; but `PREDICTION` is the
-        label answered, `NO_LABEL` for none, where it is not the most probable label. `texts` are
-        the answers of that batch in the model's words. `repeat_seeds` is the number of times each
-        seed is asked about again, to measure noise.
+        Models may have further members: see `OPTIONAL`.
         """
+
+
+OPTIONAL: Final[dict[str, Any]] = {
+    # Facts about the pairs for the metadata, such as how many were shortened.
+    "notes": lambda pairs: {},
+    # Facts about the answers yielded since its last call, which are kept beside them.
+    "noted": dict,
+    # As `probabilities(pairs, known, share)`, without batches outside the share or all in `known`;
+    # batches are those of a whole run, so that interrupted runs and shares repeat them bit by bit.
+    "resume": None,
+    # If false, only labels are known: each has the probability 1, and files have none.
+    "has_probabilities": True,
+    # Names of `measures`: further numbers about each answer of the last batch, (b, names).
+    # Metadata have their means; but `PREDICTION` is the label answered, `NO_LABEL` for none,
+    # where it is not the most probable one.
+    "measured": (),
+    "measures": None,
+    # The answers of the last batch in the model's words.
+    "texts": None,
+    # Times that each seed is asked about again, to measure noise.
+    "repeat_seeds": 0,
+    # Whether all fields of a problem are asked about, not the first and the joined others.
+    "reads_fields": False,
+    # Whether answers of another model, or to prompts that were cut, are errors.
+    "strict": False,
+    # The `Prompt` of a language model, the settings of answers in words, and whether it chats.
+    "prompt": None,
+    "words": None,
+    "chat": False,
+}
+"""What a `PairModel` may have → what holds for one without."""
+
+
+def optional(model: PairModel | None, name: str) -> Any:
+    """Return a member that models may leave out, or its default."""
+    return getattr(model, name, OPTIONAL[name])
 
 
 def require_probabilities(

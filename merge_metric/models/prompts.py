@@ -151,7 +151,7 @@ def _from_file(path: Path, template: Template) -> tuple[Template, tuple[Example,
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}: line {number}: expected JSON: {error}") from error
             examples.append(_example(row, f"{path}: line {number}", template))
-    return template, _require_examples(examples, str(path))
+    return template, _require(examples, str(path))
 
 
 def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
@@ -160,12 +160,9 @@ def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tup
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
     template = _own_template(content, where, template)
-    tables = content.get("example", [])
-    if not isinstance(tables, list):
-        raise ValueError(f"{where}: expected tables called [[example]], got {tables!r}")
-    examples = [_example(t, f"{where}: example {i}", template) for i, t in enumerate(tables, 1)]
-    is_own = "question" in content
-    return template, tuple(examples) if is_own else _require_examples(examples, where)
+    tables = enumerate(content.get("example", []), start=1)
+    examples = [_example(table, f"{where}: example {n}", template) for n, table in tables]
+    return template, tuple(examples) if "question" in content else _require(examples, where)
 
 
 def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
@@ -179,8 +176,6 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
             )
         template = replace(template, choices=tuple(names[label] for label in template.labels))
     if question is not None:
-        if not isinstance(question, str) or not question.strip():
-            raise ValueError(f"{where}: question: expected a text, got {question!r}")
         template = replace(template, question=question.strip("\n"))
     used = {name for text in (template.question, *template.choices) for name in PLACE.findall(text)}
     known = {*template.fields, "choices"}
@@ -196,7 +191,7 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
     return template
 
 
-def _require_examples(examples: list[Example], where: str) -> tuple[Example, ...]:
+def _require(examples: list[Example], where: str) -> tuple[Example, ...]:
     if not examples:
         raise ValueError(
             f"{where}: expected at least one example, got none; `shots` none is a prompt without"

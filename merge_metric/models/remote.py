@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from merge_metric.models.pair_model import Answered
 
 _TOP: Final = {"completions": 5, "chat/completions": 20}
-"""Endpoint → largest number of alternatives per token that OpenAI returns."""
+"""Endpoint → number of alternatives per token asked for: the most that OpenAI returns."""
 
 _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses of temporary errors, after which a request is repeated."""
@@ -73,7 +73,6 @@ class RemoteModel:
         timeout: float = 120.0,
         retries: int = 6,
         backoff: float = 1.0,
-        top: int | None = None,
         missing: Missing = "error",
         strict: bool = False,
         words: Words | None = None,
@@ -92,7 +91,6 @@ class RemoteModel:
             timeout: Seconds without a byte after which a request counts as broken.
             retries: How often a request is repeated that failed for what may pass.
             backoff: Seconds before the first repetition; see `Endpoint`.
-            top: Alternatives asked for; by default as many as OpenAI gives, 5 or 20.
             missing: Where none of the letters is among them: stop, or take the labels for
                 equally probable (the prediction is then the first one, entailment).
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
@@ -109,11 +107,8 @@ class RemoteModel:
             raise ValueError(
                 f"expected an API key in the environment variable {api_key_env}, found none"
             )
-        if (
-            key
-            and (odd := next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None))
-            is not None
-        ):
+        odd = next((n for n, c in enumerate(key or "") if not "!" <= c <= "~"), None)
+        if key and odd is not None:
             place = f"the environment variable {api_key_env}" if api_key is None else "`api_key`"
             raise ValueError(
                 f"expected an API key of ASCII letters, digits and signs in {place}, got one whose "
@@ -127,7 +122,7 @@ class RemoteModel:
         self.strict = strict
         self._n_partial, self._n_missing = 0, 0
         self.chat, self._concurrency, self._missing = chat, concurrency, missing
-        self._top = top or _TOP[self.path]
+        self._top = _TOP[self.path]
         self._odd = OddAnswers(self.name, model, strict=strict)
         if words and max_requests is not None and max_requests < words.samples:
             raise ValueError(
@@ -171,24 +166,14 @@ class RemoteModel:
         return {**counts, **self._odd.notes()}
 
     def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield probabilities of the labels for premise–hypothesis pairs.
+        """Yield probabilities of the labels, as answers come in.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. The first pair is asked alone, so that what is wrong with
         every request shows at once.
 
-        Args:
-            pairs: Premises and hypotheses.
-
-        Yields:
-            Positions in `pairs`, (b,), and probabilities of entailment, neutral and
-            contradiction, (b, 3), as answers come in.
-
         Raises:
-            ValueError: the server refuses a request, answers something else than a
-                completion with log-probabilities, or, unless `missing` says otherwise, none
-                of the letters is among the alternatives; or, if `strict`, another model answers
-                or a prompt was cut.
+            ValueError: the server refuses a request, or its answer is none that may be taken.
             ConnectionError: it could not be reached, or failed in every attempt.
         """
         if not pairs:

@@ -34,12 +34,19 @@ _BITS: Final = {
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 """Data type in safetensors → bits per element."""
+_OTHERS: Final = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".h5",
+    ".msgpack",
+    ".ot",
+    ".onnx",
+    ".index",
+)
+"""Endings of the names of files that may be weights."""
 _POINTER: Final = b"version https://git-lfs"
-_OTHERS: Final = {
-    "tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "rust_model.ot": "Rust",
-    "model.onnx": "ONNX", "model.ckpt.index": "TensorFlow 1", "consolidated.00.pth": "Llama's own",
-}  # fmt: skip
-
 _SCALARS: Final = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
     12: "<d",
@@ -109,9 +116,7 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
         raise ValueError(
             f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
         )
-    if others := [f"{name} ({whose} weights)" for name, whose in _OTHERS.items() if name in files]:
-        raise ValueError(f"{expected}, found {', '.join(others)} only: convert it first")
-    near = sorted(n for n in files.sizes if n.endswith((".safetensors", ".bin", ".pt", ".pth")))
+    near = sorted(n for n in files.sizes if n.endswith(_OTHERS))
     raise ValueError(f"{expected}, found {', '.join(near[:5]) or 'none'}")
 
 

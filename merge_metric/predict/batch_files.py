@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
+from merge_metric.models.pair_model import optional
 from merge_metric.models.remote import RemoteModel, alternatives, said_in
 from merge_metric.predict.driver import PredictRun
 from merge_metric.predict.journal import Journal
@@ -45,7 +46,7 @@ def write_requests(
     model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
     """Write unanswered requests, all or none, to `path`, `-2`, …; return files with counts."""
-    server, run = require_server(model, "batch_out"), PredictRun(model, problems, out)
+    server, run = require_server(model, "batch_out"), PredictRun.of(model, problems, out)
     run.require_replaceable(overwrite=overwrite)
     samples = server.words.samples if server.words else 1
     pairs = run.pairs.at(run.asked)
@@ -221,14 +222,13 @@ def plan(
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
-    run = PredictRun(model, problems, out)
-    words = getattr(model, "words", None)
+    run = PredictRun.of(model, problems, out)
+    words = optional(model, "words")
     samples = words.samples if words else 1
     asked = run.pairs.at(run.asked[_unanswered(run)])
-    prompt: Any = getattr(model, "prompt", None)
-    if prompt is None:
+    if (prompt := optional(model, "prompt")) is None:
         raise ValueError("dry_run: expected a language model, which is asked by prompts")
-    is_chat = bool(getattr(model, "chat", False))
+    is_chat = optional(model, "chat")
     tokens = 0
     if tokenizer is not None:
         from tokenizers import Tokenizer

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +21,14 @@ from tqdm import tqdm
 
 from merge_dataset.files import ROWS, read_schema
 from merge_dataset.locks import writing_to
-from merge_metric.models.odd_answers import require_as_asked, sentences
+from merge_metric.models.odd_answers import require_as_asked, sentences, warn_of_unknown
 from merge_metric.models.pair_model import (
     PREDICTION,
     WHOLE,
     Known,
     PairModel,
     Share,
+    optional,
     require_probabilities,
 )
 from merge_metric.models.templates import Prompt
@@ -76,6 +77,9 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = 4
+
+_Answers = tuple[int, float, dict[str, Any], bool]
+"""Pairs asked about in this call, seconds, the model's notes, and whether it has probabilities."""
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of predictions files without a given name."""
@@ -130,44 +134,21 @@ def predict(
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    run = PredictRun(model, problems, out)
-    inferred, seconds = 0, 0.0
-    if metadata := run.finished():
-        log.info("%s: complete already", out)
-        with suppress(OSError), writing_to(out):
-            # Journals and locks can remain if a command was stopped at its very end.
-            remove_journals(run.journal)
-            metadata = run.renewed(metadata)
-        # Warn of suspicious answers, as when the file was written.
-        if getattr(model, "strict", False):
-            require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
-        written = open_predictions(out)
-        tally = AnswerTally(written.labels)
-        for rows in written.tables():
-            tally.add(rows)
-        tell_of_model(metadata["name"], metadata)
-        tell_of_answers(metadata["name"], tally, metadata)
-    else:
-        with writing_to(out):
-            run.require_replaceable(overwrite=overwrite)
-            with open_journal(run.journal, len(run.asked), run.width) as journal:
-                if batch is not None:
-                    inferred = batch(run, journal)
-                else:
-                    name = run.description["name"] if progress else None
-                    inferred, seconds = run.ask(journal, WHOLE, name)
-                metadata = run.metadata(journal, extra or {})
-                # Another program may have written the file meanwhile.
-                run.require_replaceable(overwrite=overwrite)
-                run.write(journal, metadata)
-    return Outcome(out, len(problems), len(run.pairs), inferred, seconds, metadata)
+    run = PredictRun.of(model, problems, out)
+
+    def ask(journal: Journal) -> _Answers:
+        name = run.description["name"] if progress else None
+        done = (batch(run, journal), 0.0) if batch else run.ask(journal, WHOLE, name)
+        return *done, run.notes(), optional(model, "has_probabilities")
+
+    return run.complete(ask, extra or {}, overwrite=overwrite)
 
 
 def answer_share(
     model: PairModel, problems: pa.Table, out: Path, share: Share, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Ask a model about a share of the pairs; return a JSON-able record for `predict`."""
-    run = PredictRun(model, problems, out)
+    """Ask a model about a share of the pairs; return a JSON-able record for `write_shares`."""
+    run = PredictRun.of(model, problems, out)
     inferred, seconds, notes = 0, 0.0, dict[str, Any]()
     if not run.finished():
         run.require_replaceable(overwrite=overwrite)
@@ -177,18 +158,51 @@ def answer_share(
     return {
         "out": str(out),
         "description": run.description,
-        "notes": notes,
         "measured": run.measured,
-        "has_probabilities": getattr(model, "has_probabilities", True),
         "inferred": inferred,
         "seconds": seconds,
+        "notes": notes,
+        "has_probabilities": optional(model, "has_probabilities"),
     }
 
 
-class PredictRun:
-    """A model, the problems, and the predictions file."""
+def write_shares(
+    record: Mapping[str, Any],
+    problems: pa.Table,
+    out: Path,
+    *,
+    extra: Mapping[str, Any],
+    overwrite: bool = False,
+) -> Outcome:
+    """Write the predictions file of shares that have all finished; repeat the tasks' warnings."""
+    run = PredictRun(record["description"], problems, out, measured=record["measured"])
+    inferred, seconds, notes = record["inferred"], record["seconds"], record["notes"]
 
-    def __init__(self, model: PairModel, problems: pa.Table, out: Path) -> None:
+    def look(journal: Journal) -> _Answers:
+        if missing := int(journal.unanswered.sum()):
+            raise ValueError(
+                f"expected answers to all pairs, {missing:,} are missing: run the same command "
+                "again"
+            )
+        return inferred, seconds, notes, record["has_probabilities"]
+
+    done = run.complete(look, extra, overwrite=overwrite)
+    warn_of_unknown(run.description["name"], notes.get("unknown_tokens", {}))
+    return replace(done, inferred=inferred, seconds=seconds)
+
+
+class PredictRun:
+    """Problems, the predictions file, and the model or, without one, its description."""
+
+    def __init__(
+        self,
+        description: dict[str, Any],
+        problems: pa.Table,
+        out: Path,
+        *,
+        measured: Sequence[str] = (),
+        model: PairModel | None = None,
+    ) -> None:
         """Find the distinct pairs of the problems, and the run's fingerprint."""
         check_output(out)
         if not len(problems):
@@ -199,21 +213,22 @@ class PredictRun:
                 require_distinct(problems["variant_id"], row_number)
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
-        self.model, self.problems, self.out = model, problems, out
+        self.model: Any = model
+        """The model that is asked; None where shares of the run have the answers."""
+        self.problems, self.out = problems, out
         self.labels = asked_format(problems).labels
         """Labels that the model gives."""
         own, self.merging = format_of_problems(problems).labels, merging_of(problems)
         self.written = tuple(dict.fromkeys((*own, *self.labels)))
         """Labels in the file: those of the problems, and others that are merged on reading."""
-        self.measured: tuple[str, ...] = tuple(getattr(model, "measured", ()))
-        self.description = model.describe()
+        self.measured, self.description = tuple(measured), description
         if self.merging:
             self.description |= {MERGE_LABELS: str(self.merging)}
-        fields = getattr(model, "reads_fields", False)
+        fields = optional(self.model, "reads_fields")
         self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
         self.asked = np.arange(len(self.pairs))
         """Pairs in the order of asking: each distinct pair, then repeated seeds."""
-        if times := getattr(model, "repeat_seeds", 0):
+        if times := optional(self.model, "repeat_seeds") or description.get("repeat_seeds"):
             self.description |= {"repeat_seeds": times}
             is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
             again = np.tile(np.unique(self.pair_of_row[is_seed]), times)
@@ -223,6 +238,43 @@ class PredictRun:
         self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.answers")
         """Path of the journal of answers so far; shares have their own journals beside it."""
         self.width = len(self.labels) + len(self.measured)
+
+    @classmethod
+    def of(cls, model: PairModel, problems: pa.Table, out: Path) -> PredictRun:
+        """Make the run of a model that is to be asked."""
+        measured = optional(model, "measured")
+        return cls(model.describe(), problems, out, measured=measured, model=model)
+
+    def complete(
+        self, ask: Callable[[Journal], _Answers], extra: Mapping[str, Any], *, overwrite: bool
+    ) -> Outcome:
+        """Get the missing answers and write the file, unless it is finished."""
+        out, inferred, seconds = self.out, 0, 0.0
+        if metadata := self.finished():
+            log.info("%s: complete already", out)
+            with suppress(OSError), writing_to(out):
+                # Journals and locks can remain if a command was stopped at its very end.
+                remove_journals(self.journal)
+                metadata = self.renewed(metadata)
+            # Warn of suspicious answers, as when the file was written.
+            if optional(self.model, "strict"):
+                require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
+            written = open_predictions(out)
+            tally = AnswerTally(written.labels)
+            for rows in written.tables():
+                tally.add(rows)
+            tell_of_model(metadata["name"], metadata)
+            tell_of_answers(metadata["name"], tally, metadata)
+        else:
+            with writing_to(out):
+                self.require_replaceable(overwrite=overwrite)
+                with open_journal(self.journal, len(self.asked), self.width) as journal:
+                    inferred, seconds, notes, has_probabilities = ask(journal)
+                    metadata = self.metadata(journal, notes, extra)
+                    # Another program may have written the file meanwhile.
+                    self.require_replaceable(overwrite=overwrite)
+                    self.write(journal, metadata, has_probabilities)
+        return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the metadata of the predictions file, if it exists and is of this run."""
@@ -258,7 +310,7 @@ class PredictRun:
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
         """Ask about a share's missing pairs; return number and seconds; show a bar if named."""
-        if getattr(self.model, "strict", False):
+        if optional(self.model, "strict"):
             noted = {"name": self.description["name"], **journal.notes}
             require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
         told = set[str]()
@@ -272,7 +324,7 @@ class PredictRun:
         if len(missing) and done:
             log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
         batches: Iterable[tuple[list[int], NDArray[np.float64]]] = ()
-        if len(missing) and (resume := getattr(model, "resume", None)):
+        if len(missing) and (resume := optional(model, "resume")):
             batches = resume(pairs, Known(~unanswered), *([] if share == WHOLE else [share]))
         elif len(missing):
             mine = missing if share == WHOLE else missing[missing % share.count == share.index]
@@ -306,12 +358,12 @@ class PredictRun:
         check_column(
             PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
         )
-        further = [model.measures] if hasattr(model, "measures") else []
+        further = [optional(model, "measures")] if self.measured else []
         journal.add(
             positions,
             np.concatenate([rows, *further], axis=1),
-            texts=getattr(model, "texts", None),
-            notes=model.noted() if hasattr(model, "noted") else {},
+            texts=optional(model, "texts"),
+            notes=optional(model, "noted")(),
         )
 
     def _tell_odd(self, journal: Journal, told: set[str]) -> None:
@@ -324,11 +376,13 @@ class PredictRun:
 
     def notes(self) -> dict[str, Any]:
         """Return the model's notes about the pairs, and the prompt of a language model."""
-        prompt = getattr(self.model, "prompt", None)
+        prompt = optional(self.model, "prompt")
         shown = {"prompt": prompt.form()} if isinstance(prompt, Prompt) else {}
-        return shown | (self.model.notes(self.pairs) if hasattr(self.model, "notes") else {})
+        return shown | dict(optional(self.model, "notes")(self.pairs))
 
-    def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def metadata(
+        self, journal: Journal, notes: Mapping[str, Any], extra: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Make the file's metadata; warn of suspicious answers, and of few letters."""
         means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
         measures = dict(zip(self.measured, means, strict=True))
@@ -347,7 +401,7 @@ class PredictRun:
             "texts": combined(self.digests),
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
-            **self.notes(),
+            **notes,
             **journal.notes,
             **measures,
             "label_order_check": None if check is None else asdict(check),
@@ -361,10 +415,10 @@ class PredictRun:
             warn_of_few_letters(metadata["name"], metadata["letter_mass"])
         return metadata
 
-    def write(self, journal: Journal, metadata: Mapping[str, Any]) -> None:
+    def write(self, journal: Journal, metadata: Mapping[str, Any], has_probabilities: bool) -> None:
         """Write the predictions file."""
         names = [*REQUIRED, TEXT_DIGEST]
-        if getattr(self.model, "has_probabilities", True):
+        if has_probabilities:
             names.append(PROBABILITIES)
         if journal.texts:
             names.append(ANSWER_TEXT)

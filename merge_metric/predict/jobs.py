@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -27,8 +26,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.odd_answers import warn_of_unknown
-from merge_metric.models.pair_model import ModelRequest, Pair, PairModel, Share
+from merge_metric.models.pair_model import ModelRequest, PairModel, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import (
@@ -47,6 +45,7 @@ from merge_metric.predict.driver import (
     check_output,
     predict,
     require_replaceable,
+    write_shares,
 )
 from merge_metric.predict.problems import (
     SHOTS,
@@ -318,8 +317,10 @@ def _run_in_tasks(
                 continue
             forget(work, units[job.name])  # the tasks run again if a file cannot be written
             try:
-                for part, answered in zip(parts, _agreed(found), strict=True):
-                    outcomes.append(_write(answered, part, target, job.extra, overwrite=overwrite))
+                for part, record in zip(parts, _agreed(found), strict=True):
+                    path = target / Path(record["out"]).name
+                    done = write_shares(record, part, path, extra=job.extra, overwrite=overwrite)
+                    outcomes.append(done)
             except (ValueError, OSError) as failure:
                 failed.append(f"{job.name}: {failure}")
         if not failed:
@@ -360,42 +361,6 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         answer_share(model, part, path, share, overwrite=plan["overwrite"])
         for model, part, path in files
     ]
-
-
-def _write(
-    answered: Mapping[str, Any],
-    problems: pa.Table,
-    folder: Path,
-    extra: Mapping[str, Any],
-    *,
-    overwrite: bool,
-) -> Outcome:
-    """Write a predictions file whose shares have all finished; repeat the tasks' warnings."""
-    description, notes = answered["description"], answered["notes"]
-
-    def missing(pairs: Sequence[Pair]) -> NoReturn:
-        raise ValueError(
-            f"expected answers to all pairs, {len(pairs):,} are missing: run the same command again"
-        )
-
-    recorded: Any = SimpleNamespace(
-        describe=lambda: dict(description),
-        notes=lambda _: dict(notes),
-        measured=answered["measured"],
-        repeat_seeds=description.get("repeat_seeds", 0),
-        has_probabilities=answered["has_probabilities"],
-        probabilities=missing,
-    )
-    done = predict(
-        recorded,
-        problems,
-        folder / Path(answered["out"]).name,
-        progress=False,
-        extra=extra,
-        overwrite=overwrite,
-    )
-    warn_of_unknown(description["name"], notes.get("unknown_tokens", {}))
-    return replace(done, inferred=answered["inferred"], seconds=answered["seconds"])
 
 
 def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
