@@ -109,14 +109,9 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     weights = load_file(whole / "adapter_model.safetensors")
     first = min(weights)
     cases: list[tuple[str, dict[str, Any], Any, str]] = [
-        ("kind", {"peft_type": "PREFIX_TUNING"}, None, r"adapter_config\.json: .*'PREFIX_TUNING'"),
-        ("base", {"base_model_name_or_path": None}, None, r"expected base_model_name_or_path"),
-        ("lost", {"base_model_name_or_path": "/no/where"}, None, r"cannot be loaded: /no/where: "),
         ("code", {"megatron_config": {"a": 1}}, None, r"got one of Megatron"),
-        ("rank", {"r": 3}, None, r"adapter_config\.json: expected an adapter .*could not load"),
         ("fewer", {}, lambda t: t.pop(first), rf"lacks {first}: is it an adapter of another"),
         ("more", {}, lambda t: t.update(x=torch.zeros(1)), "has, beside others, x"),
-        ("other", {"target_modules": ["key"]}, None, "is it an adapter of another base model"),
         ("head", {}, lambda t: [t.pop(n) for n in list(t) if "class" in n],
          r"it lacks 'base_model.*classifier"),
     ]  # fmt: skip
@@ -129,7 +124,5 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             save_file(tensors, folder / "adapter_model.safetensors")
         with pytest.raises(ValueError, match=reason):
             load(inspect(folder, CLASSIFIER), device="cpu")
-    (whole / "adapter_model.safetensors").unlink()
-    assert "expected weights as adapter_model.safetensors" in inspect(whole, CLASSIFIER).problems[0]
     monkeypatch.setattr("merge_metric.models.inspection.has_package", lambda name: name != "peft")
     assert inspect(folder, CLASSIFIER).problems[0].endswith("pip install 'merge-nli[adapters]'")

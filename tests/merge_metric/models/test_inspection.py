@@ -101,17 +101,6 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         assert "\n" not in problems[0]
 
 
-def test_pieces_need_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = {"spiece.model": b"", "model.safetensors": WHOLE["model.safetensors"]}
-    assert inspect(folder_of(tmp_path, pieces), MASKED_LM).problems == []
-    checker = "merge_metric.models.inspection.has_package"
-    monkeypatch.setattr(checker, lambda name: name != "protobuf")
-    found = inspect(folder_of(tmp_path, pieces), MASKED_LM)
-    assert found.problems[0].endswith("spiece.model: expected the packages sentencepiece and "
-                                      "protobuf to read it: pip install protobuf")  # fmt: skip
-    assert inspect(folder_of(tmp_path, pieces | TOKENIZER), MASKED_LM).problems == []
-
-
 def test_headers(tmp_path: Path) -> None:
     """A header longer than the part that is read first."""
     tensors = {f"tensor-{n:05}": (n % 3, 2) for n in range(3000)}

@@ -385,8 +385,6 @@ def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> No
         (("{choices}", "{choice}"), r"question: expected places for .* got \{choice\}"),
         (('correct = "Yes, {answer}"', ""), r"choices: expected a text for each of incorrect, co"),
         (("Yes, {answer}", "{choices}"), r"question: expected places .* got \{choices\}"),
-        (('label = "correct"', 'label = "right"'), r"example 1: label: expected one of incorrect,"),
-        (('answer = "A dog"', ""), r"example 1: expected context, question, answer, label, got"),
     ],
 )
 def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: Path) -> None:

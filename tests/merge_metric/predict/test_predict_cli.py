@@ -205,27 +205,6 @@ def test_models_whose_order_no_document_says(
     assert "Gone: cannot be run: it was deleted" in named.stderr
 
 
-def test_settings_reach_the_models(
-    predict: Run, preset: list[Preset], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preset[:] = [Preset("A", "a/a", "S"), Preset("B", "b/b", "LLM", "lm")]
-    seen = []
-
-    def refuse(request: ModelRequest, problems: object) -> None:
-        seen.append(request)
-        raise ValueError("seen")
-
-    monkeypatch.setattr("merge_metric.predict.jobs.open_for", refuse)
-    monkeypatch.setattr("merge_metric.predict.jobs.require_usable", lambda *_, **__: None)
-    options = ("--device", "cuda", "--dtype", "float16", "--label-order", "seeds", "--shots", "mix")
-    predict("--preset", "mine", *options, code=1)
-    first, second = seen[0], seen[-1]
-    assert (first.model, first.kind, first.label_order) == ("a/a", "classifier", "seeds")
-    assert (second.model, second.kind, second.label_order) == ("b/b", "lm", None)
-    for request in seen:
-        assert (request.device, request.dtype, request.shots) == ("cuda", "float16", "mix")
-
-
 def test_names_of_examples_stay_names_in_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,7 +244,7 @@ def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
     class Resuming(Fake):
         def resume(self, pairs: Sequence[Pair], known: frozenset[int]) -> Answered:
             assert len(known) == 14
-            assert len(set(range(len(pairs))) - known) == len(pairs) - 14
+            assert len(set(range(len(pairs))).difference(known)) == len(pairs) - 14
             assert (sorted(known)[0] in known, -1 in known, len(pairs) in known) == (1, 0, 0)
             for positions, answers in self.probabilities(pairs):
                 if not known.issuperset(positions[1:]):

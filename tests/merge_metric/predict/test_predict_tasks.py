@@ -88,24 +88,6 @@ def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> 
 
 
 @pytest.mark.slow
-def test_a_language_model(predict: Run, tasks: UnitsHere, tmp_path: Path) -> None:
-    save_tiny(tmp_path / "tiny")
-    shots = [{"premise": "A man sleeps.", "hypothesis": "A man naps.", "label": "neutral"}]
-    Path("own.jsonl").write_text("\n".join(map(json.dumps, shots)))
-    options = ("--model", "tiny", "--shots", "own.jsonl")
-    predict(*options)
-    whole = files("predictions")
-    assert len(whole) == 2
-    for path in Path("predictions").iterdir():
-        path.unlink()
-    done = predict(*options, *TASKS, 3, "--format", "json")
-    assert files("predictions") == whole
-    for each in json.loads(done.stdout)["predictions"]:
-        assert each["inferred"] == each["distinct_pairs"]
-        assert 0 < each["metadata"]["letter_mass"] < 1
-
-
-@pytest.mark.slow
 def test_a_model_that_answers_in_words(
     predict: Run, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
