@@ -159,11 +159,10 @@ def check_card(folder: Path) -> Iterator[Finding]:
         return
     try:
         text = path.read_text(encoding="utf-8")
+        given = read_front_matter(text)
     except UnicodeDecodeError as error:
         yield Finding(CARD, "text in UTF-8", str(error))
         return
-    try:
-        given = read_front_matter(text)
     except ValueError as error:
         yield Finding(CARD, "YAML between two lines of ---", str(error))
         return

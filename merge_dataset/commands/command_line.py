@@ -43,7 +43,7 @@ PANELS: Final[Mapping[str, str]] = {
     for panel, names in {
         INPUT: "dataset config dataset_revision limit_seeds allow_missing merge_labels by model "
         "preset only run of recipe settings train hypothesis_column label_column session "
-        "annotations mlm lm neighbours without_mlm without_mlms annotator label_order kind "
+        "annotations mlm lm neighbours without_mlms annotator label_order kind "
         "gguf_file revision repeat_seeds batch_in dataset_repo seed_id",
         OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
         "fail_under fail_over log_to max_variants overwrite register version private repo date day "

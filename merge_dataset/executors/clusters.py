@@ -166,6 +166,9 @@ class SlurmExecutor:
                 f"expected no job for {logs.parents[1]} in Slurm's queue, found {len(alive)} tasks "
                 f"of an earlier command; wait for them, or run: scancel --name {name}"
             )
+        config = subprocess.run(["scontrol", "show", "config"], capture_output=True,
+                                encoding="utf-8", check=True).stdout  # fmt: skip
+        most = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
         job = _SlurmJob(
             [RunUnits(logs)],
             tasks=tasks,
@@ -181,7 +184,7 @@ class SlurmExecutor:
             sbatch_args=dict(resources.sbatch),
             # The tasks run in this Python environment.
             env_command=f"{resources.setup}\nexport PATH={Path(sys.executable).parent}:$PATH",
-            max_array_size=_max_array_size(),
+            max_array_size=int(most[1]) if most else 1001,
             with_srun=False,  # one process on one machine needs no job step
         )
         try:
@@ -219,14 +222,6 @@ def _slurm_failure(logs: Path, entry: _Entry | None) -> str:
     )
     words = last_line(lines).removeprefix(f"{UnitsFailed.__module__}.{UnitsFailed.__name__}: ")
     return f"{entry.state}, {words or 'no output'}"
-
-
-def _max_array_size() -> int:
-    """Return how many tasks an array job may have on this cluster."""
-    settings = subprocess.run(["scontrol", "show", "config"], capture_output=True, encoding="utf-8",
-                              check=True).stdout  # fmt: skip
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
-    return int(found[1]) if found else 1001
 
 
 def _wait(name: str, not_these: set[int]) -> list[_Entry]:

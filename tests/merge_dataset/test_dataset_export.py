@@ -10,8 +10,8 @@ from helpers.dataset_files import files_of as contents
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
-from merge_dataset.files import partial_path, read_record, write_record
-from merge_dataset.schema import arrow_schema
+from merge_dataset.files import digests, partial_path, read_record, write_record
+from merge_dataset.schema import SPLITS, arrow_schema
 
 MakeRun = Callable[..., Path]
 
@@ -106,6 +106,18 @@ def test_missing_file_of_the_run(make_run: MakeRun, tmp_path: Path, name: str) -
     (make_run() / name).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{name}.*run `merge-nli build` or"):
         export_dataset(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_changed_since_the_build(
+    make_run: MakeRun, tmp_path: Path, edit: Callable[..., None]
+) -> None:
+    run = make_run()
+    files = digests({f"{split}.parquet": run / f"{split}.parquet" for split in SPLITS})
+    write_record(run / "manifest.json", read_record(run / "manifest.json") | {"files": files})
+    edit(run / "variants.parquet", lambda rows: rows[0].update(source="mnli-m"))
+    with pytest.raises(ValueError, match=r"expected variants.parquet as manifest.json has it, got"):
+        export_dataset(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
