@@ -1,10 +1,6 @@
-import inspect
-import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,14 +8,11 @@ from typing import Any
 import pytest
 from helpers.commands import refused, run
 from helpers.processes import PATIENCE
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from generation.cli import app
-from generation.config import Config
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
 from merge_dataset.executors.plan import Distribution, Resources
-from merge_metric.models.readiness import Machine
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -43,36 +36,15 @@ def test_help_groups_the_commands() -> None:
     assert run("--version").stdout == f"merge-nli {version('merge-nli')}\n"
 
 
-def commands_of(group: Any) -> Iterator[Any]:
-    for each in (group.get_command(None, name) for name in group.list_commands(None)):
-        yield from commands_of(each) if hasattr(each, "commands") else [each]
-
-
-@pytest.mark.parametrize("command", [*commands_of(get_command(app))], ids=lambda each: each.name)
-def test_long_help_has_headings(command: Any) -> None:
-    options = [each for each in command.params if each.param_type_name == "option"]
-    without = [each.name for each in options if each.rich_help_panel is None]
-    assert without == []
-    body = inspect.getsource(inspect.unwrap(command.callback)).partition('"""')[0]
-    assert body.count("\n") <= 36, "a line for each option"
-
-
 @pytest.mark.parametrize(
     ("command", "meant"),
     [
         ("show --json", "no such option: --json; did you mean --format json?"),
-        ("score p.parquet -f csv", "-f; did you mean --format?"),
         ("score p.parquet -o s.txt", "-o; did you mean > FILE for what goes to stdout, --out for"),
-        ("export csv --output x", "--output; did you mean > FILE for what goes to stdout, --out"),
         ("generate --force", "--force; did you mean --overwrite?"),
-        ("predict --gpu", "--gpu; did you mean --device cuda?"),
-        ("score --gpu", "score -h` says more"),
-        ("predict --batch-size 8", "--batch-size; did you mean --batch-tokens?"),
-        ("show --seed 3", "--seed; did you mean --rng-seed?"),
         ("build runs/mine", "(runs/mine); did you mean the value of an option, such as"),
         ("evaluate p.parquet", "no such command 'evaluate'; did you mean predict, then score?"),
         ("scor p.parquet", "no such command 'scor'. did you mean 'score'?"),
-        ("score --datset x", "--datset (possible options: --dataset); `"),
         ("score p --n-bootstrap x", "invalid value for '--n-bootstrap': "),
         ("report p.parquet", "missing option '--dataset'; `"),
     ],
@@ -83,25 +55,10 @@ def test_what_people_type(command: str, meant: str) -> None:
     assert meant.lower() in told.lower()
 
 
-def test_completion_in_the_shell() -> None:
-    words = {"_MERGE_NLI_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
-    for typed, expected in (("score --n", "--n-bootstrap"), ("analyse --ct", "--ct")):
-        environment = {**words, "COMP_WORDS": f"merge-nli {typed}"}
-        done = CliRunner().invoke(app, env=environment, prog_name="merge-nli")
-        assert done.stdout.split() == [expected]
-
-
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     told = refused("demo", "--run", tmp_path, "--no-register")
     assert "needs tomli_w; run: pip install 'merge-nli[generation,predict,report]'" in told
-
-
-def test_failed_tasks_are_no_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", os.devnull)
-    words = ("suggest", "--recipe", "demo", "--limit", 2, "--run", tmp_path / "run")
-    told = run(*words, "--executor", "slurm", code=1).stderr
-    assert "error: executor slurm: expected the command sbatch, found none" in told
 
 
 def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,31 +86,6 @@ def test_options_of_another_executor_are_refused() -> None:
     ):
         words = ("suggest", "--recipe", "demo", "--executor", executor, *options)
         assert message in refused(*words)
-
-
-def test_masked_lms_that_do_not_fit_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    machine = Machine("cpu", 1_000_000_000)
-    monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
-    words = ("suggest", "--recipe", "demo", "--limit", 2, "--run", tmp_path / "run")
-    told = refused(*words, "--executor", "local", "--workers", 2)
-    wanted = "of memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers"
-    assert wanted in told
-    assert not (tmp_path / "run" / "problems.parquet").exists()
-
-
-@pytest.mark.parametrize(("command", "module"), [("suggest", "suggest"), ("generate", "build")])
-def test_what_is_asked_reaches_the_settings(
-    command: str, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[Config] = []
-    made = {"suggest": "generation.phases.suggest.suggest"}.get(
-        command, "generation.phases.build.generate"
-    )
-    monkeypatch.setattr(made, lambda config, **_: asked.append(config))
-    arguments = [command, "--recipe", "demo", "--run", str(tmp_path)]
-    CliRunner().invoke(app, [*arguments, "--masking", "joint"])
-    CliRunner().invoke(app, arguments)
-    assert [c.masking for c in asked] == ["joint", "single"]
 
 
 def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -263,32 +195,3 @@ def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:
     error = OSError("round")
     error.__cause__ = error
     assert not is_stop(error)
-
-
-def test_outputs_are_looked_at_before_the_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("generation.phases.build.generate", None)
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis/chapter.tex").touch()
-    words = ("generate", "--recipe", "demo", "--run", tmp_path / "run")
-    told = refused(*words, "--out", tmp_path / "thesis")
-    assert "holds chapter.tex; name another folder" in told
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_trial_says_so(tmp_path: Path) -> None:
-    data, out = tmp_path / "mine.jsonl", tmp_path / "data"
-    pairs = [("A man rides a horse in a park.", "A man is on a horse.", "entailment"),
-             ("Two dogs run on a beach.", "The dogs sleep.", "contradiction")]  # fmt: skip
-    rows = [{"premise": p, "hypothesis": h, "label": label} for p, h, label in pairs]
-    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = ("--source", "mine", "--data", data, "--run", tmp_path / "run", "--out", out)
-    done = run("generate", "--recipe", "try", *options)
-    assert "This dataset is a trial" in done.stdout
-    assert "**This dataset is a trial" in (out / "README.md").read_text()
-    answers, page = tmp_path / "majority.parquet", tmp_path / "report.md"
-    run("baseline", "majority", "--dataset", out, "--out", answers)
-    run("report", answers, "--dataset", out, "--n-bootstrap", 0, "--out", page)
-    assert "This dataset is a trial" in page.read_text()

@@ -38,34 +38,6 @@ def test_what_lies_in_folders() -> None:
         assert (each["labels"], bool(each["steps"])) == (told, order == "seeds")
 
 
-def test_all_that_is_wrong_as_text(tmp_path: Path) -> None:
-    nameless = tiny_classifier("xlnet", NAMELESS)
-    done = run("models", "nobody/nothing", tmp_path, nameless, tiny_model("roberta"), code=1)
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert lines[0] == "4 models, 3 cannot be used as they are"
-    assert (
-        "wrong: HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to" in done.stdout
-    )
-    assert "wrong: expected a model, found no config.json" in done.stdout
-    assert "nothing says which class is which label" in " ".join(lines)
-    assert done.stdout.count("wrong: ") == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["x/y", "--only", "S"], "--only: expected together with --preset"),
-        (["--preset", "v1"], "preset: expected one of paper, sensitivity, poster, got 'v1'"),
-        (["x/y", "--label-order", "e,n"], "label-order: expected what the model's classes"),
-        (["x/y", "--dtype", "int3"],
-         "'int3' is not one of 'float32', 'bfloat16', 'float16'"),
-        (["x/y", "--device", "tpu9"], "device: expected one that torch finds here (auto, cpu"),
-    ],
-)  # fmt: skip
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    assert message in " ".join(refused("models", *arguments).replace("│", " ").split())
-
-
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merge_metric.models.readiness._main_memory", lambda: 500_000_000)
     (found,) = models(tiny_model("roberta"), code=1)
@@ -140,16 +112,6 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
         assert each["commit"]
         assert each["download_bytes"] > 0
         assert each["steps"][0].startswith("downloads ")
-
-
-@pytest.mark.slow
-def test_what_an_adapter_is_for(shop: Console) -> None:
-    name = "varun-v-rao/bert-large-cased-lora-1.58M-snli"
-    done = shop.run("models", name, "--format", "json")
-    assert done.code == 0, done.out
-    (found,) = json.loads(done.out)["models"]
-    assert (found["kind"], found["base"]) == ("sequence classifier", "bert-large-cased")
-    assert any(step.startswith("merges the adapter into") for step in found["steps"])
 
 
 @pytest.mark.slow

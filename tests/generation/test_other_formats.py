@@ -1,6 +1,5 @@
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from helpers import set_algebra
 from helpers.dataset_files import write_plain
 from helpers.reference import Expected, reference
-from helpers.tagged_texts import sentence, shared_words_of
 from helpers.tiny_models import tiny_model
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,17 +16,10 @@ from hypothesis import strategies as st
 from generation import build, suggest
 from generation.config import Config
 from generation.problems.on_disk import read_block
-from generation.problems.shared_words import TaggedProblems
 from generation.problems.sources import load_problems, require_labels
-from generation.problems.substitutions import Substitutions
-from generation.reasons import KEPT, Reason
-from generation.records import MaskedQuery, Seed, Sentence, pairs, split
-from generation.suggestions.vocabulary import WHOLE, Vocabulary
-from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.records import Seed, pairs, split
 from generation.variants.set_algebra import over_sentences
-from generation.variants.validation import find_replacements
-from generation.variants.words import Lexicon
-from merge_dataset.schema import NLI, ProblemFormat, format_of
+from merge_dataset.schema import ProblemFormat, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
@@ -79,97 +70,6 @@ def test_equation_1_over_any_texts(
     assert {word: sorted(members) for word, members in result.items()} == {
         word: members for word, members in expected.items() if members
     }
-
-
-CONTEXT = sentence("The/DT dog/NN found/VBD a/DT key/NN under/IN the/DT dog/NN bed/NN")
-QUESTION = sentence("What/WP did/VBD the/DT dog/NN find/VB")
-ANSWER = sentence("A/DT key/NN")
-OTHER_ANSWER = sentence("A/DT dog/NN")
-VOCABULARY = ["cat", "girl", "key", "run", "horse", "key"[::-1]]
-
-
-@dataclass
-class Answers:
-    """Suggestions of one masked LM; stands in for `Candidates`."""
-
-    by_text: dict[str, dict[str, float]]
-    """Text → candidates at every occurrence in it, with log-odds."""
-    asked: list[MaskedQuery] = field(default_factory=list)
-
-    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        self.asked += queries
-        rows = [self.by_text[query.sentence] for query in queries]
-        return Survivors(
-            starts=np.cumsum([0, *map(len, rows)]),
-            in_vocabulary=np.ones(len(rows), np.bool_),
-            asked=np.ones(len(rows), np.bool_),
-            tokens=np.array([VOCABULARY.index(word) for row in rows for word in row], np.int32),
-            log_odds=np.array([odds for row in rows for odds in row.values()], np.float32),
-            rejected=np.zeros((len(rows), len(CHEAP_REASONS)), np.int32),
-        )
-
-
-@dataclass
-class FakeTagger:
-    """Tags "run" as a verb in the answer and everything else as a noun."""
-
-    labels: tuple[str, ...] = ("NN", "VB")
-    asked: list[tuple[str, str]] = field(default_factory=list)
-
-    def tags_after(self, substitutions: Substitutions) -> Any:
-        tags = []
-        for place, form in zip(substitutions.place, substitutions.form, strict=True):
-            there, word = substitutions.places[place], substitutions.forms[form]
-            self.asked.append((there.sentence.text, word))
-            is_verb = word == "run" and there.sentence == OTHER_ANSWER
-            tags += [int(is_verb)] * len(there.positions)
-        return np.array(tags, np.int64)
-
-    def keeps_tokens(self, substitutions: Substitutions) -> Any:
-        return np.ones(len(substitutions.place), np.bool_)
-
-
-def replaced(
-    texts: Sequence[Sentence], answers: Answers, sharing: tuple[int, ...] | None = (0, 1)
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return rows of replacements, and the funnel's row for nouns."""
-    seed = Seed(seed_id="r:1", source="r", texts=tuple(text.text for text in texts), label="right")
-    words = shared_words_of(texts, sharing=sharing)
-    problems = TaggedProblems([seed], {text.text: text for text in texts}, {seed.seed_id: words})
-    vocabulary = Vocabulary(tuple(VOCABULARY), np.full(len(VOCABULARY), WHOLE, np.int8))
-    table, funnel, _ = find_replacements(
-        problems,
-        {"bert": answers},
-        Lexicon.of({"bert": vocabulary}),
-        FakeTagger(),
-        Config(fields=READING.fields, labels=READING.labels),
-    )
-    assert format_of(table.schema) == READING
-    (row,) = (row for row in funnel.rows() if row["word_class"] == "noun")
-    return table.to_pylist(), row
-
-
-def test_a_word_of_two_texts() -> None:
-    answers = Answers(
-        {
-            CONTEXT.text: {"cat": 1.0, "horse": 3.0, "key": 2.0, "girl": 1.0},
-            QUESTION.text: {"cat": 0.5, "key": 2.0, "horse": 4.0},
-        }
-    )
-    rows, funnel = replaced([CONTEXT, QUESTION, ANSWER], answers)
-    assert [(row["word"], row["replacement"], row["log_odds"]) for row in rows] == [
-        ("dog", "cat", 0.5),
-        ("dog", "horse", 3.0),
-    ]
-    assert [query.sentence for query in answers.asked] == [CONTEXT.text] * 2 + [QUESTION.text]
-    for row in rows:
-        assert row["context_mlms"] == row["question_mlms"] == ["bert"]
-        assert (row["answer_mlms"], row["mlm_count"]) == ([], 1)
-    counts = {
-        name: funnel[name]
-        for name in (Reason.IN_PROBLEM, Reason.OTHER_SENTENCE, KEPT, "suggestions")
-    }
-    assert counts == {Reason.IN_PROBLEM: 3, Reason.OTHER_SENTENCE: 2, KEPT: 6, "suggestions": 11}
 
 
 ROWS = [
@@ -242,32 +142,14 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
         assert row["original"] not in whole.replace(".", "").replace("?", "").split()
 
 
-def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
-    run = suggest(config_of(tmp_path, mlms=(str(tiny_model("bert-uncased")),)))
-    with pytest.raises(
-        ValueError, match=r"expected shared_fields question, context, which .* got none; run"
-    ):
-        build(run.path, shared_fields=())
-    with pytest.raises(
-        ValueError, match=r"expected labels wrong, right, which merge-nli suggest had"
-    ):
-        build(run.path, labels=("right", "wrong"))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fields": ("only",)}, r"fields: expected two or more, got only"),
         ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
-        ({"fields": ("a", "1b")}, "fields: expected .* a letter first, got '1b'"),
         ({"fields": ("a", "a")}, "which makes two columns 'a'"),
-        ({"fields": ("text", "label")}, "which makes two columns 'label'"),
         ({"fields": ("a", "mlm_count")}, "which makes two columns 'mlm_count'"),
         ({"labels": ("one",)}, r"labels: expected two or more different ones, got one"),
-        ({"labels": ("a", "a")}, "labels: expected two or more different ones"),
-        ({"labels": ("a", " b")}, "labels: expected text without white space .*, got ' b'"),
         ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
-        ({"shared_fields": ("premise",)}, "shared_fields: expected two or more of"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
         ({"fields": ("a", "b"), "premise_column": "x"},
          "premise_column: expected the fields premise and hypothesis with it, .*field_columns"),
@@ -277,14 +159,6 @@ def test_a_build_has_the_format_of_its_suggestions(tmp_path: Path) -> None:
 def test_what_a_format_can_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Config(**changes)
-
-
-def test_labels_of_nli_need_not_be_named() -> None:
-    assert Config().problem_format == NLI
-    assert Config(labels=NLI.labels).problem_format == NLI
-    assert Config(labels=("e", "other")).problem_format != NLI
-    with pytest.raises(ValueError, match="labels: expected two or more"):
-        _ = Config(fields=("a", "b")).problem_format
 
 
 def load(tmp_path: Path, rows: Sequence[dict[str, Any]], **changes: Any) -> list[Seed]:

@@ -3,16 +3,15 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.problems.shared_words import TaggedProblems
-from generation.records import Seed, Sentence, SharedWord, Span, Token, seed_rows, substitute
+from generation.records import Seed, Sentence, SharedWord, Span, Token, substitute
 from generation.records import variant_rows as variant_columns
 from generation.variants.perturbations import text_edits_of
-from merge_dataset.schema import SIGNALS, arrow_schema, replacement_columns
+from merge_dataset.schema import SIGNALS, arrow_schema
 
 
 @st.composite
@@ -48,26 +47,6 @@ def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
     new, new_spans = substitute(text, spans, other)
     assert new == other.join(pieces)
     assert substitute(new, new_spans, word) == (text, tuple(spans))
-
-
-def test_several_words() -> None:
-    """Each span gets its own word; columns have pairs, spans are sorted, ids have no spaces."""
-    spans = [(0, 1), (2, 5), (10, 11), (12, 15)]
-    assert substitute("a boy and a dog.", spans, ["an", "owl", "an", "ape"]) == (
-        "an owl and an ape.",
-        ((0, 2), (3, 6), (11, 13), (14, 17)),
-    )
-    with pytest.raises(ValueError, match="shorter"):
-        substitute("a boy", [(0, 1), (2, 5)], ["an"])
-    several = [variant("snli:2", "girl A a", "owl An an", (0,))]
-    edits = [[([(0, 1), (2, 6), (12, 13), (14, 18)], ["An", "owl", "an", "owl"]),
-              ([(0, 1), (2, 6)], ["An", "owl"])]]  # fmt: skip
-    (row,) = variant_columns(variant_table(several), SEEDS, edits).to_pylist()
-    assert row["variant_id"] == "snli:2/noun/girl+A+a/owl+An+an"
-    assert (row["original"], row["replacement"]) == ("girl A a", "owl An an")
-    assert (row["premise"], row["hypothesis"]) == ("An owl sees an owl.", "An owl runs.")
-    assert row["premise_spans"] == [[0, 2], [3, 6], [12, 14], [15, 18]]
-    assert row["hypothesis_spans"] == [[0, 2], [3, 6]]
 
 
 SEEDS = {
@@ -119,25 +98,6 @@ def variant_rows(
         for key in [(each.replacement.seed_id, each.replacement.word)]
     ]
     return variant_columns(variant_table(variants), seeds, edits)
-
-
-def test_seed_rows() -> None:
-    """Seeds are sorted by id, with the id as variant_id, and other columns are empty."""
-    table = seed_rows(SEEDS.values())
-    assert table.schema == arrow_schema()
-    ten, two = table.to_pylist()
-    assert (ten["seed_id"], two["seed_id"]) == ("snli:10", "snli:2")
-    assert two["variant_id"] == "snli:2"
-    assert (two["source"], two["premise"], two["hypothesis"]) == (
-        "snli", "A girl sees a girl.", "A girl runs.",
-    )  # fmt: skip
-    assert (two["label"], ten["label"]) == (2, 0)
-    assert (two["annotator_labels"], ten["annotator_labels"]) == ([2, 1], [])
-    assert [two[c] for c in replacement_columns()] == [
-        *[None, None, None, [], [], [], [], [], None],
-        *[None] * len(SIGNALS),
-        [],
-    ]
 
 
 def test_variant_rows() -> None:

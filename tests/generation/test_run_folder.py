@@ -1,7 +1,5 @@
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +10,7 @@ from hypothesis import strategies as st
 
 from generation.problems.on_disk import read_block
 from generation.records import (
-    EXCLUSIONS,
-    Exclusion,
     Seed,
-    exclusion_table,
     problem_schema,
     problem_table,
     replacement_schema,
@@ -49,10 +44,6 @@ REPLACED = st.builds(
     Replacement, seed_id=IDS, source=TEXT, word=TEXT, word_class=CLASSES, replacement=TEXT,
     premise_mlms=MLMS, hypothesis_mlms=MLMS, log_odds=st.floats(-50, 50, width=32),
 )  # fmt: skip
-EXCLUDED = st.builds(
-    Exclusion, seed_id=IDS, source=TEXT, word=st.none() | TEXT, word_class=st.none() | CLASSES,
-    reason=TEXT, replacements=st.none() | st.integers(0, 500),
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -81,28 +72,7 @@ def test_replacements_read_back_sorted(file: Path, replacements: list[Replacemen
     assert sorted(map(repr, read)) == sorted(map(repr, replacements))
 
 
-@given(st.lists(EXCLUDED, max_size=5))
-def test_exclusions_are_sorted(exclusions: list[Exclusion]) -> None:
-    table = exclusion_table(exclusions)
-    assert table.schema == EXCLUSIONS
-    read = [Exclusion(**row) for row in table.to_pylist()]
-    keys = [(e.seed_id, e.word_class or "", e.word or "", e.reason) for e in read]
-    assert keys == sorted(keys)
-    assert sorted(map(repr, read)) == sorted(map(repr, exclusions))
-
-
 @given(st.lists(REPLACED, max_size=5, unique_by=lambda r: (r.seed_id, r.word, r.replacement)))
 def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> None:
     one, other = table_of(replacements), table_of(replacements[::-1])
     assert sorted_replacements(other) == sorted_replacements(one)
-
-
-def test_a_table_knows_none_from_zero() -> None:
-    some: dict[str, Any] = {"seed_id": "s:1", "source": "s", "word": "a", "word_class": "noun"}
-    table = exclusion_table(
-        [Exclusion(**some, reason="b", replacements=0), Exclusion(**some, reason="a")]
-    )
-    assert table["replacements"].to_pylist() == [None, 0]
-    assert json.loads(json.dumps(table.to_pylist()[1])) == {
-        **some, "reason": "b", "replacements": 0,
-    }  # fmt: skip

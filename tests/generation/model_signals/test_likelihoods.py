@@ -139,14 +139,6 @@ def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert backwards.pll[::-1].tolist() == alone
 
 
-def test_few_at_a_time_and_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS)
-    monkeypatch.setattr("generation.model_signals.likelihoods._IDS_AT_ONCE", 200)
-    pieces = pseudo_log_likelihoods(tiny_mlm("bert-cased"), TEXTS)
-    assert pieces.pll.tolist() == whole.pll.tolist()
-    assert len(pseudo_log_likelihoods(tiny_mlm("bert-cased"), []).pll) == 0
-
-
 def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     mlm = tiny_mlm("bert-cased")
     long = " ".join(sentences()[:12])
@@ -290,10 +282,3 @@ def test_long_texts_are_scored_within_windows() -> None:
     assert found.windowed.tolist() == [True, False]
     expected = [slow_log_likelihood("llama", each, 8) for each in (text, "A girl.")]
     np.testing.assert_allclose(found.pll, expected, rtol=1e-5)
-
-
-def test_start_token_is_needed() -> None:
-    tokenizer = tiny_tokenizer("llama")
-    tokenizer.bos_token = tokenizer.eos_token = None
-    with pytest.raises(ValueError, match=r"^x: expected a tokenizer with a token .* --mlm$"):
-        CausalLM(Loaded(tiny_lm("llama"), tokenizer, "x", "0"))

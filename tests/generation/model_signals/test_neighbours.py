@@ -174,13 +174,3 @@ def test_in_tasks_and_by_command(
     assert re.match(r"[0-9,]+ replacements, .* scored by bert-tiny-mlm; 0 longer", done.stdout)
     assert scored.neighbours.read_bytes() == before
     assert {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")} == known
-
-
-def test_without_lemminflect_nothing_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"limit": 2, "run": str(tmp_path / "run"), "min_quality": 0.5}
-    monkeypatch.setitem(__import__("sys").modules, "lemminflect", None)
-    with pytest.raises(ValueError, match=r"quality: expected lemminflect .*merge-nli\[morphology"):
-        generate(Config.from_recipe("demo", scored_by="mlms", **settings))
-    assert not (tmp_path / "run" / "suggestions").exists()

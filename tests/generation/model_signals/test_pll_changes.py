@@ -116,28 +116,6 @@ def test_a_build_joins_them(run: RunFolder) -> None:
     assert before["variants"] == after["variants"]
 
 
-def test_the_dataset_says_who_scored(run: RunFolder, tmp_path: Path) -> None:
-    build(run.path)
-    export_dataset(run.path, tmp_path / "dataset")
-    assert check_dataset(tmp_path / "dataset") == []
-    provenance = read_json(tmp_path / "dataset/demo/provenance.json")
-    assert provenance["signals"]["mlm"]["name"] == "roberta"
-    card = render(tmp_path / "dataset")
-    assert "changes of pseudo-log-likelihood, by the scheme PLL-word-l2r" in card
-    assert f"| roberta | {provenance['signals']['mlm']['revision']} |" in card
-
-
-def test_filtering_by_them(run: RunFolder) -> None:
-    rows = rows_in(run.signals)
-    limit = sorted(min(row[name] for name in CHANGES) for row in rows)[len(rows) // 2]
-    built = build(run.path, into="likely", min_pll_change=limit, min_replacements=1)
-    kept = [[row[name] for name in KEY] for row in rows_in(built.replacements)]
-    assert kept == [
-        [row[name] for name in KEY] for row in rows if min(row[n] for n in CHANGES) >= limit
-    ]
-    assert any(row.get("less_likely_sentence") for row in read_json(built.manifest)["funnel"])
-
-
 def test_a_build_inside_the_run(run: RunFolder, model: str) -> None:
     union = build(run.path, ablation="union")
     own = {tuple(row[n] for n in KEY) for row in rows_in(run.signals)}
@@ -162,16 +140,6 @@ def letters_of(folder: RunFolder) -> set[tuple[str, ...]]:
         (*(row[n] for n in KEY[:3]), *("".join(sorted(w)) for w in row["replacement"].split()))
         for row in rows_in(folder.replacements)
     }
-
-
-def test_limits_are_on_words_before_their_letters_are_shuffled(run: RunFolder, model: str) -> None:
-    limit = float(np.median([row[CHANGES[0]] for row in rows_in(run.signals)]))
-    likely = letters_of(build(run.path, into="likely", min_pll_change=limit, min_replacements=1))
-    build(run.path, ablation="scrambled")
-    for _ in range(2):
-        found = build(run.path, ablation="scrambled", into="x", min_pll_change=limit)
-        assert letters_of(found) == likely
-        write_changes(run.path, "mlm", model, of="x")
 
 
 def two_problems(folder: Path) -> dict[str, Any]:
@@ -295,37 +263,6 @@ def test_signals_of_other_problems(run: RunFolder) -> None:
     write_record(run.suggested, record)
     with pytest.raises(ValueError, match="got those of others; run merge-nli signals again"):
         build(run.path)
-
-
-def test_stores_can_be_shared(run: RunFolder, model: str, tmp_path: Path) -> None:
-    settings = run.config.read_text()
-    run.config.write_text(f'{settings}store = "{tmp_path}/store"\n')
-    write_changes(run.path, "mlm", model)
-    assert list((tmp_path / "store/likelihoods").glob("roberta-*/parts/*.parquet"))
-
-
-def test_the_command(run: RunFolder, model: str) -> None:
-    arguments = ("signals", "--run", run.path, "--mlm", model, "--device", "cpu")
-    result = run_command(*arguments)
-    count = len(rows_in(run.replacements))
-    first, last = result.stdout.splitlines()
-    assert first.startswith(f"{count:,} replacements, ")
-    assert first.endswith("scored by roberta; 0 longer than its limit, within windows")
-    assert last == f"Next: merge-nli build --run {run.path}"
-    told = json.loads(run_command(*arguments, "--format", "json").stdout)
-    assert told["replacements"] == count
-    limits = "--min-pll-change -50 --min-log-odds 0.1 --min-mlms 1 --min-zipf-frequency 3"
-    limits += " --same-number --same-tense --fitting-article"
-    out = ("--into", "x", "--out", run.path / "../ds")
-    run_command("build", "--run", run.path, *out, *limits.split())
-    config = read_json(run.path / "x/manifest.json")["config"]
-    assert {name: config[name] for name in (
-        "min_pll_change", "min_log_odds", "min_mlms", "min_zipf_frequency", "same_number",
-        "same_tense", "fitting_article",
-    )} == {
-        "min_pll_change": -50.0, "min_log_odds": 0.1, "min_mlms": 1, "min_zipf_frequency": 3.0,
-        "same_number": True, "same_tense": True, "fitting_article": True,
-    }  # fmt: skip
 
 
 def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:

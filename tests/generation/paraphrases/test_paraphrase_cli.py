@@ -1,13 +1,12 @@
 import json
 import shlex
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import run
 from helpers.dataset_files import read_rows
 from helpers.pages import commands
 from helpers.paraphrasing import FakeGenerator, FakeJudge, Problem, candidate, write_problems
@@ -17,7 +16,6 @@ from helpers.tiny_models import sentences
 
 from generation.config import bundled_path
 from generation.paraphrases import paraphrase_run
-from generation.paraphrases.config import ParaphraseConfig
 from merge_dataset.files import digest_of_file
 from merge_metric.demo import MODEL
 
@@ -31,32 +29,6 @@ PROBLEMS: list[Problem] = [
 
 def invoke(*words: object, code: int = 0) -> Any:
     return run("paraphrase", *words, code=code)
-
-
-@pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def remember(config: ParaphraseConfig, **more: Any) -> None:
-        found.update({"config": config, **more})
-        raise ValueError("nothing is done")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(paraphrase_run, "paraphrase", remember)
-    return found
-
-
-def test_the_run_folder_is_named_after_the_source(asked_for: dict[str, Any]) -> None:
-    """The name keeps runs of several sources apart."""
-    invoke("--model", "m", "--source", "anli-r2", code=2)
-    assert asked_for["config"].run == "runs/anli-r2_paraphrases"
-
-
-def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
-    monkeypatch.setitem(sys.modules, "tomli_w", None)
-    told = refused("paraphrase", "--model", "m", "--source", "demo", "--run", tmp_path / "run")
-    assert "needs tomli_w; run: pip install 'merge-nli[generation,predict]'" in told
 
 
 @pytest.fixture
@@ -111,30 +83,6 @@ def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.M
     ]  # fmt: skip
     assert (tmp_path / "my data" / "snli_paraphrases" / "variants.parquet").is_file()
     assert (tmp_path / "runs" / "snli_paraphrases" / "manifest.json").is_file()
-
-
-@pytest.mark.usefixtures("scripted")
-def test_paraphrases_of_another_model_are_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    arguments = ("--model", "m", "--source", "snli", "--data", data, "--out", tmp_path / "out")
-    invoke(*arguments, "--run", tmp_path / "one")
-    judge = paraphrase_run.open_judge
-
-    def other(config: Any, problems: Path) -> Any:
-        opened: Any = judge(config, problems)
-        opened.name = "other-nli"
-        return opened
-
-    monkeypatch.setattr(paraphrase_run, "open_judge", other)
-    told = refused("paraphrase", *arguments, "--run", tmp_path / "two")
-    assert "other-nli" in told
-    assert "--overwrite" in told
-    assert (tmp_path / "two" / "manifest.json").is_file()
-    invoke(*arguments, "--run", tmp_path / "two", "--overwrite")
-    provenance = json.loads((tmp_path / "out" / "snli_paraphrases" / "provenance.json").read_text())
-    assert provenance["nli_model"]["name"] == "other-nli"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 from helpers.paraphrasing import searching
 
@@ -62,28 +60,3 @@ def test_prompts() -> None:
     assert fill_prompt('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
     with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*got 'Say it'"):
         searching(prompt="Say it")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_beams": 0}, "num_beams: expected at least 1, got 0"),
-        ({"num_beam_groups": -1}, "num_beam_groups: expected at least 1, got -1"),
-        ({"max_new_tokens": 0}, "max_new_tokens: expected at least 1, got 0"),
-        ({"diversity_penalty": -0.1}, r"diversity_penalty: expected a number .* got -0\.1"),
-        ({"sibling_penalty": float("nan")}, "sibling_penalty: expected a number .* got nan"),
-        ({"num_beams": 21}, r"num_beams: expected a multiple of num_beam_groups \(10\), .*got 21"),
-    ],
-)
-def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        searching(**settings)
-
-
-def test_the_defaults() -> None:
-    assert (searching().num_beams, searching().max_new_tokens, searching().group_size) == (
-        20,
-        40,
-        2,
-    )
-    assert searching(diversity_penalty=0, sibling_penalty=0, num_beam_groups=20).group_size == 1

@@ -27,12 +27,10 @@ from helpers.tiny_generators import (
     tiny_generator,
     tiny_tokenizer,
 )
-from helpers.tiny_models import sentences, tiny_model
+from helpers.tiny_models import sentences
 from transformers import (
-    LlamaForSequenceClassification,
     MambaConfig,
     MambaForCausalLM,
-    T5ForSequenceClassification,
     T5Tokenizer,
 )
 
@@ -361,14 +359,6 @@ def test_prompts_are_read_once(kind: str) -> None:
     assert encoded == ([3] if kind == "t5" else [])
 
 
-def test_batch_sizes() -> None:
-    assert generator("t5").batch_size == 160 // 6
-    assert generator("t5", searching(num_beams=400, num_beam_groups=1)).batch_size == 1
-    assert generator("t5", batch_size=3).batch_size == 3
-    with pytest.raises(ValueError, match="batch_size: expected at least 1 or nothing, got 0"):
-        generator("t5", batch_size=0)
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("generators")
@@ -423,17 +413,6 @@ def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -
     ]
 
 
-def test_the_revision_is_that_of_the_files(folders: Path, tmp_path: Path) -> None:
-    shutil.copytree(folders / "llama-chat", tmp_path / "model")
-    before = load(tmp_path / "model").revision
-    assert before == load(folders / "llama-chat").revision
-    (tmp_path / "model" / "notes.md").write_text("no part of it")
-    assert load(tmp_path / "model").revision == before
-    template = tmp_path / "model" / "chat_template.jinja"
-    template.write_text(template.read_text() + "!")
-    assert load(tmp_path / "model").revision != before
-
-
 def test_gguf_files(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
@@ -467,25 +446,6 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
     for found, other in zip(loaded.candidates(requests), expected, strict=True):
         assert_same(found, other, rel=SINGLE)
-
-
-def test_models_for_other_tasks(folders: Path, tmp_path: Path) -> None:
-    """Masked LMs and classifiers are refused, though their weights would load."""
-    with pytest.raises(ValueError, match=r"architecture .* got BertForMaskedLM: is it a model"):
-        load(tiny_model("bert-cased"))
-    for kind, classifier in (
-        ("t5", T5ForSequenceClassification),
-        ("llama-chat", LlamaForSequenceClassification),
-    ):
-        folder = tmp_path / kind
-        classifier(copy.deepcopy(tiny_generator(kind).config)).save_pretrained(folder)
-        tiny_tokenizer(kind).save_pretrained(folder)
-        with pytest.raises(ValueError, match=f"got {classifier.__name__}: is it a model for anot"):
-            load(folder)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "architectures": None}))
-    with pytest.raises(ValueError, match=r"trained text generator, .* lacks .*lm_head"):
-        load(tmp_path / "llama-chat")
 
 
 def test_models_that_cannot_be_searched() -> None:

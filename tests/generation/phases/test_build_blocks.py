@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from helpers.commands import refused
-from helpers.commands import run as run_command
 from helpers.dataset_files import read_rows as rows
 from helpers.reference import tag, word_class
 
@@ -52,13 +51,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(run: Path) -> dict[str, RunFolder]:
     return {name: build(run, into=name, **options) for name, options in OPTIONS.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIONS)
-def test_datasets_pass_the_check(built: dict[str, RunFolder], tmp_path: Path, name: str) -> None:
-    export_dataset(built[name].path, tmp_path / "data")
-    assert check_dataset(tmp_path / "data") == []
 
 
 @pytest.mark.slow
@@ -122,17 +114,9 @@ def test_exclusions_and_counts(run: Path, built: dict[str, RunFolder], tmp_path:
     assert all(row["kept"] >= 0 for row in manifest["changes"])
     assert "changes" not in read_json(RunFolder(run).manifest)
     configs = export_dataset(built["all"].path, tmp_path / "data")
+    assert check_dataset(tmp_path / "data") == []
     text = summarise(built["all"].path, tmp_path / "data", configs)
     assert "Where more than one word changes:\n  noun replacements: " in text
-
-
-def test_command_line(run: Path, tmp_path: Path) -> None:
-    words = ("build", "--run", run, "--into", "typed", "--out", tmp_path / "data")
-    options = ("--families", "inflect", "--repair-articles")
-    done = run_command(*words, *options)
-    assert "Where more than one word changes:" in done.stdout
-    config = read_json(run / "typed" / "manifest.json")["config"]
-    assert {key: config[key] for key in OPTIONS["all"]} == OPTIONS["all"]
 
 
 def test_without_the_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

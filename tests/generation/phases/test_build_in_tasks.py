@@ -91,17 +91,6 @@ def test_the_number_of_tasks_changes_no_byte(
 
 
 @pytest.mark.slow
-def test_other_settings_go_on_with_nothing(build: Run, tasks: UnitsHere, suggested: Path) -> None:
-    tasks.failing = ("block 4",)
-    assert build("other", *TASKS, 2).exit_code == 1
-    tasks.failing = ()
-    assert build("other", "--min-replacements", 15, *TASKS, 2).exit_code == 0
-    assert len(tasks.units) == BLOCKS
-    assert build("another", "--min-replacements", 15).exit_code == 0
-    assert files(suggested / "other") == files(suggested / "another")
-
-
-@pytest.mark.slow
 def test_tasks_with_other_taggers_are_not_mixed(
     build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +126,6 @@ def test_ablations_and_signals_reach_the_tasks(
     assert files(suggested / "union-here") == files(suggested / "union-dealt")
 
 
-UNITS = [f"block {number}" for number in range(BLOCKS)]
 Find = Callable[..., dict[str, bytes]]
 
 
@@ -164,17 +152,6 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
         return {path.relative_to(run.path).as_posix(): path.read_bytes() for path in files}
 
     return find
-
-
-def test_other_settings_tag_anew(find: Find, tasks: UnitsHere) -> None:
-    tasks.failing = ("block 4",)
-    for name in ("dealt", "here"):
-        with pytest.raises(ExecutorError):
-            find(name, 2)
-    tasks.failing = ()
-    nouns = find("dealt", 2, word_classes=("noun",))
-    assert tasks.units == UNITS
-    assert find("here", word_classes=("noun",)) == nouns
 
 
 @pytest.mark.parametrize("where", ["results", "tables"])

@@ -200,12 +200,7 @@ CONVERT = 'convert it: iconv -f {0} -t UTF-8 "{1}" > "utf8-{1}", or save it as "
 
 WRONG: dict[str, tuple[str | bytes, str]] = {
     "le.jsonl": (JSON_LINES.encode("utf-16-le"), CONVERT.format("UTF-16LE", "le.jsonl")),
-    "be.csv": (CSV.encode("utf-16-be"), "be.csv: expected UTF-8, got UTF-16BE; "),
     "latin.jsonl": (JSON_LINES.encode("latin-1"), "latin.jsonl:1: expected UTF-8, got the byte"),
-    "latin.json": (
-        ("[\n" + JSON_LINES).encode("latin-1"),
-        "latin.json:2: expected UTF-8, got the byte 0xe9 after '{\"premise\": \"A caf'",
-    ),
     "zip.csv": (b"PK\x03\x04" + bytes(60), "zip.csv: expected text in UTF-8, got a ZIP archive, "),
     "gz.jsonl": (gzip.compress(b"{}"), "gz.jsonl: expected text in UTF-8, got a file that gzip ma"),
     "twice.csv": ("premise,label,label\n", "twice.csv:1: expected each column once, got 'label'"),
@@ -226,12 +221,10 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         ": expected a whole .jsonl file, got one that is damaged, cut off or in another format",
     ),
     "no.parquet": (b"PAR1, but no more", "no.parquet: expected a whole .parquet file, got one "),
-    "no.arrow": (b"Arrow?", "no.arrow: expected a whole .arrow file, got one that is damaged"),
     "comma.json": (
         f"[{FIRST}\n {SECOND}]",
         "comma.json:2: expected a comma or the end of the JSON array, got ",
     ),
-    "more.json": (f"[{FIRST}]\n{SECOND}", "more.json:2: expected nothing after the JSON array"),
     "deep.json": ("[\n" + "[" * 100_000, "deep.json:2: expected JSON, got an object nested too"),
     "in.json": (
         json.dumps([*ROWS, 7], indent=1),

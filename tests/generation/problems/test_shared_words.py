@@ -1,11 +1,5 @@
 """Shared words and their occurrences (D1, D2), by hand and counted on real data."""
 
-import json
-from collections import Counter
-from pathlib import Path
-from typing import Any
-
-import pytest
 from helpers.tagged_texts import sentence, shared_words_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,44 +78,3 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
             assert list(positions) == [i for i, t in enumerate(tokens) if t.text == word.word]
     swapped = shared(hypothesis, premise)
     assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == found
-
-
-TABLE_3 = {
-    "snli_test.jsonl": {"noun": (33, 29, 38), "verb": (32, 28, 40), "adjective": (34, 24, 42)},
-    "mnli_dev_matched.jsonl": {"noun": (29, 31, 40), "verb": (27, 32, 41),
-                               "adjective": (26, 25, 48)},
-}  # fmt: skip
-"""Percentages of neutral, contradiction and entailment in the paper; adverbs are left out, as
-this tagger finds other ones."""
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("file", "counts"),
-    [
-        pytest.param("snli_test.jsonl", (7409, 3806, 1022, 139), marks=pytest.mark.slow),
-        pytest.param("mnli_dev_matched.jsonl", (6005, 4383, 1983, 823), marks=pytest.mark.slow),
-        ("mnli_dev_mismatched_sample.jsonl", (341, 244, 105, 44)),
-    ],
-)
-def test_seeds_with_a_shared_word_per_class(
-    tagger: Any, shared_data: Path, file: str, counts: tuple[int, ...]
-) -> None:
-    """The number of seeds that share each word class equals D1's count with this tagger."""
-    lines = (shared_data / file).read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["gold_label"] != "-"]
-    texts = sorted({row[column] for row in rows for column in ("sentence1", "sentence2")})
-    tagged = {s.text: s for s in tagger.tag(texts)}
-    found = dict.fromkeys(WORD_CLASSES, 0)
-    golds: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        pair = [tagged[row["sentence1"]], tagged[row["sentence2"]]]
-        words = shared_words_of(pair)
-        for word_class in {word.word_class for word in words}:
-            found[word_class] += 1
-            golds[word_class, row["gold_label"]] += 1
-    assert tuple(found.values()) == counts
-    for word_class, shares in TABLE_3.get(file, {}).items():
-        for label, percent in zip(("neutral", "contradiction", "entailment"), shares, strict=True):
-            share = 100 * golds[word_class, label] / found[word_class]
-            assert share == pytest.approx(percent, abs=1), (word_class, label)

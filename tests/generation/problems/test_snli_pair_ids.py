@@ -6,15 +6,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from helpers.commands import run
 from helpers.dataset_files import write_plain
 
 from generation.config import Config, bundled_path
 from generation.problems.sources import PAIR_IDS, load_problems, problem_digest
 from generation.records import Seed
-from merge_dataset.files import read_json
 from merge_dataset.schema import LABELS
 
 FILES = {"test": ("snli_test.jsonl", 9824), "validation": ("snli_dev.jsonl", 9842)}
@@ -80,12 +77,6 @@ def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [seed.seed_id for seed in load(path, "mine")] == [f"mine:{n}" for n in range(4)]
 
 
-def test_ids_of_the_rows_go_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(official(*KNOWN) | {"pairID": "my id"}))
-    assert [seed.seed_id for seed in load(path)] == ["snli:my id"]
-
-
 def test_digests_tell_texts_apart() -> None:
     cut = [("a b", "c"), ("a", "b c"), ("a", "b", "c"), ("a b c",)]
     assert len({problem_digest(texts, "neutral") for texts in cut}) == len(cut)
@@ -112,30 +103,3 @@ def test_all_problems_join(split: str, shared_data: Path, tmp_path: Path) -> Non
         found = load(hub_copy(rows, tmp_path / f"{order}.jsonl"))
         assert {(s.seed_id, *s.texts, s.label) for s in found} == expected, order
         assert len(found) == count
-
-
-@pytest.mark.real
-@pytest.mark.slow
-def test_variants_join(
-    shared_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Seeds and variants from a shuffled copy without ids differ only in votes."""
-    monkeypatch.chdir(tmp_path)
-    rows = rows_of(shared_data / "snli_test.jsonl")
-    some = [row for row in rows[:120] if row["gold_label"] in LABELS][:60]
-    write_plain(Path("official.jsonl"), some)
-    random.Random(1).shuffle(some)
-    hub_copy(some, Path("hub.jsonl"))
-    for name in ("official", "hub"):
-        words = f"generate --recipe demo --source snli --data {name}.jsonl --run {name} "
-        words += f"--set min_replacements=4 --out merge-nli-{name}"
-        run(*words.split())
-        assert ("no annotators' votes are here" in caplog.text) == (name == "hub")
-    for file in ("seeds.parquet", "variants.parquet"):
-        ours, theirs = (pq.read_table(f"{name}/{file}") for name in ("official", "hub"))
-        assert len(ours) > 10
-        assert ours.drop_columns("annotator_labels") == theirs.drop_columns("annotator_labels")
-    assert read_json(Path("hub/manifest.json"))["problems"]["kept"] == 60

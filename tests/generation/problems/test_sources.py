@@ -3,7 +3,6 @@
 import csv
 import errno
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.config import Config, bundled_path
+from generation.config import Config
 from generation.problems import sources
 from generation.problems.sources import UniqueIds, load_problems
 from generation.records import Seed
@@ -48,20 +47,6 @@ MNLI = {
     "sentence2": "The site has no list.",
 }
 """A row of multinli_1.0_dev_matched.jsonl."""
-
-ANLI = {
-    "uid": "8a91e1a2-9a32-4fd9-b1b6-bd2ee2287c8f",
-    "context": "Ernest Jones is a British jeweller and watchmaker. Established in 1949, its first "
-    "store was opened in Oxford Street, London.",
-    "hypothesis": "The first Ernest Jones store was opened on the continent of Europe.",
-    "label": "e",
-    "model_label": "n",
-    "emturk": True,
-    "genre": "wiki",
-    "reason": "London is in Europe. A model may not know it.",
-    "tag": "test",
-}
-"""A row of anli_v1.0/R1/test.jsonl, with shortened texts."""
 
 PLAIN = {"pairID": "1", "sentence1": "A boy runs.", "sentence2": "The boy runs.",
          "gold_label": "entailment"}  # fmt: skip
@@ -132,6 +117,13 @@ FILES: dict[str, tuple[str, list[Row], dict[str, Any], list[tuple[str, ...]]]] =
         "d.jsonl", [MNLI], {"source": "mnli-m"},
         [("mnli-m:91383c", MNLI["sentence1"], MNLI["sentence2"], "contradiction",
           *MNLI["annotator_labels"])],
+    ),
+    "ANLI's context is the premise, and its uid the id": (
+        "test.jsonl",
+        [{"uid": "8a91-e1", "context": "Ernest Jones is a jeweller.", "hypothesis": "He is old.",
+          "label": label, "model_label": "n"} for label in "ec"], {"source": "anli-r1"},
+        [("anli-r1:8a91-e1", "Ernest Jones is a jeweller.", "He is old.", "entailment"),
+         ("anli-r1:8a91-e1~2", "Ernest Jones is a jeweller.", "He is old.", "contradiction")],
     ),
     "SNLI's text release has votes in five columns": (
         "d.txt", [SNLI_TXT], {},
@@ -218,21 +210,6 @@ def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
     assert {s.source for s in problems.seeds} <= {settings.get("source", "snli")}
     found = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
     assert found + [(name,) for name in problems.unlabelled] == expected
-
-
-@pytest.mark.parametrize("source", ["anli-r1", "anli-r2", "anli-r3"])
-def test_anli_jsonl_in_its_official_columns(tmp_path: Path, source: str) -> None:
-    rows = [ANLI, {**ANLI, "label": "c", "model_label": "e"}, {**ANLI, "uid": "x", "label": "n"}]
-    problems = load(jsonl(tmp_path / "test.jsonl", rows), source=source)
-    uid = f"{source}:{ANLI['uid']}"
-    assert [(s.seed_id, s.label) for s in problems.seeds] == [
-        (uid, "entailment"),
-        (f"{uid}~2", "contradiction"),
-        (f"{source}:x", "neutral"),
-    ]
-    for seed in problems.seeds:
-        assert (seed.source, seed.annotator_labels) == (source, ())
-        assert (seed.premise, seed.hypothesis) == (ANLI["context"], ANLI["hypothesis"])
 
 
 @pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])
@@ -360,38 +337,6 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('{"sentence1": ',
-         "expected a JSON object per line, got '.*' \\(Expecting value in column 14"),
-        ("[1, 2]", r"expected a JSON object per line, got '\[1, 2\]'"),
-        ("null", "expected a JSON object per line, got 'null'"),
-        ('{"label": 0, "label": 1}', "expected each key once, got 'label' twice"),
-        ('{"n": ' * 100_000, "expected a JSON object per line, got one nested too deeply"),
-    ],
-)  # fmt: skip
-def test_invalid_json_names_file_and_line(tmp_path: Path, line: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"bad.jsonl:2: {reason}"):
-        load(jsonl(tmp_path / "bad.jsonl", [PLAIN, line]))
-
-
-def test_malformed_rows_are_named(tmp_path: Path) -> None:
-    rows = [PLAIN, {key: value for key, value in PLAIN.items() if key != "gold_label"}]
-    path = jsonl(tmp_path / "d.jsonl", rows)
-    with pytest.raises(ValueError, match=r"d.jsonl:2: expected a column 'gold_label', found"):
-        load(path)
-    path = tmp_path / "bad.parquet"
-    pq.write_table(pa.Table.from_pylist([PLAIN, {**PLAIN, "gold_label": "x"}]), path)
-    with pytest.raises(ValueError, match=r"bad.parquet: row 2: expected a label"):
-        load(str(path))
-    path = tmp_path / "bad.csv"
-    rows = "p,h,neutral\n" * 20_000
-    path.write_text(f'premise,hypothesis,label\np,"h,neutral\n{rows}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"bad\.csv:\d+: "):
-        load(str(path))
-
-
-@pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
         ({"sentence1": "p", "hyp": "h", "gold_label": "n"}, {},
@@ -422,16 +367,6 @@ def test_files_without_problems(tmp_path: Path, name: str, text: str, message: s
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load(str(tmp_path / name))
-
-
-def test_the_demo_needs_no_file() -> None:
-    problems = loaded(Config(source="demo"))
-    lines = bundled_path("demo/problems.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(problems.seeds) == len(lines) > 0
-    assert problems.unlabelled == []
-    assert {seed.label for seed in problems.seeds} == {"entailment", "neutral", "contradiction"}
-    assert all(seed.seed_id.startswith("demo:") for seed in problems.seeds)
-    assert problems.description == "the problems bundled with merge-nli"
 
 
 CLASSES = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
@@ -525,38 +460,3 @@ def test_data_of_two_classes_are_found(
     hub["table"] = hub_table([0, 1, 2] * 10)
     loaded(Config(source="hans", dataset="a/hans"))
     assert len(caplog.messages) == 1
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("source", "file", "labels", "unlabelled"),
-    [
-        ("snli", "snli_test.jsonl", (3368, 3219, 3237), 176),
-        ("mnli-m", "mnli_dev_matched.jsonl", (3479, 3123, 3213), 0),
-    ],
-)
-def test_counts_of_the_real_files(
-    shared_data: Path, source: str, file: str, labels: tuple[int, int, int], unlabelled: int
-) -> None:
-    problems = load(str(shared_data / file), source=source)
-    counts = Counter(seed.label for seed in problems.seeds)
-    assert (counts["entailment"], counts["neutral"], counts["contradiction"]) == labels
-    assert len(problems.seeds) == {"snli": 9824, "mnli-m": 9815}[source]
-    assert len(problems.unlabelled) == unlabelled
-    ids = [seed.seed_id for seed in problems.seeds] + problems.unlabelled
-    assert len(set(ids)) == len(ids)
-
-
-@pytest.mark.real
-def test_real_samples_and_votes(shared_data: Path) -> None:
-    """There are 500 problems; a third of SNLI's have votes, three or more for the gold label."""
-    path = shared_data / "mnli_dev_mismatched_sample.jsonl"
-    problems = load(str(path), source="mnli-mm")
-    first = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
-    assert len(problems.seeds) == 500
-    assert problems.seeds[0].seed_id == f"mnli-mm:{first['pairID']}"
-    assert problems.seeds[0].premise == first["sentence1"]
-    seeds = load(str(shared_data / "snli_test.jsonl")).seeds
-    votes = Counter(len(seed.annotator_labels) for seed in seeds)
-    assert votes == {0: 6563, 4: 5, 5: 3256}
-    assert all(s.annotator_labels.count(s.label) >= 3 for s in seeds if s.annotator_labels)

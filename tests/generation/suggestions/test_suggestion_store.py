@@ -1,8 +1,6 @@
 import dataclasses
 import hashlib
-import json
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -186,17 +184,6 @@ def test_a_damaged_part_is_made_again(
     assert files_of(store) == before
 
 
-def test_damaged_parts_are_named_and_removed(tmp_path: Path) -> None:
-    store = filled(tmp_path)
-    assert store.discard_corrupt() == []
-    first, second, *rest = parts_of(store)
-    second.write_bytes(flip(second.read_bytes()))
-    stray = first.with_name("stray.parquet")
-    stray.write_bytes(first.read_bytes())
-    assert store.discard_corrupt() == sorted([second.name, stray.name])
-    assert parts_of(store) == [first, *rest]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -218,44 +205,6 @@ def test_other_suggestions_go_to_another_folder(change: dict[str, Any], tmp_path
     assert store.keys() == set()
     assert len(store.missing(EVERYTHING, QUERIES)) == 5
     assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(StoreIdentity)])
-def test_a_changed_header_is_refused(field: str, tmp_path: Path) -> None:
-    store = filled(tmp_path)
-    header = store.path / "store.json"
-    values, value = json.loads(header.read_text()), getattr(IDENTITY, field)
-    assert values.get(field, 1) == value
-    header.write_text(json.dumps({**values, field: value * 2}))
-    with pytest.raises(ValueError, match=r"store.json: expected the suggestions of"):
-        SuggestionStore.open(tmp_path, store.path.name)
-    with pytest.raises(ValueError, match="move the folder away"):
-        store_in(tmp_path)
-
-
-def test_the_identity_is_what_folder_and_header_say(tmp_path: Path) -> None:
-    assert IDENTITY.folder == "org--a-model-580f4d1c9fba"
-    header = json.loads((store_in(tmp_path).path / "store.json").read_text())
-    assert list(header) == [
-        "name", "revision", "architecture", "masking", "suggestions_per_occurrence", "dtype",
-        "device",
-    ]  # fmt: skip
-
-
-def test_stores_without_what_is_wanted(tmp_path: Path) -> None:
-    message = (
-        f"expected a suggestion store at {tmp_path / 'nothing'}, found none; run: merge-nli suggest"
-    )
-    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
-        SuggestionStore.open(tmp_path, "nothing")
-    store = filled(tmp_path)
-    other = dataclasses.replace(IDENTITY, revision="def")
-    store.path.rename(tmp_path / other.folder)
-    with pytest.raises(ValueError, match="abc123"):
-        store_in(tmp_path, other)
-    store = filled(tmp_path, QUERIES[:20])
-    with pytest.raises(ValueError, match=r"answers to 24 questions of shard 0-0, 4 are missing"):
-        store.answers(EVERYTHING, QUERIES)
 
 
 def test_shards_of_other_sizes_share_a_store(tmp_path: Path) -> None:

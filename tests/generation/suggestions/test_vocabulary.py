@@ -3,8 +3,7 @@ import re
 import numpy as np
 import pytest
 from helpers.reference import slow_mlm
-from helpers.tiny_models import KINDS, NOUNS, tiny_model
-from tokenizers import Tokenizer, decoders, models
+from helpers.tiny_models import KINDS, tiny_model
 
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary, read_vocabulary
 
@@ -41,15 +40,6 @@ def test_kinds_and_texts_agree_with_the_markers(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_noun_is_a_whole_word(kind: str) -> None:
-    vocabulary = vocabulary_of(kind)
-    whole = {t for t, k in zip(vocabulary.texts, vocabulary.kinds, strict=True) if k == WHOLE}
-    uncased = kind in {"bert-uncased", "electra", "albert"}
-    assert {noun.replace("é", "e") if uncased else noun for noun in NOUNS} <= whole
-    assert {"Girl", "DOG"}.isdisjoint(whole) == uncased
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_ids_that_stand_for_no_text(kind: str) -> None:
     """Special ids have the kind `OTHER`, as have the extra ids of a padded output layer."""
     vocabulary = vocabulary_of(kind)
@@ -63,22 +53,6 @@ def test_ids_that_stand_for_no_text(kind: str) -> None:
     assert len(vocabulary.texts) == len(ids_of(kind)) == len(vocabulary.kinds)
     assert not vocabulary.is_text(len(vocabulary.texts))
     assert vocabulary.is_text(ids_of(kind)[MARKS[kind] + "girl"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_letters_are_alphabetic(kind: str) -> None:
-    vocabulary, ids = vocabulary_of(kind), ids_of(kind)
-    mark = MARKS[kind]
-    accented = {"Ġ": "ĠcafÃ©"}.get(mark, f"{mark}café")
-    if accented in ids:
-        assert vocabulary.texts[ids[accented]] == "café"
-        assert vocabulary.is_alphabetic[ids[accented]]
-    else:
-        assert kind in {"bert-uncased", "electra", "albert"}
-        assert vocabulary.is_alphabetic[ids[mark + "cafe"]]
-    for piece in ("Ã", "©", "Ġ", '"', ".", ",", "-", "’", "▁"):
-        if piece in ids:
-            assert not vocabulary.is_alphabetic[ids[piece]], piece
 
 
 def test_words_that_differ_in_case_alone_share_a_number() -> None:
@@ -126,23 +100,6 @@ def test_what_fits_where_a_word_joins_on(kind: str) -> None:
         and not piece.startswith("[")
         and mark + piece.removeprefix(joined) in ids
     }
-
-
-def test_nothing_fits_beyond_the_vocabulary() -> None:
-    """Missing suggestions (−1) and ids of a padded output layer never fit."""
-    vocabulary = vocabulary_of("roberta")
-    girl = ids_of("roberta")["Ġgirl"]
-    tokens = np.array([[girl, -1, len(vocabulary.texts), 10**6]], np.int32)
-    fits = vocabulary.fits(tokens, np.array([girl], np.int32))
-    assert fits.tolist() == [[True, False, False, False]]
-
-
-def test_a_tokenizer_without_words_is_refused() -> None:
-    """Without any entry that is a word by itself, nothing could be suggested."""
-    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
-    tokenizer.decoder = decoders.WordPiece()
-    with pytest.raises(ValueError, match="whole words"):
-        read_vocabulary(tokenizer, {0})
 
 
 def fitting_pieces(kind: str, original: str) -> set[str]:

@@ -1,6 +1,5 @@
 """Families and articles: further changes beside a word, against worked examples."""
 
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from helpers.replacement_tables import Replacement, table_of
 from helpers.tagged_texts import sentence
 
 from generation.config import Config
-from generation.problems.morphology import inflected, lemmas, require_library
+from generation.problems.morphology import inflected
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.reasons import KEPT, Reason
@@ -263,12 +262,6 @@ def test_scrambled(tagger: Tagger) -> None:
     }
 
 
-def test_no_replacements(tagger: Tagger) -> None:
-    for options in ({"families": "inflect"}, {"repair_articles": True}, {"families": "reject"}):
-        made = adapted(tagger, *CAT, "sleeps", "verb", **options)
-        assert (len(made.rows), variants(made), made.families) == (0, {}, {})
-
-
 def family(word: str, word_class: str, *tagged: str) -> list[str]:
     """Other forms of a word, each as the text's number and the form."""
     sentences = [sentence(each) for each in tagged]
@@ -326,28 +319,6 @@ def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[st
 
 
 @pytest.mark.parametrize(
-    ("word", "tag", "expected"),
-    [
-        ("children", "NNS", ("child",)),
-        ("glasses", "NNS", ("glass", "glasses")),
-        ("glass", "NN", ("glass",)),
-        ("are", "VBP", ("be",)),
-        ("sleep", "VBP", ("sleep",)),
-        ("found", "VBD", ("find", "found")),
-        ("saw", "VB", ("saw",)),
-        # By rule, as no dictionary has them.
-        ("frisbees", "NNS", ("frisbee",)),
-        ("zorbing", "VBG", ("zorb",)),
-        ("frisbee", "NN", ("frisbee",)),
-        ("would", "MD", ("would",)),
-    ],
-)
-def test_lemmas(word: str, tag: str, expected: tuple[str, ...]) -> None:
-    """Base forms are their own lemmas; other forms have those of the dictionary or of rules."""
-    assert lemmas(word, tag) == expected
-
-
-@pytest.mark.parametrize(
     ("word", "tag", "wanted", "expected"),
     [
         ("runs", "VBZ", "VBG", "running"),
@@ -383,10 +354,3 @@ def test_parts_of_compounds_and_verbs_that_help() -> None:
     found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
     shown = [t.text for n, t in enumerate(found.tokens) if may_be_auxiliary(found, n)]
     assert shown == ["is", "being", "had", "done"]
-
-
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_library("families")
-    monkeypatch.setitem(sys.modules, "lemminflect", None)
-    with pytest.raises(ValueError, match=r"families: expected lemminflect.*merge-nli\[morphology"):
-        require_library("families")

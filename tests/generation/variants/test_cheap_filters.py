@@ -12,7 +12,6 @@ from generation.reasons import Reason
 from generation.records import Scores
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS, Survivors, cheap_filters
-from generation.variants.funnel import SUGGESTION_REASONS
 
 
 def vocabulary(*entries: tuple[str, int]) -> Vocabulary:
@@ -58,25 +57,6 @@ def rejections(survivors: Survivors, row: int = 0) -> dict[str, int]:
     """Reason → count, without zeros."""
     counts = dict(zip(CHEAP_REASONS, survivors.rejected[row].tolist(), strict=True))
     return {reason: count for reason, count in counts.items() if count}
-
-
-def test_a_row_by_hand() -> None:
-    survivors = filtered(
-        [(1, 2.0, [(5, 9.0), (7, 8.0), (6, 7.0), (3, 6.0), (2, 5.0), (1, 2.0), (11, 1.0)])]
-    )
-    assert (survivors.tokens.tolist(), survivors.log_odds.tolist()) == ([5, 3], [7.0, 4.0])
-    assert survivors.starts.tolist() == [0, 2]
-    assert rejections(survivors) == {
-        Reason.NOT_ALPHABETIC: 1, Reason.SUBWORD: 1, Reason.LESS_PROBABLE: 2, Reason.DUPLICATE: 1,
-    }  # fmt: skip
-
-
-def test_reasons_are_tried_in_the_order_stated() -> None:
-    assert CHEAP_REASONS == ("not_alphabetic", "subword", "less_probable", "duplicate")
-    assert tuple(SUGGESTION_REASONS)[:4] == CHEAP_REASONS
-    assert tuple(SUGGESTION_REASONS)[4:] == (
-        "in_problem", "other_occurrence", "other_sentence", "tokenization", "other_class",
-    )  # fmt: skip
 
 
 def test_special_cases_of_a_row() -> None:

@@ -2,9 +2,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused
-from helpers.commands import run as run_command
-from helpers.run_folders import copy_of
 from helpers.tiny_models import tiny_model
 
 from generation import Config, build, generate
@@ -59,23 +56,3 @@ def test_bytes_are_those_of_a_run_without_it(
     assert without == expected
     assert "without_mlms" not in read_json(both.manifest)["config"]
     assert "without_mlms" not in both.config.read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_command_runs_no_masked_lm(
-    both: RunFolder, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, before = copy_of(both, tmp_path / "run"), made(both)
-    monkeypatch.setattr("generation.suggestions.masked_lm.MaskedLM.load", None)
-    out = ("--out", tmp_path / "merge-nli")
-    command = ("build", "--run", run.path, *out, "--without-mlm", other.name)
-    told = f"without_mlms: none there, {other.name} now. Name another run folder"
-    assert told in refused(*command)
-    run_command(*command, "--overwrite")
-    provenance = read_json(tmp_path / "merge-nli" / "demo" / "provenance.json")
-    assert provenance["config"]["without_mlms"] == [other.name]
-    card = (tmp_path / "merge-nli" / "README.md").read_text(encoding="utf-8")
-    assert f"| without_mlms | {other.name} |" in card
-    assert made(run) != before
-    build(run.path, overwrite=True)
-    assert made(run) == before
