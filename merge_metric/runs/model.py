@@ -186,7 +186,7 @@ class PredictionRows:
         for number, file in enumerate(self.files):
             others = 0
             for table in file.unmerged():
-                others += disagreements(table)
+                others += disagreements(table) if first else 0
                 table = file.merged(table)
                 digest = np.zeros(len(table), np.uint64)
                 has_digest = np.zeros(len(table), np.bool_)
