@@ -17,7 +17,7 @@ from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
 from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
 from merge_dataset.provenance import found_good, trial_of
-from merge_dataset.schema import DATASET_NAME, WORD_CLASSES, changed_words
+from merge_dataset.schema import WORD_CLASSES, changed_words
 from merge_dataset.show import choose_problems, line_of, marked
 
 _EXAMPLES: Final = 3
@@ -91,7 +91,7 @@ def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
         return [
             "Dataset and metric load in Python from any directory:",
             "    from datasets import load_dataset",
-            f'    load_dataset("{DATASET_NAME}", "{config}")',
+            f'    load_dataset("{out.resolve().name}", "{config}")',
             "    import evaluate",
             '    evaluate.load("seed_variant_accuracy")',
             "HF_HUB_OFFLINE=1 and HF_EVALUATE_OFFLINE=1 skip the look-up on the Hub.",

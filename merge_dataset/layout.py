@@ -7,6 +7,7 @@ from typing import Final
 
 from merge_dataset.files import read_record, read_schema, target_of
 from merge_dataset.numbered_files import split_files as split_files
+from merge_dataset.paths import as_path
 from merge_dataset.redaction import mask_urls
 from merge_dataset.schema import (
     PARAPHRASE,
@@ -25,6 +26,11 @@ PROVENANCE: Final = "provenance.json"
 
 FILES: Final = "files"
 """Key of a provenance: path → SHA-256 of the collection's Parquet files."""
+
+REGISTERED: Final = "merge-nli-registered.json"
+"""Record of an entry in the cache of `datasets`: the dataset folder, digests of its files."""
+FOLDER: Final = "folder"
+"""Key of that record: the dataset folder that was registered."""
 
 
 def collections(folder: Path) -> list[str]:
@@ -90,6 +96,37 @@ def is_leftover(path: Path) -> bool:
     return target is not None and (target.name == CARD or _is_collection(target.name))
 
 
+def as_dataset(name: str, given: object) -> Path:
+    """Turn a text or path into a path: a dataset folder, or that of a registered name.
+
+    Args:
+        name: Name of the argument, for messages.
+        given: The folder, or a name given by `merge-nli register`; a folder there comes first.
+
+    Raises:
+        NotADirectoryError: the folder that was registered is gone.
+        TypeError: it is no path.
+    """
+    path = as_path(name, given)
+    if path.exists() or path.name != str(path):
+        return path
+    import datasets
+    from datasets.naming import camelcase_to_snakecase
+
+    cache = Path(datasets.config.HF_DATASETS_CACHE).expanduser() / camelcase_to_snakecase(path.name)
+    records = [record for record in cache.glob(f"*/*/*/{REGISTERED}") if record.is_file()]
+    if not records:
+        return path
+    newest = max(records, key=lambda record: record.parent.stat().st_mtime)
+    folder = Path(read_record(newest, FOLDER)[FOLDER])
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"{path}: expected the dataset folder {folder}, which was registered by this name, "
+            "found none; give the folder where it is now, or register that"
+        )
+    return folder
+
+
 def require_dataset(folder: Path) -> None:
     """Raise an error unless `folder` is a dataset folder with all of its files."""
     require_collections(folder)
@@ -110,8 +147,8 @@ def require_collections(folder: Path) -> None:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no folder there"
         raise NotADirectoryError(
-            f"{mask_urls(str(folder))}: expected a dataset folder, found {found}"
-            f"{_near(folder.absolute().parent)}"
+            f"{mask_urls(str(folder))}: expected a dataset folder or a registered name, found "
+            f"{found}{_near(folder.absolute().parent)}"
         )
     if not collections(folder):
         is_run = (folder / "suggested.json").is_file()

@@ -1,45 +1,65 @@
-"""Registration of a dataset: `load_dataset("merge-nli", …)` works offline, in any folder."""
+"""Registration of a dataset: `load_dataset(NAME, …)` works offline, in any folder."""
 
 import errno
 import logging
 import os
+import re
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 import datasets
 from datasets.exceptions import DatasetGenerationError
+from datasets.naming import camelcase_to_snakecase
 
 from merge_dataset.checks import check_dataset
 from merge_dataset.files import changed_files, digests, naming, read_record, write_record
-from merge_dataset.layout import all_configurations, require_dataset
+from merge_dataset.layout import FOLDER, REGISTERED, all_configurations, require_dataset
 from merge_dataset.locks import exclusive, working_in
 from merge_dataset.merge_nli import builder
 from merge_dataset.numbered_files import content_hash
 from merge_dataset.paths import as_path
-from merge_dataset.schema import DATASET_NAME
 
 log = logging.getLogger(__name__)
 
-_DIGESTS: Final = "merge-nli-digests.json"
-"""File of an entry with the digests of its other files; written last."""
+_FILES: Final = "files"
+"""Key of an entry's record, which is written last: digests of its other files."""
+
+
+def registered_name(folder: Path, name: str | None = None) -> str:
+    """Return the name that a folder is registered by: the given one, or else its own."""
+    found = folder.resolve().name if name is None else name
+    if not re.fullmatch(r"\w[\w.-]*", found):
+        raise ValueError(
+            f"name: expected letters, digits, -, _ and dots, got {found!r}"
+            + ("; give the folder another name with `name`" if name is None else "")
+        )
+    return found
 
 
 def register_dataset(
-    folder: str | Path, cache_dir: str | Path | None = None, *, checked: bool = False
+    folder: str | Path,
+    cache_dir: str | Path | None = None,
+    *,
+    name: str | None = None,
+    overwrite: bool = False,
+    checked: bool = False,
 ) -> list[str]:
     """Check a dataset folder, and prepare each configuration into the cache of `datasets`.
 
-    Where the Hub has no data set of that name, or cannot be reached, `load_dataset`
-    falls back to its cache and takes the entry modified last. So the folder registered
-    last is the one that loads; registering the same content again marks it so, and makes anew
-    what is damaged.
+    Where the Hub has no data set of that name, or cannot be reached, `load_dataset` falls
+    back to its cache. The name also stands for the folder where a dataset is asked for. A name is
+    one folder's: registering the folder again replaces what has changed, and makes anew what is
+    damaged; another folder with other content is refused, unless it is to be replaced.
 
     Args:
         folder: The dataset folder.
         cache_dir: The cache; by default that of `datasets`. Another one must be given to
-            `load_dataset` too.
+            `load_dataset` too, and no command looks there for names.
+        name: The name; by default that of the folder.
+        overwrite: Whether to replace another folder that has the name.
         checked: Whether the folder was checked before; then it is not again.
 
     Returns:
@@ -47,32 +67,39 @@ def register_dataset(
 
     Raises:
         BlockingIOError: another command replaces files meanwhile.
+        FileExistsError: the name is another folder's.
         NotADirectoryError: `folder` is no folder.
         TypeError: a path is none.
-        ValueError: the check found problems, which the message lists.
+        ValueError: the check found problems, which the message lists; or the name is none.
     """
     folder = as_path("folder", folder)
     cache_dir = None if cache_dir is None else as_path("cache_dir", cache_dir)
     if not folder.is_dir():
         require_dataset(folder)
+    name = registered_name(folder, name)
     with ExitStack() as held:
         with suppress(PermissionError):  # a folder that cannot be written to
             held.enter_context(working_in(folder, wait=True))
         if not checked and (problems := check_dataset(folder)):
             raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
-        names = all_configurations(folder)
         root = cache_dir or datasets.config.HF_DATASETS_CACHE
-        cache = Path(root).expanduser() / DATASET_NAME
+        cache = Path(root).expanduser() / camelcase_to_snakecase(name)  # as `datasets` does
         lock = cache.with_name(f".{cache.name}.lock")
         refusal = f"{cache}: another command is registering a dataset"
         held.enter_context(exclusive(lock, refusal, wait=True))
-        contents = {name: content_hash(folder, name) for name in names}
-        for name, content in contents.items():
-            for entry in cache.glob(f"{name}/*/{content}"):
+        contents = {each: content_hash(folder, each) for each in all_configurations(folder)}
+        replaced = _entries_to_replace(cache, contents)
+        for other in sorted({*replaced.values()} - {str(folder.resolve())}):
+            if not overwrite:
+                raise FileExistsError(
+                    f"{folder}: not registered: expected a name that no other dataset has, got "
+                    f"{name!r}, by which {other} is registered; give another `name`, or replace "
+                    "that with `overwrite`"
+                )
+        for config, content in contents.items():
+            for entry in cache.glob(f"{config}/*/{content}"):
                 _remove_damaged(entry)  # set before a builder reads it
-            prepared = builder(
-                folder, name, dataset_name=DATASET_NAME, cache_dir=cache_dir, hash=content
-            )
+            prepared = builder(folder, config, dataset_name=name, cache_dir=cache_dir, hash=content)
             entry = Path(prepared.cache_dir)
             if not entry.exists():
                 with naming(entry):
@@ -84,30 +111,47 @@ def register_dataset(
                         if "Not enough disk space" in str(error):  # an error without errno
                             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
                         raise
-                if content_hash(folder, name) != content:
+                if content_hash(folder, config) != content:
                     shutil.rmtree(entry)  # named by the digest of other contents
                     raise BlockingIOError(
                         f"{folder}: expected its files to stay while they are registered, but "
                         "another command replaced them; wait until it has ended, and register again"
                     )
-                made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
-                write_record(entry / _DIGESTS, {"files": digests(made)})
+            made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
+            made.pop(REGISTERED, None)
+            record = {FOLDER: str(folder.resolve()), _FILES: digests(made)}
+            write_record(entry / REGISTERED, record)
             os.utime(entry)
             # A killed preparation of other content leaves a folder that breaks the fallback.
             for leftover in entry.parent.glob("*.incomplete"):
                 shutil.rmtree(leftover)
-    return names
+        for entry in replaced:
+            shutil.rmtree(entry)
+        for other in dict.fromkeys(replaced.values()):
+            log.warning("%s: replaces what was registered by this name from %s", name, other)
+    return [*contents]
+
+
+def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, str]:
+    """Find entries of other content than is to be registered, each with its dataset folder."""
+    found = {}
+    for path in sorted(cache.glob(f"*/*/*/{REGISTERED}")):
+        entry = path.parent
+        if contents.get(entry.parts[-3]) != entry.name:
+            with suppress(ValueError):  # damaged
+                found[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
+    return found
 
 
 def _remove_damaged(entry: Path) -> None:
     """Remove an entry that was changed, or has no record."""
     try:
-        changed = changed_files(entry, read_record(entry / _DIGESTS)["files"])
+        changed = changed_files(entry, read_record(entry / REGISTERED)[_FILES])
         if not changed:
             return
         log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
     except FileNotFoundError:
         pass  # made by a command that was killed
     except (KeyError, ValueError):
-        log.warning("%s: damaged, made anew: %s", entry, _DIGESTS)
+        log.warning("%s: damaged, made anew: %s", entry, REGISTERED)
     shutil.rmtree(entry)

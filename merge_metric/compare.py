@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_dataset.paths import as_list, as_path, as_texts
+from merge_dataset.layout import as_dataset
+from merge_dataset.paths import as_list, as_texts
 from merge_metric.runs.model import PREDICTIONS, Predictions, PredictionsSource, as_sources
 from merge_metric.runs.run import (
     HasRuns,
@@ -171,7 +172,7 @@ def compare_files(
             a file cannot be used.
     """
     check_threshold(correctness_threshold)
-    folder, chosen = as_path("dataset", dataset), as_texts("configs", configs)
+    folder, chosen = as_dataset("dataset", dataset), as_texts("configs", configs)
     sources = as_sources("predictions", predictions)
     names = list(dict.fromkeys(source.model for source in sources))
     if len(sources) < 2:

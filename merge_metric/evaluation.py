@@ -376,10 +376,10 @@ def _eval_mode(model: Any) -> Iterator[None]:
 
 def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -> Path:
     """Find a dataset folder, or fetch the collections of configurations from the Hub."""
-    from merge_dataset.layout import PROVENANCE, require_dataset
+    from merge_dataset.layout import PROVENANCE, as_dataset, require_dataset
     from merge_dataset.schema import collection_name, parse_config_name
 
-    folder = as_path("dataset", dataset)
+    folder = as_dataset("dataset", dataset)
     if folder.is_dir() or "/" not in str(dataset) or str(dataset).count("/") > 1:
         require_dataset(folder)
         return folder

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 
 from merge_dataset.files import to_json
+from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, as_texts
 from merge_metric.runs.noise import noise_figures, noise_text
 from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
@@ -104,7 +105,7 @@ def score_file(
         allow_missing=allow_missing,
         merging=Merging.parse(merge_labels),
     )
-    folder = None if dataset is None else as_path("dataset", dataset)
+    folder = None if dataset is None else as_dataset("dataset", dataset)
     runs = read_file(as_path("path", path), folder, options)
     return score_all(runs, settings, shown=False)
 

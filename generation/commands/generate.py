@@ -387,8 +387,12 @@ def _export(
             from merge_dataset.register import register_dataset
             from merge_metric.register import register_metric
 
-            register_dataset(out)
             register_metric()
+            try:
+                register_dataset(out)
+            except FileExistsError as error:  # the user's own dataset of that name
+                log.warning("%s; `merge-nli register %s --name NAME` does that", error, out)
+                register = False
     # Not while the run is locked, as errors of writing would name the run.
     as_json = output == "json"
     typer.echo(summarise(folder.path, out, configs, registered=register, as_json=as_json))

@@ -10,8 +10,13 @@ from merge_dataset.checks import variants  # noqa: F401
 from merge_dataset.checks.rules import CHECKS, Finding, Stage, summarise
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error
-from merge_dataset.layout import CARD, PROVENANCE, collections, require_collections
-from merge_dataset.paths import as_path
+from merge_dataset.layout import (
+    CARD,
+    PROVENANCE,
+    as_dataset,
+    collections,
+    require_collections,
+)
 
 __all__ = ["check_dataset"]
 
@@ -24,8 +29,8 @@ def check_dataset(folder: str | Path) -> list[str]:
     Raises:
         TypeError: `folder` is no path.
     """
-    folder = as_path("folder", folder)
     try:
+        folder = as_dataset("folder", folder)
         require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]

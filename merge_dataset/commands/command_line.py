@@ -74,12 +74,26 @@ def config_option(default: str | None = None, **more: Any) -> Any:
 
 
 Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
-DatasetFolder = Annotated[Path, option("The dataset folder.", "--dataset")]
+
+
+def dataset_folder(given: str | Path) -> Path:
+    """Find a dataset by its folder or registered name, to parse options and arguments."""
+    from merge_dataset.layout import as_dataset
+
+    try:
+        return as_dataset("dataset", given)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+OF_DATASET: Final[dict[str, Any]] = {"parser": dataset_folder, "metavar": "DATASET"}
+"""Declares that a parameter is a dataset folder or a registered name."""
+
+DatasetFolder = Annotated[
+    Path, option("The dataset folder, or its registered name.", "--dataset", **OF_DATASET)
+]
 DatasetArgument = Annotated[
-    Path,
-    typer.Argument(
-        exists=True, file_okay=False, help="The dataset folder, for example ./merge-nli."
-    ),
+    Path, typer.Argument(help="The dataset folder, or its registered name.", **OF_DATASET)
 ]
 Configs = Annotated[list[str] | None, config_option()]
 AllowMissing = Annotated[bool, option("Leave out seeds that lack a prediction.", "--allow-missing")]

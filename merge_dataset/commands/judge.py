@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
     DatasetArgument,
     Format,
     config_option,
@@ -23,9 +24,7 @@ _PROBLEMS, _VARIANTS = 3, 5
 @user_errors()
 @with_settings
 def show_command(
-    folder: Annotated[
-        Path, typer.Argument(file_okay=False, help="The dataset folder, for example ./merge-nli.")
-    ] = Path(DATASET_NAME),
+    folder: DatasetArgument = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("all classes of every source")] = None,
     seed_id: Annotated[
         list[str] | None, option("Show this problem; may be repeated.", "--seed-id")
@@ -101,7 +100,7 @@ SessionFolder = Annotated[Path, option("The session's folder.", file_okay=False)
 Begun = Annotated[
     Path | None,
     typer.Argument(
-        exists=True, file_okay=False, help="The dataset folder, to begin a session with."
+        help="The dataset folder, or its registered name, to begin a session.", **OF_DATASET
     ),
 ]
 Annotators = Annotated[

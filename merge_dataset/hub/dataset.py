@@ -45,11 +45,11 @@ from merge_dataset.layout import (
     CARD,
     PROVENANCE,
     all_configurations,
+    as_dataset,
     collections,
     format_in,
     parquet_files,
 )
-from merge_dataset.paths import as_path
 from merge_dataset.provenance import REPLACEMENTS, kind_of
 from merge_dataset.schema import ProblemFormat
 
@@ -102,7 +102,7 @@ def plan_dataset(
     folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
 ) -> PublishingPlan:
     """Plan what `push_to_hub` does, with the same arguments and errors; nothing is written."""
-    folder = as_path("folder", folder)
+    folder = as_dataset("folder", folder)
     target = parse_repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):

@@ -238,6 +238,7 @@ def analyse(
         ValueError: an unknown analysis, an option it does not have, or files that cannot
             be used.
     """
+    from merge_dataset.layout import as_dataset
     from merge_metric.runs.model import as_sources
     from merge_metric.score import Watch
     from merge_metric.seed_variant_accuracy.options import Settings
@@ -245,7 +246,7 @@ def analyse(
     chosen = find_analysis(name)
     _check_options(chosen, cluster, options)
     sources = tuple(as_sources("predictions", predictions))
-    place = None if dataset is None else as_path("dataset", dataset)
+    place = None if dataset is None else as_dataset("dataset", dataset)
     wanted = as_texts("configs", configs)
     if "run" in options or chosen.needs_run:
         if options.get("run") is None:

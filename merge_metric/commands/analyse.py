@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
     AllowMissing,
     Cluster,
     Configs,
@@ -123,7 +124,7 @@ def analyse_command(
     ] = None,
     *,
     dataset: Annotated[
-        Path | None, option("The dataset folder of the files that name none.")
+        Path | None, option("The dataset folder or name of the files that name none.", **OF_DATASET)
     ] = None,
     config: Configs = None,
     out: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.")] = None,

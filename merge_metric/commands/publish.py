@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
+    DatasetArgument,
     Format,
     MergeLabels,
     OutputFormat,
@@ -52,9 +54,7 @@ def publishing() -> Iterator[None]:
 @with_settings
 def publish_dataset_command(
     repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
-    folder: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="The dataset folder.")
-    ] = Path(DATASET_NAME),
+    folder: DatasetArgument = Path(DATASET_NAME),
     version: Annotated[
         str | None,
         option(
@@ -127,9 +127,9 @@ def publish_results_command(
     ],
     repo: Annotated[str, option("The model repository, OWNER/NAME.")],
     dataset_repo: Annotated[str, option("Where the dataset is published, OWNER/NAME.")],
-    dataset: Annotated[Path, option("The dataset folder, the same as is published.")] = Path(
-        DATASET_NAME
-    ),
+    dataset: Annotated[
+        Path, option("The dataset folder or name, the same as is published.", **OF_DATASET)
+    ] = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("as score")] = None,
     merge_labels: MergeLabels = None,
     pr: Annotated[bool, option("As a pull request; needs no right to write.", "--pr")] = False,
@@ -180,6 +180,7 @@ def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
         typer.echo(to_json(as_json(planned, done)))
 
 
+@user_errors()
 @with_settings
 def register_command(
     folder: Annotated[
@@ -188,20 +189,28 @@ def register_command(
             exists=True, file_okay=False, help="Dataset folder; by default ./merge-nli, if any."
         ),
     ] = None,
+    name: Annotated[str | None, option("Name to load it by. Default: that of the folder.")] = None,
     cache_dir: Annotated[
         Path | None, option("Cache to use instead of that of `datasets`.", file_okay=False)
     ] = None,
+    overwrite: Annotated[
+        bool, option("Replace another folder that has the name.", "--overwrite")
+    ] = False,
     output: Format = "text",
 ) -> None:
     """Make the metric and a dataset load by name from any directory, offline.
 
-    For evaluate.load("seed_variant_accuracy") and load_dataset("merge-nli", …).
-    The folder is checked first. Register again after building anew. The metric is also
-    registered by every other command, where its cache can be written to.
+    For evaluate.load("seed_variant_accuracy") and load_dataset("merge-nli", …); the name
+    then stands for the folder in every command, too. The folder is checked first. Register
+    again after building anew. The metric is also registered by every other command, where
+    its cache can be written to.
 
     \b
     Examples:
       merge-nli register
+
+    \b
+      merge-nli register trials/verbs --name verbs-only
 
     \b
       merge-nli register merge-nli --cache-dir /scratch/datasets
@@ -210,20 +219,26 @@ def register_command(
         folder = Path(DATASET_NAME)
     configs: list[str] = []
     problem: ValueError | None = None
-    with user_errors():
-        from merge_dataset.register import register_dataset
-        from merge_metric.register import METRIC_NAME, register_metric
+    from merge_dataset.register import register_dataset, registered_name
+    from merge_metric.register import METRIC_NAME, register_metric
 
-        register_metric()
+    register_metric()
+    if folder:
+        name = registered_name(folder, name)
         try:
-            configs = register_dataset(folder, cache_dir) if folder else []
+            configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
         except ValueError as error:
             problem = error
     write_result(
         output,
-        {"metric": METRIC_NAME, "folder": folder and str(folder), "registered": configs},
+        {
+            "metric": METRIC_NAME,
+            "folder": folder and str(folder),
+            "name": name,
+            "registered": configs,
+        },
         f'evaluate.load("{METRIC_NAME}")',
-        *(f'load_dataset("{DATASET_NAME}", "{config}")' for config in configs),
+        *(f'load_dataset("{name}", "{config}")' for config in configs),
     )
     if folder is None:
         typer.echo(f"No folder {DATASET_NAME} here: no dataset registered.", err=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
     AllowMissing,
     BootstrapSeed,
     Cluster,
@@ -131,7 +132,9 @@ def agreement_command(
     session: Annotated[
         list[Path] | None, option("Session folder that knows the variants; may be repeated.")
     ] = None,
-    dataset: Annotated[Path | None, option("Dataset folder, which knows them, too.")] = None,
+    dataset: Annotated[
+        Path | None, option("Dataset folder or name, which knows them, too.", **OF_DATASET)
+    ] = None,
     plots: Annotated[
         Path | None, option("Folder for plots as PNG, SVG and PDF.", file_okay=False)
     ] = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
     AllowMissing,
     BootstrapSeed,
     Cluster,
@@ -39,7 +40,8 @@ Files = Annotated[
     ),
 ]
 ScoredDataset = Annotated[
-    Path | None, option("The dataset folder, which knows subsamples and word classes.")
+    Path | None,
+    option("The dataset folder or name, which knows subsamples and word classes.", **OF_DATASET),
 ]
 Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
 By = Annotated[

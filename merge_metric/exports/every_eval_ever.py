@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import AllowMissing, MergeLabels, option
+from merge_dataset.commands.command_line import OF_DATASET, AllowMissing, MergeLabels, option
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
@@ -39,7 +39,9 @@ _FIGURE_OF: Final = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
 @export("results", panel=FILES)
 def export_results(
     predictions: Annotated[Path, typer.Argument(help="The predictions file.")],
-    dataset: Annotated[Path, option("The dataset folder.")] = Path("merge-nli"),
+    dataset: Annotated[Path, option("The dataset folder or name.", **OF_DATASET)] = Path(
+        "merge-nli"
+    ),
     out: Out = Path("merge-nli-results"),
     config: Configs = None,
     allow_missing: AllowMissing = False,

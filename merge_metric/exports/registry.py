@@ -17,6 +17,7 @@ import typer
 
 from merge_dataset import layout
 from merge_dataset.commands.command_line import (
+    DatasetArgument,
     Format,
     OutputFormat,
     config_option,
@@ -62,7 +63,7 @@ app = typer.Typer(
     help="Write a dataset for other tools: harnesses' tasks, metadata, flat files.",
 )
 
-Folder = Annotated[Path, typer.Argument(help="The dataset folder.")]
+Folder = DatasetArgument
 Out = Annotated[Path, option("Folder to write.")]
 Configs = Annotated[list[str] | None, config_option("all")]
 Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]

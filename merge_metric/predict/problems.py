@@ -23,6 +23,7 @@ from merge_dataset.engine import connect
 from merge_dataset.files import ROWS, draw_rank, naming, read_row_groups, read_schema
 from merge_dataset.layout import (
     all_configurations,
+    as_dataset,
     format_in,
     require_configurations,
     require_dataset,
@@ -68,8 +69,8 @@ def read_problems(
     """Read the seeds and variants of some configurations of a dataset, each once.
 
     Args:
-        dataset: A dataset folder; or the Parquet file of a run's problems, all of which
-            count as seeds then; or a name for `datasets.load_dataset`.
+        dataset: A dataset folder, or its registered name; or the Parquet file of a run's
+            problems, all of which count as seeds then; or a name for `datasets.load_dataset`.
         configs: Names of configurations; by default, of each source, that of all word
             classes and that of the paraphrases.
         revision: Of a dataset on the Hub.
@@ -84,7 +85,7 @@ def read_problems(
         ValueError: it is no MERGE-NLI dataset, or lacks a configuration, or the problems are
             of several formats.
     """
-    path = Path(dataset)
+    path = as_dataset("dataset", dataset)
     if path.suffix == ".parquet":
         return _read_file(path, configs)
     if is_folder := path.is_dir():
@@ -113,7 +114,7 @@ def read_problems(
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
     if not (chosen := list(dict.fromkeys(configs)) or whole):
         raise ValueError(
-            f"{dataset}: the configurations of a registered name cannot be listed; name them "
+            f"{dataset}: the configurations of a cached data set cannot be listed; name them "
             f"with `config`, such as snli, or give the dataset folder"
         )
     if is_folder:

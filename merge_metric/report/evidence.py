@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.files import read_json
-from merge_dataset.layout import PROVENANCE, format_in, require_dataset
-from merge_dataset.paths import as_path, as_paths, as_texts
+from merge_dataset.layout import PROVENANCE, as_dataset, format_in, require_dataset
+from merge_dataset.paths import as_paths, as_texts
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -260,7 +260,7 @@ def gather_evidence(
             was asked for.
     """
     check_cluster(cluster, n_bootstrap)
-    folder, configs = as_path("folder", folder), as_texts("configs", configs)
+    folder, configs = as_dataset("folder", folder), as_texts("configs", configs)
     sources = as_sources("files", files)
     if own := [f"{source.path}@{source.dataset}" for source in sources if source.dataset]:
         raise ValueError(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.layout import collections, configurations, sources, split_files
+from merge_dataset.layout import as_dataset, collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 from merge_metric.runs.column_checks import ANSWERS, IDS, PROBABILITIES
@@ -91,8 +91,8 @@ def parse_source(text: str | Path) -> PredictionsSource:
     name, dataset, text = "", None, str(text)
     if not path.exists():
         before, at, after = text.rpartition("@")
-        if at and Path(after).is_dir():
-            text, dataset = before, Path(after)
+        if at and after and (place := as_dataset("dataset", after)).is_dir():
+            text, dataset = before, place
             path = Path(text)
     if not path.exists() and "=" in text:
         name, _, file = text.partition("=")

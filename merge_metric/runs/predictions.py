@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from merge_dataset import json_lines as jsonl
 from merge_dataset.files import RowGroupWriter, atomic, read_schema
+from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS
 from merge_metric.runs.column_checks import (
@@ -57,7 +58,7 @@ def read_predictions(
         ValueError: also where an id comes twice.
     """
     file = as_path("path", path)
-    folder = None if dataset is None else as_path("dataset", dataset)
+    folder = None if dataset is None else as_dataset("dataset", dataset)
     opened = open_predictions(file, folder, Merging.parse(merge_labels))
     table = pa.concat_tables(opened.tables())
     require_distinct(table["variant_id"], place_in(file), f"{file}: ")

@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.engine import connect
-from merge_dataset.layout import collections, format_in, split_files
-from merge_dataset.paths import as_list, as_path, as_texts
+from merge_dataset.layout import as_dataset, collections, format_in, split_files
+from merge_dataset.paths import as_list, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
 from merge_metric.runs.column_checks import require_distinct
 from merge_metric.runs.contradictions import (
@@ -160,7 +160,7 @@ def read_runs(
         cluster=cluster,
         allow_missing=allow_missing,
     )
-    folder, files = as_path("dataset", dataset), as_sources("sources", sources)
+    folder, files = as_dataset("dataset", dataset), as_sources("sources", sources)
     paths = [source.path.resolve() for source in files]
     for number, path in enumerate(paths):
         if path in paths[:number]:
@@ -197,7 +197,7 @@ def as_runs(
     merge_labels: str | Sequence[str] = (),
 ) -> Iterator[Run]:
     """Yield the runs in one or several runs, evaluations or predictions files."""
-    folder = None if dataset is None else as_path("dataset", dataset)
+    folder = None if dataset is None else as_dataset("dataset", dataset)
     kinds = (Run, HasRuns, *PREDICTIONS)
     expected = "one or several runs, evaluations or predictions files"
     items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)

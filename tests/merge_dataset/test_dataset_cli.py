@@ -41,7 +41,12 @@ def test_register_without_a_folder(
     assert result.stdout == METRIC + "\n"
     assert result.stderr == "No folder merge-nli here: no dataset registered.\n"
     made = json.loads(run(*command, "--format", "json").stdout)
-    assert made == {"metric": "seed_variant_accuracy", "folder": None, "registered": []}
+    assert made == {
+        "metric": "seed_variant_accuracy",
+        "folder": None,
+        "name": None,
+        "registered": [],
+    }
 
 
 @pytest.mark.parametrize(

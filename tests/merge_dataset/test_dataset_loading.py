@@ -1,11 +1,14 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.export import export_dataset
+from merge_dataset.layout import all_configurations, as_dataset
 from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.numbered_files import content_hash, find_files
 from merge_dataset.register import register_dataset
@@ -79,11 +82,12 @@ def test_registered_by_name_from_anywhere(
     edit: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """A dataset with other content loads; after another registration, the first one does."""
+    """Another folder of the name is refused, or replaces it and loads."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     cache = tmp_path / "hf" / "datasets"
-    export_dataset(make_run("own", "anli-r1", "3"), dataset)
+    own = make_run("own", "anli-r1", "3")
+    export_dataset(own, dataset)
     names = ["anli-r1", "anli-r1_verbs", "snli", "snli_nouns", "snli_verbs", "snli_adjectives"]
     assert register_dataset(dataset, cache) == names
     labels = ["entailment", "neutral", "contradiction"]
@@ -93,11 +97,12 @@ def test_registered_by_name_from_anywhere(
     edit(tmp_path / "run/variants.parquet", lambda rows: [r.update(log_odds=8.0) for r in rows])
     changed = tmp_path / "changed" / "merge-nli"
     export_dataset(tmp_path / "run", changed)
-    register_dataset(changed, cache)
-    assert python(ANYWHERE, elsewhere) == [[8.0] * 6, labels, ["anli-r1"]]
-
-    register_dataset(dataset, cache)
+    export_dataset(own, changed)
+    with pytest.raises(FileExistsError, match=f"'merge-nli', by which {dataset} is registered"):
+        register_dataset(changed, cache)
     assert python(ANYWHERE, elsewhere) == first
+    register_dataset(changed, cache, overwrite=True)
+    assert python(ANYWHERE, elsewhere) == [[8.0] * 6, labels, ["anli-r1"]]
 
 
 @pytest.mark.slow
@@ -124,6 +129,42 @@ def test_registering_again_prepares_nothing(
     names = register_dataset(dataset, tmp_path)
     monkeypatch.setattr(MergeNli, "_generate_tables", None)
     assert register_dataset(dataset, tmp_path) == names
+
+
+def test_a_name_is_one_folder(
+    dataset: Path,
+    make_run: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Folders keep their own names; one made anew replaces itself, which is told."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    other, copy = tmp_path / "b" / "MyOwn", tmp_path / "c" / "merge-nli"
+    export_dataset(make_run("later", pairs="2"), other)
+    shutil.copytree(dataset, copy)
+    dataset = dataset.rename(tmp_path / "first")
+    for folder, name in ((dataset, None), (other, None), (dataset, "again"), (copy, "first")):
+        register_dataset(folder, name=name)
+    found = {name: as_dataset("dataset", name) for name in ("first", "MyOwn", "again")}
+    assert found == {"first": copy, "MyOwn": other, "again": dataset}
+    loaded = {name: len(datasets.load_dataset(name, "snli")["seeds"]) for name in found}
+    assert loaded == {"first": 3, "MyOwn": 1, "again": 3}
+    assert as_dataset("dataset", "c/merge-nli") == Path("c/merge-nli")
+    assert "replaces" not in caplog.text
+
+    shutil.rmtree(dataset)
+    with pytest.raises(NotADirectoryError, match=f"folder {dataset}, which was registered by this"):
+        as_dataset("dataset", "again")
+    shutil.copytree(other, dataset)
+    register_dataset(dataset, name="again")
+    assert f"again: replaces what was registered by this name from {dataset}" in caplog.text
+    entries = [path.parts[-4] for path in tmp_path.glob("cache/again/*/*/*/dataset_info.json")]
+    assert sorted(entries) == sorted(all_configurations(other))
+    with pytest.raises(ValueError, match="expected letters, digits, -, _ and dots, got 'a/b'"):
+        register_dataset(other, name="a/b")
 
 
 def test_killed_preparation_of_other_content_is_tidied(dataset: Path, tmp_path: Path) -> None:
