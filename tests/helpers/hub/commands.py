@@ -1,7 +1,6 @@
 """Run `merge-nli` on models of a loopback Hub, each command in a separate fork."""
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +21,6 @@ TOKEN: Final = "hf_token_of_somebody_who_may"
 STRANGER: Final = "hf_token_of_a_stranger"
 
 PROBLEMS: Final = many_problems(6, 2)
-
-_COMMAND = "from generation.cli import app; app(prog_name='merge-nli')"
 
 _IMPORTS = """
 import datasets, huggingface_hub, torch, transformers
@@ -78,9 +75,6 @@ class Console:
         rows = pq.read_table(self.folder / file).to_pylist()
         rows.sort(key=lambda row: row["variant_id"])
         return np.array([row["probabilities"] for row in rows])
-
-    def start(self, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-        return self._forks.start(_COMMAND, arguments, **environment)
 
     def forget(self) -> None:
         shutil.rmtree(self.home)
