@@ -151,8 +151,7 @@ def stores_asked(run: RunFolder, config: Config) -> dict[str, SuggestionStore]:
         if not path.is_file():
             raise ValueError(f"{name}: expected answers, found none; run the same command again")
         identity = StoreIdentity(**read_json(path))
-        root = store_root(run, config)
-        stores[name] = SuggestionStore.open(root, identity.folder, expected=identity)
+        stores[name] = SuggestionStore.open(store_root(run, config), identity.folder)
     return stores
 
 

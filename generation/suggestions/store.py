@@ -78,10 +78,10 @@ class SuggestionStore:
                 "kind": pa.array(vocabulary.kinds),
             }
             write_part(store.path, "vocabulary", pa.table(columns))
-        return cls.open(root, identity.folder, expected=identity)
+        return cls.open(root, identity.folder)
 
     @classmethod
-    def open(cls, root: Path, folder: str, *, expected: StoreIdentity | None = None) -> Self:
+    def open(cls, root: Path, folder: str) -> Self:
         """Open a store that exists."""
         header = root / folder / "store.json"
         if not header.is_file():
@@ -96,13 +96,6 @@ class SuggestionStore:
                 f"{header}: expected the fields of a store's identity: {error}; move the folder "
                 "away and run: merge-nli suggest"
             ) from error
-        if identity.folder != folder or identity != (expected or identity):
-            found = ", ".join(f"{name} {value}" for name, value in asdict(identity).items())
-            raise ValueError(
-                f"{header}: expected the suggestions of {expected.folder if expected else folder}, "
-                f"got those of another masked LM or of other settings ({found}); move the folder "
-                "away and run: merge-nli suggest"
-            )
         return cls(root / folder, identity)
 
     def vocabulary(self) -> Vocabulary:
