@@ -185,7 +185,7 @@ _FILLER: Final = 2048
 FEWEST: Final = 16
 """Fewest rows of one thread's matrix product for which their number does not change a result."""
 FEWEST_OF_MKL: Final = 64
-"""The same for MKL on AVX2, which computes a row otherwise if there are 16, 32 or 48 of them."""
+"""Fewest rows for MKL on AVX2, which computes a row otherwise if there are 16, 32 or 48 of them."""
 _STEPS: Final = 8
 """Number of allowed row counts per power of two."""
 

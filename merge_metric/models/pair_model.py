@@ -202,7 +202,7 @@ OPTIONAL: Final[dict[str, Any]] = {
     "words": None,
     "chat": False,
 }
-"""What a `PairModel` may have → what holds for one without."""
+"""Optional members of a `PairModel` → their defaults."""
 
 
 def optional(model: PairModel | None, name: str) -> Any:
