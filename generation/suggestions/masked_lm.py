@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,12 +97,10 @@ class MaskedLM:
         from tokenizers import Tokenizer
 
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
-        from merge_metric.models.word_tokens import word_tokens
 
         self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._words = word_tokens(self._tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
@@ -173,23 +171,16 @@ class MaskedLM:
 
         Queries whose word, or another masked occurrence, is not exactly one token stay empty (D3).
         """
-        inputs, others = list[Input](), list[int]()
-        for row, query in enumerate(queries):
-            read = self._read_by_words(query)
-            if read is None or len(read[0]) > self.max_tokens:
-                others.append(row)
-            elif (original := read[2]) is not None:
-                inputs.append(Input(row, tuple(read[0]), read[1], original, False))
-        inputs += self._read_by_sentences({row: queries[row] for row in others})
+        inputs = list(self._inputs(queries))
         on_progress(len(queries) - len(inputs))
         return self.best(inputs, rows=len(queries), k=k, on_progress=on_progress)
 
-    def _read_by_sentences(self, queries: Mapping[int, MaskedQuery]) -> Iterator[Input]:
+    def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[Input]:
         """Yield inputs of the queries whose word is one token at all masked occurrences."""
-        sentences = list(dict.fromkeys(query.sentence for query in queries.values()))
+        sentences = list(dict.fromkeys(query.sentence for query in queries))
         encodings = dict(zip(sentences, self.encode(sentences), strict=True))
         tokens_at = {s: tokens_of_spans(s, e) for s, e in encodings.items()}
-        for row, query in queries.items():
+        for row, query in enumerate(queries):
             encoding, located = encodings[query.sentence], tokens_at[query.sentence]
             if all(
                 span in located
@@ -201,29 +192,6 @@ class MaskedLM:
                     ids[located[span]] = self.mask_id
                 kept, position = self.fitted(ids, place, encoding)
                 yield Input(row, kept, position, encoding.ids[place], len(kept) < len(ids))
-
-    def _read_by_words(self, query: MaskedQuery) -> tuple[list[int], int, int | None] | None:
-        """Tokenise word by word: return ids, mask index, original's id; None if not possible."""
-        sentence, words = query.sentence, self._words
-        if words is None or not words.knows(sentence):
-            return None
-        ids, end, place, originals = [*words.before], 0, 0, dict[Span, int | None]()
-        for span in sorted(query.masked):
-            start, stop = span
-            word = sentence[start:stop]
-            if not word.isalnum() or (
-                sentence[start - 1 : start].isalnum() or sentence[stop : stop + 1].isalnum()
-            ):
-                return None
-            ids += words.ids(sentence[end:start])
-            place = len(ids) if span == query.span else place
-            tokens = words.ids(word)
-            is_one = len(tokens) == 1 and self.is_word(tokens[0], word)
-            originals[span] = tokens[0] if is_one else None
-            ids.append(self.mask_id)
-            end = stop
-        ids += words.ids(sentence[end:]) + words.after
-        return ids, place, None if None in originals.values() else originals[query.span]
 
     def best(
         self,

@@ -22,7 +22,7 @@ def word_tokens(tokenizer: Any) -> WordTokens | None:
     from tokenizers.pre_tokenizers import BertPreTokenizer
     from tokenizers.processors import BertProcessing, TemplateProcessing
 
-    one, two = tokenizer.encode("a"), tokenizer.encode("a", "a")
+    two = tokenizer.encode("a", "a")
     works_so = (
         isinstance(tokenizer.normalizer, BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
@@ -30,26 +30,19 @@ def word_tokens(tokenizer: Any) -> WordTokens | None:
         and isinstance(tokenizer.post_processor, BertProcessing | TemplateProcessing)
         # Other added tokens are matched in the normalised text.
         and not any(each.normalized for each in tokenizer.get_added_tokens_decoder().values())
-        and [[n for n in each.sequence_ids if n is not None] for each in (one, two)]
-        == [[0], [0, 1]]
+        and [n for n in two.sequence_ids if n is not None] == [0, 1]
     )
-    return WordTokens(tokenizer, one, two) if works_so else None
+    return WordTokens(tokenizer, two) if works_so else None
 
 
 class WordTokens:
     """Cache of the token ids of words."""
 
-    def __init__(self, tokenizer: Any, one: Any, two: Any) -> None:
-        """Take example encodings of one text and of a pair, each text of one token.
-
-        Use `word_tokens` to make one.
-        """
+    def __init__(self, tokenizer: Any, two: Any) -> None:
+        """Take the encoding of a pair of texts of one token each; use `word_tokens`."""
         self._added = [each.content for each in tokenizer.get_added_tokens_decoder().values()]
         self._two, self._types = two.ids, two.type_ids
         self._places = two.sequence_ids.index(0), two.sequence_ids.index(1)
-        place = one.sequence_ids.index(0)
-        self.before, self.after = one.ids[:place], one.ids[place + 1 :]
-        """Ids of special tokens before and after a text."""
 
         @lru_cache(_MOST_WORDS)
         def of_word(word: str) -> list[int]:
@@ -64,7 +57,7 @@ class WordTokens:
         return plain and not any(token in text for token in self._added)
 
     def ids(self, text: str) -> list[int]:
-        """Return the ids of a text that `knows` accepts, or of a part with whole words."""
+        """Return the ids of a text that `knows` accepts, without special tokens."""
         return list(chain.from_iterable(map(self._of_word, _WORD.findall(text))))
 
     def pair(self, first: str, second: str) -> tuple[list[int], list[int]]:

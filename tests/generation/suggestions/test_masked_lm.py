@@ -5,11 +5,9 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from itertools import accumulate, combinations, pairwise
-from operator import attrgetter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,8 +15,6 @@ import torch
 from helpers.masked_queries import ask, ask_all, assert_identical, seen_inputs
 from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -172,35 +168,6 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
     assert by_head.original.tolist() == whole.original.tolist()
     assert by_head.logits == pytest.approx(whole.logits, abs=1e-4, nan_ok=True)
     assert by_head.log_normalizer == pytest.approx(whole.log_normalizer, abs=1e-4, nan_ok=True)
-
-
-@pytest.mark.parametrize("kind", ["bert-uncased", "bert-cased"])
-@given(data=st.data())
-def test_words_say_what_the_tokenizer_says(kind: str, data: st.DataObject) -> None:
-    pieces = st.sampled_from(
-        ["girl", "Girls", " ", "-", "snowman", "'", "don't", "[", "MASK", "]", "café", "e\u0301",
-         "日", "\t", "9", "?", "dog", "a\u200bb", "accordion ", "  ", "x" * 101]
-    )  # fmt: skip
-    parts = data.draw(st.lists(pieces, min_size=1, max_size=9))
-    text = "".join(parts)
-    bounds = list(accumulate(map(len, parts), initial=0))
-    inside = st.integers(0, len(text))
-    span = st.sampled_from(list(pairwise(bounds))) | st.tuples(inside, inside).filter(
-        lambda span: span[0] < span[1]
-    )
-    masked = data.draw(st.lists(span, min_size=1, max_size=3, unique=True))
-    masked = [s for i, s in enumerate(masked)
-              if all(s[1] <= t[0] or t[1] <= s[0] for t in masked[:i])]  # fmt: skip
-    queries = [MaskedQuery(text, span, tuple(sorted(masked))) for span in masked]
-    mlm, asked = tiny_mlm(kind), []
-    with patch.object(mlm, "best", lambda inputs, **_: asked.append(sorted(inputs, key=row_of))):
-        mlm.score(queries, k=1)
-        with patch.object(mlm, "_words", None):
-            mlm.score(queries, k=1)
-    assert asked[0] == asked[1]
-
-
-row_of = attrgetter("row")
 
 
 def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
