@@ -17,6 +17,8 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
 REQUIRED: Final = (*IDS, *ANSWERS)
+OF_DATASET: Final = ("seed_id", "label")
+"""Required columns that a dataset has, too, by `variant_id`."""
 PROBABILITIES: Final = "probabilities"
 COLUMNS: Final = (*REQUIRED, TEXT_DIGEST, PROBABILITIES)
 

@@ -28,7 +28,7 @@ from merge_metric.runs.plausibility import (
 )
 from merge_metric.runs.prediction_columns import PredictionsFile, open_predictions
 from merge_metric.runs.predictions import model_name, read_predictions
-from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, preview
+from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, unknown_ids
 from merge_metric.runs.texts import TEXT_DIGEST, from_hex
 from merge_metric.seed_variant_accuracy.merging import Merging
 
@@ -346,12 +346,8 @@ def _join(
             predictions=rows.stream(),
             problems=dataset.problems(["variant_id"]),
         )
-        raise ValueError(
-            f"{rows.where}: expected predictions for problems of the dataset "
-            f"{dataset.folder}, got {unknown['count'][0].as_py():,} of {n_predictions:,} for ids "
-            f"that none of its configurations holds: {preview(unknown['variant_id'])}; "
-            f"give the dataset that the model was run on, or run the model on this one"
-        )
+        count, some = unknown["count"][0].as_py(), unknown["variant_id"]
+        raise unknown_ids(rows.where, dataset.folder, count, n_predictions, some)
     for file, size in dataset.sizes.items():
         if size and not found[file][0]:
             raise ValueError(

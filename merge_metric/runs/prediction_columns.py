@@ -1,7 +1,8 @@
 """The columns of a predictions file: opened, checked, and brought into one form.
 
 One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.gz`) or, to be
-read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` and
+read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` (both
+from the dataset, where it is given and the file lacks them) and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label; labels may be merged on reading) and, optionally,
 `probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
@@ -10,7 +11,7 @@ string for an answer that names no label; labels may be merged on reading) and, 
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -34,6 +35,7 @@ from merge_metric.runs.column_checks import (
     ANSWERS,
     COLUMNS,
     IDS,
+    OF_DATASET,
     PROBABILITIES,
     REPEATS,
     REQUIRED,
@@ -47,6 +49,7 @@ from merge_metric.runs.column_checks import (
     require_distinct,
     row_number,
 )
+from merge_metric.runs.relations import DatasetRelations, fetch, unknown_ids
 from merge_metric.runs.texts import TEXT_DIGEST, digest_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
@@ -66,6 +69,9 @@ SUFFIXES: Final = (".parquet", ".jsonl.gz", ".jsonl")
 """Suffixes of files that can be written."""
 CSV: Final = (".csv", ".tsv")
 """Suffixes of files that can only be read."""
+
+_ENOUGH: Final = ("variant_id", "prediction")
+"""Required columns that no dataset has."""
 
 _TYPES: Final = {
     **dict.fromkeys(IDS, (pa.string(),)),
@@ -112,7 +118,7 @@ def place_in(path: Path) -> Place:
     if path.suffix == ".parquet":
         return row_number
     if path.suffix in CSV:
-        return lambda row: f"line {next(islice(data_files.read_rows(path, IDS), row, None))[0]}"
+        return lambda row: f"line {next(islice(data_files.read_rows(path, IDS[:1]), row, None))[0]}"
     return lambda row: f"line {jsonl.line_number(path, row)}"
 
 
@@ -126,7 +132,8 @@ class PredictionsFile:
     path: Path
     """The file as named in messages."""
     stored: Path
-    """The file or, for text, a temporary Parquet file that lives as long as this object."""
+    """The file or a temporary Parquet file that lives as long as this object: of text, and where
+    columns are added."""
     schema: pa.Schema
     rows: int
     names: Sequence[str]
@@ -213,11 +220,11 @@ class PredictionsFile:
     def further(self, name: str) -> Iterator[tuple[str, Any]]:
         """Yield ids of problems and `ANSWER_TEXT` or `REPEATS`, for rows that have a value."""
         file = self
-        if name == ANSWER_TEXT and self.stored != self.path:
+        if name == ANSWER_TEXT and self.path.suffix != ".parquet":
             file = _convert_text(self.path, ("variant_id", name))
         if name not in file.names:
             return
-        if file.stored == file.path:
+        if file.path.suffix == ".parquet":
             check_further(name, pa.concat_tables(file.batches([name]))[name], f"{self.path}: ")
         for batch in file.batches(["variant_id", name]):
             rows = batch.filter(batch[name].is_valid())
@@ -249,6 +256,14 @@ def open_predictions(
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
     file = _open_parquet(path) if path.suffix == ".parquet" else _convert_text(path)
+    if {*_ENOUGH} <= {*file.names} and (lacking := {*OF_DATASET}.difference(file.names)):
+        if dataset is None:
+            raise ValueError(
+                f"{path}: expected the columns {', '.join(REQUIRED)}, "
+                f"{data_files.describe_missing(REQUIRED, file.names)}; give the dataset, which "
+                f"has {' and '.join(sorted(lacking))}, too"
+            )
+        file = _with_columns_of(dataset, file, lacking)
     known = file.schema.names if file.stored == path else file.names
     require_columns(path, known, file.rows)
     file.description = description_in(file.schema, path)
@@ -287,32 +302,76 @@ def _open_parquet(path: Path) -> PredictionsFile:
 
 def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
     """Convert columns of a text file to Parquet; answers in words, which are long, if named."""
-    names = names or [name for name in _TYPES if name != ANSWER_TEXT]
+    types = {n: _TYPES[n] for n in names or [name for name in _TYPES if name != ANSWER_TEXT]}
+    if path.suffix in CSV:
+        optional = {*types}.difference(REQUIRED)
+        if {*_ENOUGH} <= {*(header := data_files.read_header(path))}:
+            optional |= {*OF_DATASET}.difference(header)
+        file = _stored(path, data_files.read_batches(path, types, optional=optional))
+        answers = types.keys() & ANSWERS & {*file.names}
+        file.positions = frozenset(
+            name for name in answers if all(map(are_positions, file.batches([name])))
+        )
+    else:
+        file = _stored(path, jsonl.read_batches(path, types))
+        there = jsonl.first_names(path)
+        file.names = [n for n in file.names if n in there or not file.is_empty(n)]
+    return file
+
+
+def _stored(path: Path, tables: Iterator[pa.Table]) -> PredictionsFile:
+    """Write tables to a temporary Parquet file, which goes with the object returned."""
     folder = mkdtemp(prefix="merge-nli-")
     try:
-        stored, types = Path(folder) / "columns.parquet", {name: _TYPES[name] for name in names}
-        if path.suffix in CSV:
-            tables = data_files.read_batches(path, types, optional={*names}.difference(REQUIRED))
-        else:
-            tables = jsonl.read_batches(path, types)
-        first = next(tables)
+        stored, first = Path(folder) / "columns.parquet", next(tables)
         with RowGroupWriter(stored, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write(table)
-        file = PredictionsFile(path, stored, first.schema, writer.rows, first.column_names)
-        if path.suffix in CSV:
-            answers = types.keys() & ANSWERS
-            file.positions = frozenset(
-                name for name in answers if all(map(are_positions, file.batches([name])))
-            )
-        else:
-            there = jsonl.first_names(path)
-            file.names = [n for n in file.names if n in there or not file.is_empty(n)]
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
+    names = [name for name in _TYPES if name in first.column_names]
+    file = PredictionsFile(path, stored, first.schema, writer.rows, names)
     finalize(file, rmtree, folder, ignore_errors=True)
     return file
+
+
+def _with_columns_of(
+    dataset: Path, file: PredictionsFile, lacking: Collection[str]
+) -> PredictionsFile:
+    """Add the seeds or gold labels of a file's problems, which it lacks, from the dataset."""
+    ids = decoded(pa.concat_tables(file.batches(["variant_id"]))["variant_id"])
+    if ids.type != pa.string() or ids.null_count:
+        file.explain(["variant_id"])
+    asked = pa.table({"variant_id": ids, "number": np.arange(len(ids))})
+    problems = DatasetRelations.of(dataset)
+    found = fetch(
+        problems.connection,
+        "SELECT variant_id, p.seed_id, p.label, p.file FROM asked LEFT JOIN (SELECT variant_id, "
+        "arg_min({'seed_id': seed_id, 'label': label, 'file': file}, file) AS p FROM problems "
+        "GROUP BY variant_id) USING (variant_id) ORDER BY number",
+        asked=(asked.schema, iter(asked.to_batches())),
+        problems=problems.problems(),
+    )
+    if count := found["seed_id"].null_count:
+        some = found["variant_id"].filter(pc.is_null(found["seed_id"]))
+        raise unknown_ids(file.path, dataset, count, len(ids), some)
+    of_files = [dict(enumerate(problems.labels[name])) for name in problems.files]
+    codes = zip(found["file"].to_pylist(), found["label"].to_pylist(), strict=True)
+    labels = pa.array([of_files[number].get(code) for number, code in codes], pa.string())
+    columns = {"seed_id": found["seed_id"], "label": labels}
+
+    def tables() -> Iterator[pa.Table]:
+        done = 0
+        for table in file.batches(file.names):
+            for name in lacking:
+                table = table.append_column(name, columns[name].slice(done, len(table)))
+            yield table
+            done += len(table)
+
+    made = _stored(file.path, tables())
+    made.schema = made.schema.with_metadata(file.schema.metadata)
+    return made
 
 
 def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:

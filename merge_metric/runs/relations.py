@@ -343,6 +343,15 @@ def merged_codes(column: Any, labels: Sequence[str], merging: Merging) -> pa.Arr
     return pa.array(codes, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
+def unknown_ids(where: object, folder: Path, count: int, rows: int, some: Any) -> ValueError:
+    """Make the error for predictions for no problem of the dataset: `count` of all rows."""
+    return ValueError(
+        f"{where}: expected predictions for problems of the dataset {folder}, got {count:,} of "
+        f"{rows:,} for ids that none of its configurations holds: {preview(some)}; give the "
+        f"dataset that the model was run on, or run the model on this one"
+    )
+
+
 def preview(values: Any) -> str:
     """Format the first few values of a column, with "…" if there are more.
 

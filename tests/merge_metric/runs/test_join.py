@@ -2,11 +2,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import write_plain, write_rows
 from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without
 
 from merge_metric.runs.model import PredictionsSource
+from merge_metric.runs.predictions import read_predictions
 from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
 
 
@@ -53,6 +56,37 @@ def test_columns_of_a_class(folder: Path) -> None:
         "subsamples": [[0, 1], [0], [1], [0, 1], [0, 1]],
         "groups": {"mlms": [["x/big", "y/small"], ["x/big"], ["y/small"], ["x/big"], ["y/small"]]},
     }
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("lacking", [("seed_id", "label"), ("label",)])
+def test_seeds_and_labels_of_the_dataset(
+    lacking: tuple[str, ...], suffix: str, folder: Path
+) -> None:
+    """Ids and predictions are enough where the dataset is given; in any order."""
+    rows = [{**row, "probabilities": [0.2, 0.3, 0.5]} for row in predicted("snli")[::-1]]
+    fewer = pa.Table.from_pylist(rows).drop_columns([*lacking])
+    path = folder.parent / f"few{suffix}"
+
+    def write(table: pa.Table) -> None:
+        if suffix == ".parquet":
+            pq.write_table(table, path)
+        else:
+            frame = table.to_pandas()
+            frame["probabilities"] = frame["probabilities"].map(np.ndarray.tolist)
+            if suffix == ".csv":
+                frame.to_csv(path, index=False)
+            else:
+                frame.to_json(path, orient="records", lines=True)
+
+    write(fewer)
+    whole = joined(rows, folder)
+    assert [columns_of(run) for run in read_runs(path, folder)] == [*map(columns_of, whole)]
+    with pytest.raises(ValueError, match=f"has {' and '.join(sorted(lacking))}, too"):
+        read_predictions(path)
+    write(pa.Table.from_pylist([*fewer.to_pylist(), fewer.to_pylist()[0] | {"variant_id": "no"}]))
+    with pytest.raises(ValueError, match=f"got 1 of {len(rows) + 1} for ids that none.*'no'"):
+        read_predictions(path, folder)
 
 
 def test_many_groups_are_told(
