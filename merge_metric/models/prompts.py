@@ -160,8 +160,10 @@ def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tup
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
     template = _own_template(content, where, template)
-    tables = enumerate(content.get("example", []), start=1)
-    examples = [_example(table, f"{where}: example {n}", template) for n, table in tables]
+    tables = content.get("example", [])
+    if not isinstance(tables, list):
+        raise ValueError(f"{where}: expected tables called [[example]], got {tables!r}")
+    examples = [_example(t, f"{where}: example {n}", template) for n, t in enumerate(tables, 1)]
     return template, tuple(examples) if "question" in content else _require(examples, where)
 
 
@@ -176,6 +178,8 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
             )
         template = replace(template, choices=tuple(names[label] for label in template.labels))
     if question is not None:
+        if not isinstance(question, str) or not question.strip():
+            raise ValueError(f"{where}: question: expected a text, got {question!r}")
         template = replace(template, question=question.strip("\n"))
     used = {name for text in (template.question, *template.choices) for name in PLACE.findall(text)}
     known = {*template.fields, "choices"}

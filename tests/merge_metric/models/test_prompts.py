@@ -155,6 +155,8 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         ("a.jsonl", '{"premise": "p"}', r"line 1: expected premise, hypothesis, label, got prem"),
         ("a.jsonl", "{", r"line 1: expected JSON"),
         ("a.toml", "x = ", r"expected TOML, could not read it"),
+        ("a.toml", "question = 3", "question: expected a text, got 3"),
+        ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
         ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
          r"example 1: hypothesis: expected a text, got ' '"),
         ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 3}',
