@@ -52,4 +52,6 @@ def test_secrets() -> None:
     assert MaskingFormatter("%(message)s").format(record) == "at http://***@host/"
     with pytest.raises(NotADirectoryError) as raised:
         require_collections(Path("https://user:c0ffee@host/v1"))
-    assert "https:/***@host/v1: expected a dataset folder, found no folder" in str(raised.value)
+    assert "https:/***@host/v1: expected a dataset folder or a registered name, found" in str(
+        raised.value
+    )

@@ -317,7 +317,8 @@ def test_no_dataset(tmp_path: Path) -> None:
     (problem,) = check_dataset(tmp_path)
     assert "expected a dataset folder, with <source>/provenance.json" in problem
     (problem,) = check_dataset(tmp_path / "nowhere")
-    assert problem.endswith("nowhere: expected a dataset folder, found no folder there")
+    said = "nowhere: expected a dataset folder or a registered name, found no folder there"
+    assert problem.endswith(said)
 
 
 def test_variants_that_cannot_be_told_from_other_rows(
