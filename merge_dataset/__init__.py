@@ -3,7 +3,7 @@
 >>> from pathlib import Path
 >>> from merge_dataset import check_dataset
 >>> check_dataset(Path("/nowhere"))
-['/nowhere: expected a dataset folder, found no folder there']
+['/nowhere: expected a dataset folder or a registered name, found no folder there']
 """
 
 from __future__ import annotations

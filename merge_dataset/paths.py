@@ -17,7 +17,12 @@ def as_path(name: str, given: object) -> Path:
     """
     if isinstance(given, str | os.PathLike):
         return Path(given)
-    raise TypeError(f"{name}: expected one path, as text or pathlib.Path, got {described(given)}")
+    hint = ""
+    if type(given).__module__.partition(".")[0] == "datasets":
+        hint = "; give the folder, or the name on the Hub, that it was loaded from"
+    raise TypeError(
+        f"{name}: expected one path, as text or pathlib.Path, got {described(given)}{hint}"
+    )
 
 
 def as_paths(name: str, given: object) -> list[Path]:

@@ -115,11 +115,11 @@ def check_columns(folder: Path) -> Iterator[Finding]:
 
 @check(
     "strays",
-    looks_at="leftovers of an interrupted export, and files that belong to no configuration",
+    looks_at="leftovers of an interrupted export, and files without a configuration, or gone",
     stage=Stage.ALWAYS,
 )
 def check_strays(folder: Path) -> Iterator[Finding]:
-    """Find files that should not be there."""
+    """Find files that should not be in the folder, and those that are gone from it."""
     for path in leftovers(folder):
         yield Finding(path.name, "no leftover of an interrupted export", "one; export again")
     for name in sorted({DATASET_NAME, folder.resolve().name}):
@@ -130,6 +130,19 @@ def check_strays(folder: Path) -> Iterator[Finding]:
     listed = {f for n in names for files in split_files(folder, n).values() for f in files}
     for file in sorted(set(parquet_files(folder)) - listed):
         yield Finding(file, "every Parquet file to belong to a configuration", "one of none")
+    missed = {  # by the check of collections
+        config_files(name)[split][0]
+        for name in names
+        for split, files in split_files(folder, name).items()
+        if not files
+    }
+    for collection in collections(folder):
+        with suppress(ValueError):  # a damaged description is another finding
+            recorded = read_record(folder / collection / PROVENANCE, FILES)[FILES]
+            for file in sorted({f"{collection}/{name}" for name in recorded} - missed):
+                if not (folder / file).is_file():
+                    expected = f"a file, which {collection}/{PROVENANCE} names"
+                    yield Finding(file, expected, "none")
 
 
 @check(

@@ -1,4 +1,3 @@
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from merge_dataset.checks.variants import signal_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
+from merge_dataset.files import read_record
 from merge_dataset.layout import format_in
 from merge_dataset.schema import (
     NLI,
@@ -41,7 +41,7 @@ def mixed(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     plain = make_run("plain", "snli")
     seeds, variants = (read_rows(plain / f"{name}.parquet") for name in ("seeds", "variants"))
     rows = [row | {"quality": MADE_UP[n % 9]} for n, row in enumerate(variants)]
-    manifest = json.loads((plain / "manifest.json").read_text())
+    manifest = read_record(plain / "manifest.json")
     export_dataset(write_run(tmp_path / "more", seeds, rows, manifest, MORE), tmp_path / "data")
     export_dataset(make_run("other", "mnli-m"), tmp_path / "data")
     return tmp_path / "data"
@@ -128,7 +128,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
     plain = same_dataset.parent / "run"
     seeds, variants = (read_rows(plain / f"{name}.parquet") for name in ("seeds", "variants"))
     rows = [row | sound(row) for row in variants]
-    manifest = json.loads((plain / "manifest.json").read_text())
+    manifest = read_record(plain / "manifest.json")
     manifest["config"] |= {"min_quality": 0.25, "min_valency": -1.0, "no_compounds": True}
     folder = tmp_path_factory.mktemp("flagged")
     run = write_run(folder / "run", seeds, rows, manifest, NLI.with_optional(FLAGGED))
