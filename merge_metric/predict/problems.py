@@ -501,6 +501,11 @@ def _load_split(
         rows = datasets.load_dataset(name, config, split=split, revision=revision)
     except (OSError, ValueError) as error:
         raise ValueError(f"{where}: could not be loaded: {error}") from error
+    if (kind := rows.info.builder_name) in ("csv", "json", "text"):
+        raise ValueError(
+            f"{where}: expected Parquet files, as `merge-nli publish` writes, got {kind}, whose "
+            "types `datasets` guesses, so that a text such as None or an id such as 001 is lost"
+        )
     there = rows.column_names
     fields = tuple(field for field in there if f"{field}_spans" in there) or NLI.fields
     names = problem_schema(ProblemFormat(fields, LABELS)).names
