@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, Final, Protocol, runtime_checkable
 from weakref import finalize
 
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merge_dataset.files import naming
 from merge_dataset.layout import as_dataset, collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
@@ -166,7 +167,8 @@ class PredictionRows:
 
     def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
         """Read the probabilities of some answers from disk, (L, n), scaled to sum to 1."""
-        self.stored.flush()
+        with naming(Path(gettempdir())):
+            self.stored.flush()
         shape = self.count, len(self.labels)
         # Mapped anew each time, as pages of a lasting map stay in memory once read.
         found = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
@@ -198,7 +200,8 @@ class PredictionRows:
                     self.count += len(table)
                     if self.has_probabilities:
                         flat = table[PROBABILITIES].combine_chunks().flatten()
-                        self.stored.write(memoryview(flat.to_numpy()))
+                        with naming(Path(gettempdir())):
+                            self.stored.write(memoryview(flat.to_numpy()))
                 arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
                 arrays.append(pa.array(np.arange(done, done + len(table))))
                 arrays.append(pa.array(np.full(len(table), number)))

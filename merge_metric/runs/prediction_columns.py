@@ -433,8 +433,8 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     every = tuple(sorted({*named["label"], *named["prediction"]}))
     if len(every) < 2:
         raise ValueError(
-            f"{file.path}: expected two or more labels, got {every[0]!r} alone; name the dataset, "
-            "which knows the others"
+            f"{file.path}: expected two or more labels, got {', '.join(every) or 'none'}; name the "
+            "dataset, which knows them"
         )
     return every
 

@@ -37,7 +37,7 @@ COMMANDS = (
     "build --run {r} --out {o}",
     "generate --recipe demo --source mine --data {q}.jsonl --set min_replacements=2 "
     "--set variants_per_class=2 --run {o}-run --out {o}",
-    "register {d} --cache-dir {o}",
+    "register {d} --name d --cache-dir {o}",
 )
 """Commands with names of a dataset, predictions, a run, a session, problems and results."""
 

@@ -396,7 +396,7 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
 def test_no_flipped_bit_is_read_as_something_else(suffix: str, flips: int, tmp_path: Path) -> None:
     rows = [
         {"variant_id": f"a/{n}", "seed_id": "a", "label": n % 3, "prediction": n % 2,
-         "text_digest": f"{n:016x}", "probabilities": [n / 90, 0.5 - n / 90, 0.5]}
+         "text_digest": f"md5:{n:016x}", "probabilities": [n / 90, 0.5 - n / 90, 0.5]}
         for n in range(40)
     ]  # fmt: skip
     path = tmp_path / f"p.{suffix}"
