@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,3 +147,14 @@ def test_each_source_has_its_own_licence_and_citation(
 def test_broken_header(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         card.read_front_matter(text)
+
+
+def test_yaml_beyond_ascii_is_read_in_any_locale(dataset: Path) -> None:
+    path = dataset / "README.md"
+    changed = path.read_text(encoding="utf-8").replace("---\n", "---\nowner: Zoé\n", 1)
+    path.write_text(changed, encoding="utf-8")
+    program = "import sys, merge_dataset; print(merge_dataset.check_dataset(sys.argv[1]))"
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(dataset)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=300)
+    assert done.stdout.strip() == b"[]", done.stdout + done.stderr
