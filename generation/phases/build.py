@@ -4,9 +4,8 @@ import logging
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,9 +39,6 @@ from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import RUNNING, check_members, declared_settings, require_settings
 
 log = logging.getLogger(__name__)
-
-_SHOWN_NEAR: Final = 3
-"""Number of limits, words and replacements in the message that no seed has enough replacements."""
 
 
 def generate(
@@ -273,7 +269,7 @@ def _write_results(
 ) -> dict[str, Any]:
     """Write the results of blocks, all files or none; return counts for a manifest."""
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
-    tagger, near = "", _Near()
+    tagger, most = "", 0
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
     paths = (out.replacements, out.exclusions, out.seeds, out.variants)
@@ -299,8 +295,8 @@ def _write_results(
             changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
-            if not variants.rows:
-                near.add(tables["exclusions"], tables["replacements"])
+            few = pc.equal(tables["exclusions"]["reason"], Reason.TOO_FEW.value)
+            most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
         if not may_be_empty and not variants.rows:
             dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel.rows())}"
@@ -310,9 +306,8 @@ def _write_results(
                 )
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} replacements per "
-                f"{config.min_replacements_scope}, the most is {near.most}; add masked LMs or "
-                f"problems, or lower `min_replacements`{near.lower(least='asked' in suggested)}; "
-                f"words with the most replacements: {near.words()}; {dropped}"
+                f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
+                f"problems, or lower `min_replacements`; {dropped}"
             )
         if not base.suggested.is_file() or read_record(base.suggested) != suggested:
             raise ValueError(
@@ -328,53 +323,6 @@ def _write_results(
         "eligible": eligible,
         "variants": variants.rows,
     }
-
-
-@dataclass(slots=True)
-class _Near:
-    """Seeds and words with too few replacements, to say which limits would be low enough."""
-
-    of_seeds: Counter[str] = field(default_factory=Counter)
-    """Seed → its largest number of replacements per class, problem or word."""
-    of_words: list[tuple[int, str, list[str]]] = field(default_factory=list)
-    """(Number of replacements, word, replacements) of the words with the most replacements."""
-
-    def add(self, exclusions: pa.Table, replacements: pa.Table) -> None:
-        """Add the exclusions and the replacements of a block."""
-        few = exclusions.filter(pc.equal(exclusions["reason"], Reason.TOO_FEW.value))
-        for seed_id, count in zip(few["seed_id"], few["replacements"], strict=True):
-            seed = seed_id.as_py()
-            self.of_seeds[seed] = max(self.of_seeds[seed], count.as_py() or 0)
-        grouped = replacements.group_by(["seed_id", "word"]).aggregate([("replacement", "list")])
-        found = [
-            (len(row["replacement_list"]), row["word"], sorted(row["replacement_list"]))
-            for row in grouped.to_pylist()
-        ]
-        best = {each[1]: each for each in sorted([*self.of_words, *found])}
-        self.of_words = sorted(best.values(), reverse=True)[:_SHOWN_NEAR]
-
-    @property
-    def most(self) -> int:
-        """The largest number of replacements of a seed."""
-        return max(self.of_seeds.values(), default=0)
-
-    def lower(self, *, least: bool) -> str:
-        """Say how many seeds lower limits would give; with `least`, the numbers are minima."""
-        gives: dict[int, int] = {}
-        for limit in (self.most, *(n for n in (10, 5, 3, 1) if n < self.most)):
-            gives.setdefault(sum(n >= limit for n in self.of_seeds.values()), limit)
-        said = ", ".join(
-            f"{limit} gives {'at least ' * least}{n:,} seed{'s' * (n != 1)}"
-            for n, limit in list(gives.items())[:_SHOWN_NEAR]
-        )
-        return f": {said}" if self.most else ""
-
-    def words(self) -> str:
-        """Name the words with the most replacements, and some of the replacements."""
-        return ", ".join(
-            f"{word} → {', '.join(some[:_SHOWN_NEAR])}{', …' * (n > _SHOWN_NEAR)} ({n})"
-            for n, word, some in self.of_words
-        )
 
 
 def _used_mlms(

@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -123,12 +122,6 @@ def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Pat
         of_seeds[seed] = max(of_seeds[seed], count)
     most = max(of_seeds.values())
     assert f"the most is {most};" in str(error.value)
-    said = str(error.value).partition("lower `min_replacements`: ")[2]
-    for limit, seeds in re.findall(r"(\d+) gives (\d+) seed", said):
-        assert sum(count >= int(limit) for count in of_seeds.values()) == int(seeds)
-    assert said.startswith(f"{most} gives ")
-    assert re.search(r"words with the most replacements: \w+ → \w+, \w+, \w+, … \(\d+\), ",
-                     str(error.value))  # fmt: skip
     assert bytes_made(other) == bytes_made(run)
     assert other.manifest.is_file()
 
