@@ -13,7 +13,7 @@ from merge_dataset.commands.wrong_use import OneLineErrors
 from merge_metric.register import register_metric
 
 _PANELS: Final = {
-    "Make a dataset": "demo generate suggest build paraphrase signals diff",
+    "Make a dataset": "demo generate suggest build paraphrase signals",
     "Run models": "models predict baseline",
     "Measure": "score compare analyse report",
     "Judge and check": "show check annotate agreement",

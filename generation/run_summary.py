@@ -1,24 +1,21 @@
-"""The summary of a run, and the comparison of two builds, `merge-nli diff`; as text or JSON."""
+"""The summary of a run, as text or JSON."""
 
 import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.reasons import KEPT, Reason
-from generation.records import REPLACEMENT_KEY
 from generation.run_folder import RunFolder
 from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
-from merge_dataset.files import distinct_rows, draw_rank, read_record, read_row_groups, read_table
+from merge_dataset.files import read_record, read_row_groups
 from merge_dataset.provenance import found_good, trial_of
-from merge_dataset.schema import WORD_CLASSES, changed_words
-from merge_dataset.show import choose_problems, line_of, marked
+from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.show import choose_problems, line_of
 
 _EXAMPLES: Final = 3
 """Number of variants in a summary."""
@@ -207,103 +204,3 @@ def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {row['word_class']} replacements: {', '.join(counts)}"
     if rows:
         yield ""
-
-
-_SEED: Final = ("seed_id", "word_class")
-_KEY: Final = list(REPLACEMENT_KEY)
-_EXAMPLE: Final = ("variant_id", *_SEED, "original", "replacement", "log_odds")
-"""Columns of an example, before its texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Two builds side by side."""
-
-    runs: tuple[str, str]
-    replacements: dict[str, dict[str, int]]
-    """Word class, and "all" → numbers of replacements before sampling that only the `first` build
-    has, `both` have, or only the `second` has."""
-    seeds: dict[str, dict[str, int]]
-    """Word class, and "all" → numbers of eligible seeds likewise; "all" counts each seed once."""
-    examples: tuple[list[dict[str, Any]], list[dict[str, Any]]]
-    """Variants of the first and of the second build with replacements that the other lacks."""
-
-    def to_json(self) -> str:
-        """Return the comparison as one JSON object."""
-        shown = {name: getattr(self, name) for name in ("runs", "replacements", "seeds")}
-        examples = dict(zip(("first", "second"), self.examples, strict=True))
-        return json.dumps({**shown, "examples": examples}, indent=2, ensure_ascii=False)
-
-    def to_text(self) -> str:
-        """Return the comparison as two tables, and the examples with their words marked."""
-        lines = [f"A: {self.runs[0]}", f"B: {self.runs[1]}"]
-        for title, counts in (("replacements", self.replacements), ("eligible seeds", self.seeds)):
-            lines += ["", f"{title:<16}{'only A':>12}{'both':>12}{'only B':>12}"]
-            lines += [
-                f"{name:<16}" + "".join(f"{count:>12,}" for count in sides.values())
-                for name, sides in counts.items()
-            ]
-        for name, examples in zip("AB", self.examples, strict=True):
-            if examples:
-                lines += ["", f"Variants that only {name} can have, {len(examples)} of them:"]
-            for example in examples:
-                texts = list(example.items())[len(_EXAMPLE) :]
-                lines.append(f"  {example['variant_id']}")
-                lines += [f"    {field}: {text}" for field, text in texts]
-        return "\n".join(lines)
-
-
-def difference(
-    first: str | Path, second: str | Path, *, examples: int = 10, rng_seed: int = 0
-) -> Difference:
-    """Compare two builds of the same problems, given by folders, with random examples of each."""
-    runs = RunFolder(Path(first)), RunFolder(Path(second))
-    for run in runs:
-        run.require_build()
-        run.require_unchanged(run.manifest, [run.replacements.name, run.variants.name], "build")
-    replacements = [read_table(run.replacements, _KEY) for run in runs]
-    eligible = [distinct_rows(run.variants, _SEED) for run in runs]
-    everywhere = [table.group_by("seed_id").aggregate([]) for table in eligible]
-    return Difference(
-        runs=(str(first), str(second)),
-        replacements=_per_class(*replacements, keys=_KEY),
-        seeds=_per_class(*eligible, keys=list(_SEED))
-        | {"all": _counts(*everywhere, keys=["seed_id"])},
-        examples=(
-            _examples(runs[0], replacements[1], examples, rng_seed),
-            _examples(runs[1], replacements[0], examples, rng_seed),
-        ),
-    )
-
-
-def _per_class(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, dict[str, int]]:
-    """Compare the rows of each word class that either table has, and all of them."""
-    found = {}
-    for word_class in WORD_CLASSES:
-        mine = [t.filter(pc.equal(t["word_class"], word_class)) for t in (first, second)]
-        if any(len(table) for table in mine):
-            found[word_class] = _counts(*mine, keys=keys)
-    return {**found, "all": _counts(first, second, keys=keys)}
-
-
-def _counts(first: pa.Table, second: pa.Table, *, keys: list[str]) -> dict[str, int]:
-    both = len(first.join(second, keys, join_type="left semi"))
-    return {"first": len(first) - both, "both": both, "second": len(second) - both}
-
-
-def _examples(run: RunFolder, others: pa.Table, count: int, rng_seed: int) -> list[dict[str, Any]]:
-    """Return variants with replacements not among `others`, changed words as [old → new]."""
-    columns = ["variant_id", *_SEED, "original", "replacement"]
-    keys = read_table(run.variants, columns).rename_columns(["variant_id", *_KEY])
-    alone = keys.join(others, _KEY, join_type="left anti")["variant_id"].to_pylist()
-    ranked = sorted(alone, key=lambda variant_id: draw_rank(rng_seed, variant_id))
-    chosen = pa.array(ranked[:count], pa.string())
-    found = []
-    for table in read_row_groups(run.variants):
-        for row in table.filter(pc.is_in(table["variant_id"], value_set=chosen)).to_pylist():
-            old = changed_words(row["original"], row["replacement"])
-            mark = {new: f"[{before} → {new}]" for new, before in old.items()}.__getitem__
-            spans = {name: row.get(f"{name}_spans") for name in row}
-            texts = {n: marked(row[n], at, mark) for n, at in spans.items() if at is not None}
-            found.append({name: row[name] for name in _EXAMPLE} | texts)
-    return found

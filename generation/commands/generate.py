@@ -1,4 +1,4 @@
-"""The commands of runs: demo, generate, suggest, build, paraphrase, signals, diff."""
+"""The commands of runs: demo, generate, suggest, build, paraphrase, signals."""
 
 import logging
 from collections.abc import Callable
@@ -203,8 +203,7 @@ def build_command(
     """Filter the suggestions of a run, sample variants and write the dataset.
 
     The quick half of generate; runs no masked LM. An ablation keeps the seeds of the
-    run's own build and goes into a folder of its name inside the run's. merge-nli diff
-    says what another build changes.
+    run's own build and goes into a folder of its name inside the run's.
 
     \b
     Examples:
@@ -319,33 +318,6 @@ def signals_command(
         f"{names}; {made['windowed']:,} longer than its limit, within windows",
         f"Next: merge-nli build --run {run}{into}",
     )
-
-
-@user_errors(extra="generation")
-@with_settings
-def diff_command(
-    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder after build.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another.")],
-    examples: Annotated[int, option("Variants to show that only one can have.", min=0)] = 10,
-    rng_seed: Annotated[int, option("Seed of the random examples.")] = 0,
-    output: Format = "text",
-) -> None:
-    """Compare two builds: replacements and eligible seeds that only one has, with examples.
-
-    It shows what an option, a threshold or a masked LM changes on your problems. An
-    ablation is a folder of its name inside a run's.
-
-    \b
-    Examples:
-      merge-nli diff runs/snli runs/snli/fine
-
-    \b
-      merge-nli diff runs/snli runs/snli/union --examples 30
-    """
-    from generation.run_summary import difference
-
-    found = difference(first, second, examples=examples, rng_seed=rng_seed)
-    typer.echo(found.to_json() if output == "json" else found.to_text())
 
 
 def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) -> Config:

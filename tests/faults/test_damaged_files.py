@@ -61,8 +61,6 @@ READERS = (
            ("parts/**/*.parquet", "parts/**/*.json"), 60),
     Reader("damaged annotations", "agreement study --dataset merge-nli",
            ("study/session.json", "study/sample.jsonl"), 120),
-    Reader("damaged run, diff", "diff runs/demo runs/demo/other",
-           ("runs/demo/*.parquet", "runs/demo/*.json", "runs/demo/other/*"), 60),
     Reader("damaged run, build", "build --run runs/demo --out out --overwrite",
            ("runs/demo/problems.parquet", "runs/demo/config.toml", "runs/demo/suggested.json",
             "runs/demo/suggestions/**/*", "runs/demo/questions/**/*", "runs/demo/stores/*"),
@@ -79,10 +77,6 @@ READERS = (
 def make(folder: Path) -> None:
     small_world.make(folder)
     with chdir(folder):
-        small_world.do(
-            "build --run runs/demo --out other --into other --set subsamples=5",
-        )
-        shutil.rmtree("other")
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "FILE_ROWS", 300)
             small_world.do(PARTS)

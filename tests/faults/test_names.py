@@ -23,7 +23,6 @@ COMMANDS = (
     "score {p}.csv --dataset {d} --n-bootstrap 0 --per-seed {o}.csv",
     "compare {p}.parquet {p}.jsonl --dataset {d} --n-bootstrap 10",
     "show {d} --n 1",
-    "diff {r} {r}",
     "analyse filters --run {r}",
     "agreement {s} --dataset {d} --n-bootstrap 0",
     "analyse hardest {p}.parquet --dataset {d}",
