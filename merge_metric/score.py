@@ -26,9 +26,9 @@ from merge_metric.seed_variant_accuracy.figures import (
     estimate,
     figure_named,
     is_undetermined,
+    main_figures,
     percent,
     span,
-    sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.merging import Merging
@@ -276,9 +276,7 @@ def score_table(
     thresholds = _THRESHOLDS
     if correctness_threshold not in thresholds:
         thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
-    s, variants, *others = (CATALOGUE[key] for key in MAIN_FIGURES if key != _SV)
-    usual = (s, variants, *map(sv_at, thresholds), *others)
-    figures = tuple({figure.key: figure for figure in (*usual, *more)}.values())
+    figures = tuple({figure.key: figure for figure in (*main_figures(*thresholds), *more)}.values())
     title = config
     if (subsamples := result.get("n_subsamples", 1)) > 1:
         title += f", averaged over {subsamples} subsamples"

@@ -15,6 +15,7 @@ from merge_metric.exports.task_settings import EXPORTED, TaskSettings
 from merge_metric.models.answer_words import answer_reader
 from merge_metric.models.templates import Prompt
 from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
+from merge_metric.seed_variant_accuracy.figures import keys_shown
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -26,18 +27,7 @@ COLUMNS: Final = ("variant_id", "seed_id", "label", "subsamples")
 KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems")
 """Columns of `load_problems` that `answer` needs."""
 
-FIGURES: Final = (
-    "seed_accuracy",
-    "variant_accuracy",
-    "matching_threshold",
-    "matching_threshold_low",
-    "matching_threshold_high",
-    "matching_gap",
-    "holding_threshold",
-    "qt_gap",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
+FIGURES: Final = keys_shown("tasks")
 """Figures beside `sv@CT`, by their keys in the metric's catalogue."""
 
 TaskAnswer = dict[str, Any]

@@ -15,6 +15,8 @@ from merge_metric.seed_variant_accuracy.figures import (
     Figure,
     estimate,
     is_undetermined,
+    keys_shown,
+    main_figures,
     percent,
     span,
     sv_at,
@@ -27,15 +29,9 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 SEED, VARIANT = CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"]
 MATCHING = CATALOGUE["matching_threshold"]
 RELAXED, STRICT = CATALOGUE["relaxed_fooling_rate"], CATALOGUE["strict_fooling_rate"]
-HEADLINE: Final = (SEED, VARIANT, *map(sv_at, (50, 80, 90, 100)), MATCHING, RELAXED, STRICT)
+HEADLINE: Final = main_figures(50, 80, 90, 100)
 
-KIN: Final = tuple(
-    CATALOGUE[key].at(QUALITY_THRESHOLD)
-    for key in (
-        *("sv_curve_area", "core_index", "contrast_consistency"),
-        *("agreement", "agreement_gated_accuracy", "stable_but_wrong"),
-    )
-)
+KIN: Final = tuple(CATALOGUE[key].at(QUALITY_THRESHOLD) for key in keys_shown("kin"))
 """Figures of the table on relatives of SV accuracy, at the threshold of reports."""
 
 BREAKDOWN: Final = (SEED, VARIANT, sv_at(90), MATCHING)

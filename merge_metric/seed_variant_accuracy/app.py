@@ -36,7 +36,7 @@ if not __package__:  # run as a script, where relative imports would have nothin
     sys.modules[__package__] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[__package__])
 
-from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Unit, is_undetermined, span
+from .figures import CATALOGUE, FEW_SEEDS, MATCHING_RANGE, Unit, is_undetermined, keys_shown, span
 from .formatting import HUNDRED, show_value
 from .inputs import split_predictions
 from .options import LABELS
@@ -96,51 +96,33 @@ def read_file(path: Path) -> dict[str, list[Any]]:
             lacks.
     """
     wanted = f"{', '.join(COLUMNS)} and optionally {PROBABILITIES}"
-    columns: dict[str, list[Any]] = {name: [] for name in (*COLUMNS, PROBABILITIES)}
-    if path.suffix.lower() == ".parquet":
-        from pyarrow import ArrowException
-        from pyarrow import parquet as pq
-
-        try:
-            with pq.ParquetFile(path) as file:
-                names = file.schema_arrow.names
-                if missing := [name for name in COLUMNS if name not in names]:
-                    raise ValueError(
-                        f"{path.name}: expected {wanted}, got {', '.join(names)}: "
-                        f"{', '.join(missing)} missing"
-                    )
-                _require_rows(file.metadata.num_rows)
-                columns |= file.read(columns=[n for n in columns if n in names]).to_pydict()
-        except (ArrowException, OSError) as error:
-            raise ValueError(
-                f"expected a Parquet file, got one that cannot be read ({error}): write it again"
-            ) from error
-    elif path.suffix.lower() == ".jsonl":
-        try:
-            with path.open(encoding="utf-8-sig") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.strip():
-                        continue
-                    try:
-                        row = json.loads(line)
-                        for name in COLUMNS:
-                            columns[name].append(row[name])
-                    except (ValueError, KeyError, TypeError, RecursionError) as error:
-                        raise ValueError(
-                            f"line {number}: expected a JSON object with {wanted}, got "
-                            f"{line.strip()[:100]!r} ({error!r})"
-                        ) from error
-                    columns[PROBABILITIES].append(row.get(PROBABILITIES))
-                    _require_rows(len(columns[PROBABILITIES]))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"expected text in UTF-8, got bytes that are none ({error})"
-            ) from error
-    else:
+    suffix = path.suffix.lower()
+    if suffix not in (".parquet", ".jsonl"):
         raise ValueError(f"expected a .parquet or .jsonl file, got {path.name!r}")
-    _require_rows(len(columns[COLUMNS[0]]))
-    without = columns[PROBABILITIES].count(None)
-    if without == len(columns[PROBABILITIES]):  # as good as no such column
+    from pyarrow import ArrowException, json, parquet
+
+    try:
+        if suffix == ".parquet":
+            with parquet.ParquetFile(path) as file:
+                _require_rows(file.metadata.num_rows)
+                table = file.read()
+        else:
+            table = json.read_json(path)
+    except (ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path.name}: expected a {suffix} file with {wanted}, got one that cannot be read "
+            f"({error}): write it again"
+        ) from error
+    _require_rows(len(table))
+    if missing := [name for name in COLUMNS if name not in table.column_names]:
+        raise ValueError(
+            f"{path.name}: expected {wanted}, got {', '.join(table.column_names)}: "
+            f"{', '.join(missing)} missing"
+        )
+    names = [name for name in (*COLUMNS, PROBABILITIES) if name in table.column_names]
+    columns: dict[str, list[Any]] = table.select(names).to_pydict()
+    without = columns.get(PROBABILITIES, []).count(None)
+    if without == len(table):  # as good as no such column
         del columns[PROBABILITIES]
     elif without:
         raise ValueError(
@@ -209,27 +191,6 @@ def show(value: float | None, unit: Unit) -> str:
     return f"{text} {'points' if unit == 'points' else '%'}"
 
 
-SHOWN: Final = (
-    "seed_accuracy",
-    "seed_variant_accuracy",
-    "matching_threshold",
-    "holding_threshold",
-    "qt_gap",
-    "variant_accuracy",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-    "sv_curve_area",
-    "core_index",
-    "contrast_consistency",
-    "agreement",
-    "agreement_gated_accuracy",
-    "stable_but_wrong",
-)
-"""Keys of the figures of the table, in their order."""
-
-OF_LABELS: Final = ("seed_accuracy", "seed_variant_accuracy", "variant_accuracy")
-"""Keys of the figures of each gold label."""
-
 DISTRIBUTIONS: Final = (
     ("jsd", "Jensen–Shannon divergence from the seed, bits"),
     ("ks", "Kolmogorov–Smirnov distance from the seed"),
@@ -242,7 +203,7 @@ def figures_table(result: Mapping[str, Any], threshold: int) -> str:
     """Write figures, their intervals and meanings as a table of Markdown."""
     head = ("Figure", "Value", "95 % interval", "Meaning")
     rows: list[tuple[str, ...]] = [head, ("---", "--:", "--:", "---")]
-    for figure in (CATALOGUE[key].at(threshold) for key in SHOWN):
+    for figure in (CATALOGUE[key].at(threshold) for key in keys_shown("page")):
         meaning = figure.explanation
         if figure.key == "matching_threshold":
             low, high = (result[key] for key in MATCHING_RANGE)
@@ -263,7 +224,7 @@ def figures_table(result: Mapping[str, Any], threshold: int) -> str:
 
 def labels_table(result: Mapping[str, Any], threshold: int) -> str:
     """Write the main figures of the seeds of each gold label as a table of Markdown."""
-    figures = [CATALOGUE[key].at(threshold) for key in OF_LABELS]
+    figures = [CATALOGUE[key].at(threshold) for key in keys_shown("labels")]
     head = ("Gold label", "Seeds", "Variants", *(figure.name for figure in figures))
     rows: list[tuple[str, ...]] = [head, ("---", *["--:"] * (len(head) - 1))]
     for label, group in result["by_label"].items():
@@ -372,7 +333,7 @@ def build() -> Any:
             outputs = [message, results, *_outputs()]
         inputs: list[Any] = [table, file, threshold, replicates]
         gr.on(
-            [page.load, *(each.change for each in inputs)],
+            [page.load, *(part.change for part in inputs)],
             answer,
             inputs,
             outputs,

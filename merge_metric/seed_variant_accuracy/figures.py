@@ -1,7 +1,7 @@
 """Figures: what each is called and means, and its formula over counts per seed.
 
-`CATALOGUE` is the one list of figures: tables, pages, plots and exports take names, units and
-directions from it. A new figure is a row there and a line in `_of_subsample`.
+`CATALOGUE` is the one list of figures: an entry holds a figure's formula, names and unit, and where
+it is shown; tables, pages, plots and exports take all of them from there.
 
 Arrays have a leading axis B, the replicates of a bootstrap, computed all at once; the figures of
 the data themselves are those of a single replicate in which every seed weighs one.
@@ -10,7 +10,7 @@ the data themselves are those of a single replicate in which every seed weighs o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple
@@ -50,6 +50,36 @@ _ROUNDING: Final = 10.0**-_DIGITS
 Unit = Literal["share", "points", "threshold"]
 """A share of 0–1, a signed difference of two shares, or a threshold in percent."""
 
+Place = Literal["main", "kin", "page", "labels", "tasks"]
+"""Where a figure is shown: in all tables, comparisons and logs (main), in the report's table of
+related figures (kin), on the Space's page, there for single labels, and by other harnesses."""
+
+
+class Sums(NamedTuple):
+    """Sums over the seeds of a subsample in B replicates, each (B,), that formulas start from."""
+
+    correctness_threshold: int
+    seeds: Floats
+    held: Floats
+    """Seeds that count as right at CT 1..100, (B, 100)."""
+    met: Mapping[str, Floats]
+    """Thresholds at which `held` meets `right`, and the gap in seeds; NaN without seeds."""
+    right: Floats
+    """Seeds answered right."""
+    variants: Floats
+    right_variants: Floats
+    changed: Floats
+    """Seeds answered right with a variant that is answered differently."""
+    opposite: Floats
+    """Seeds answered right with a variant that gets the opposite answer."""
+    stable: Floats
+    """Seeds of which CT percent of the variants, or more, get the same answer."""
+    stable_wrong: Floats
+    agreeing: Floats
+    """Shares of the variants of each seed that get its commonest answer."""
+    gated: Floats
+    """Shares of the variants answered right of each stable seed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -61,6 +91,9 @@ class Figure:
     """As it is written out. Texts may hold {ct}, which `at` fills in."""
     meaning: str
     """One sentence."""
+    formula: Callable[[Sums], Floats]
+    """Function to the values, (B,); NaN where the figure is undefined."""
+    shown: tuple[Place, ...] = ("page",)
     symbol: str = ""
     """As formulas write it, where the papers have a symbol."""
     short: str = ""
@@ -87,24 +120,52 @@ class Figure:
         return replace(self, **filled)
 
 
+def _core_index(sums: Sums) -> Floats:
+    """Compute CORE (Cavalin et al. 2025) on their grid of thresholds 0, 10, … 100.
+
+    Every seed reaches the first of them. Their area is by the trapezoidal rule. Their closeness, by
+    dynamic time warping, to a curve that is 1 everywhere is the mean over the other ten: every
+    point is aligned with some 1, and once is cheapest.
+    """
+    tens = sums.held[:, 9::10].sum(axis=1)
+    core: Floats = tens * (2 * tens + sums.seeds - sums.held[:, -1]) / (200 * sums.seeds**2)
+    return core
+
+
 _ROWS: Final = (
     Figure(
         "seed_accuracy",
         "Seed accuracy",
         "Share of the seeds themselves answered right.",
         symbol="S",
+        formula=lambda sums: sums.right / sums.seeds,
+        shown=("main", "page", "labels", "tasks"),
     ),
     Figure(
         "variant_accuracy",
         "Variant accuracy",
         "Share of single variants answered right; sample accuracy (SA) in older papers.",
         short="var.acc",
+        formula=lambda sums: sums.right_variants / sums.variants,
+        shown=("main", "page", "labels", "tasks"),
     ),
     Figure(
         "seed_variant_accuracy",
         "SV accuracy at CT {ct}",
         "Share of seeds with at least {ct} % of their variants answered right.",
         short="SV@{ct}",
+        formula=lambda sums: sums.held[:, sums.correctness_threshold - 1] / sums.seeds,
+        shown=("main", "page", "labels"),
+    ),
+    Figure(
+        "qt_gap",
+        "QT gap, S − SV@90",
+        "S minus SV accuracy at 90: what is lost if a seed needs 90 % of its variants right.",
+        short="QT gap",
+        unit="points",
+        higher_is_better=False,
+        formula=lambda sums: (sums.right - sums.held[:, QUALITY_THRESHOLD - 1]) / sums.seeds,
+        shown=("page", "tasks"),
     ),
     Figure(
         "matching_threshold",
@@ -115,6 +176,8 @@ _ROWS: Final = (
         unit="threshold",
         remark="If several thresholds come equally close, the lowest is shown. If these lie far "
         "apart, as for a perfect model, MC is undetermined, and their range is shown.",
+        formula=lambda sums: sums.met["matching_threshold"],
+        shown=("main", "page", "tasks"),
     ),
     Figure(
         "matching_threshold_low",
@@ -122,6 +185,8 @@ _ROWS: Final = (
         "The lowest of the thresholds at which SV accuracy comes closest to S.",
         short="MC low",
         unit="threshold",
+        formula=lambda sums: sums.met["matching_threshold_low"],
+        shown=("tasks",),
     ),
     Figure(
         "matching_threshold_high",
@@ -129,6 +194,8 @@ _ROWS: Final = (
         "The highest of the thresholds at which SV accuracy comes closest to S.",
         short="MC high",
         unit="threshold",
+        formula=lambda sums: sums.met["matching_threshold_high"],
+        shown=("tasks",),
     ),
     Figure(
         "matching_gap",
@@ -137,6 +204,8 @@ _ROWS: Final = (
         short="gap",
         unit="points",
         higher_is_better=False,
+        formula=lambda sums: sums.met["matching_gap"] / sums.seeds,
+        shown=("tasks",),
     ),
     Figure(
         "holding_threshold",
@@ -144,14 +213,8 @@ _ROWS: Final = (
         "The largest threshold at which SV accuracy still reaches S; 0 if none does.",
         short="holding",
         unit="threshold",
-    ),
-    Figure(
-        "qt_gap",
-        "QT gap, S − SV@90",
-        "S minus SV accuracy at 90: what is lost if a seed needs 90 % of its variants right.",
-        short="QT gap",
-        unit="points",
-        higher_is_better=False,
+        formula=lambda sums: sums.met["holding_threshold"],
+        shown=("page", "tasks"),
     ),
     Figure(
         "relaxed_fooling_rate",
@@ -159,6 +222,8 @@ _ROWS: Final = (
         "Share of the seeds answered right that have a variant which changes the answer.",
         symbol="r_r",
         higher_is_better=False,
+        formula=lambda sums: sums.changed / sums.right,
+        shown=("main", "page", "tasks"),
     ),
     Figure(
         "strict_fooling_rate",
@@ -167,6 +232,8 @@ _ROWS: Final = (
         "opposite (entailment ↔ contradiction); for neutral seeds any change counts.",
         symbol="r_s",
         higher_is_better=False,
+        formula=lambda sums: sums.opposite / sums.right,
+        shown=("main", "page", "tasks"),
     ),
     Figure(
         "sv_curve_area",
@@ -175,6 +242,8 @@ _ROWS: Final = (
         short="area",
         remark="It is the mean share of a seed's variants answered right, in whole percents: "
         "variant accuracy, where all seeds have equally many variants.",
+        formula=lambda sums: sums.held.sum(axis=1) / (100 * sums.seeds),
+        shown=("kin", "page"),
     ),
     Figure(
         "core_index",
@@ -183,6 +252,8 @@ _ROWS: Final = (
         "lines through these points and 1 at the threshold 0.",
         symbol="CORE",
         remark="The consistency-oriented robustness estimate of Cavalin et al. (2025).",
+        formula=_core_index,
+        shown=("kin", "page"),
     ),
     Figure(
         "contrast_consistency",
@@ -190,6 +261,8 @@ _ROWS: Final = (
         "Share of seeds that are answered right, and every variant of them too.",
         short="contrast",
         remark="It is S · (1 − r_r).",
+        formula=lambda sums: (sums.right - sums.changed) / sums.seeds,
+        shown=("kin", "page"),
     ),
     Figure(
         "agreement",
@@ -197,6 +270,8 @@ _ROWS: Final = (
         "Mean share of a seed's variants that have its variants' commonest answer, right or wrong.",
         short="agree",
         remark="It needs no gold label.",
+        formula=lambda sums: np.round(sums.agreeing / sums.seeds, _DIGITS),
+        shown=("kin", "page"),
     ),
     Figure(
         "agreement_gated_accuracy",
@@ -205,6 +280,8 @@ _ROWS: Final = (
         "{ct} % of their variants.",
         short="AGA@{ct}",
         remark="A low value: answers are stable, but wrong.",
+        formula=lambda sums: np.round(sums.gated / sums.stable, _DIGITS),
+        shown=("kin", "page"),
     ),
     Figure(
         "stable_but_wrong",
@@ -212,20 +289,21 @@ _ROWS: Final = (
         "Share of seeds with the same wrong answer to at least {ct} % of their variants.",
         short="SBW@{ct}",
         higher_is_better=False,
+        formula=lambda sums: sums.stable_wrong / sums.seeds,
+        shown=("kin", "page"),
     ),
 )
 
 CATALOGUE: Final[Mapping[str, Figure]] = {figure.key: figure for figure in _ROWS}
 """Key → figure, for every figure of a result, in their usual order."""
 
-MAIN_FIGURES: Final = (
-    "seed_accuracy",
-    "variant_accuracy",
-    "seed_variant_accuracy",
-    "matching_threshold",
-    "relaxed_fooling_rate",
-    "strict_fooling_rate",
-)
+
+def keys_shown(place: Place) -> tuple[str, ...]:
+    """List the keys of the figures that are shown somewhere."""
+    return tuple(figure.key for figure in _ROWS if place in figure.shown)
+
+
+MAIN_FIGURES: Final = keys_shown("main")
 """Keys of the figures that every table has, that models are compared by, and that are logged."""
 
 
@@ -259,6 +337,21 @@ def figure_named(key: str, correctness_threshold: int = 90) -> Figure:
     hint = f"; did you mean {near[0]!r}?" if near else ", as the JSON output names them all"
     some = "seed_accuracy, core_index or sv_at_95 (1 to 100)"
     raise ValueError(f"expected the name of a figure, such as {some}, got {key!r}{hint}")
+
+
+def main_figures(*thresholds: int) -> tuple[Figure, ...]:
+    """List the main figures, with SV accuracy at each of these thresholds.
+
+    >>> [figure.heading for figure in main_figures(50, 90)]
+    ['S', 'var.acc', 'SV@50', 'SV@90', 'MC', 'r_r', 'r_s']
+    """
+    return tuple(
+        figure
+        for key in MAIN_FIGURES
+        for figure in (
+            map(sv_at, thresholds) if key == "seed_variant_accuracy" else [CATALOGUE[key]]
+        )
+    )
 
 
 class Estimate(NamedTuple):
@@ -445,35 +538,12 @@ def _of_subsample(
     reached[:, levels] = sums[:, len(columns) :]
     held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # seeds that count as right at CT 1..100
     seeds = reached.sum(axis=1)
-    rights, total, corrects, changed, opposite, stables, wrong, agree, gated = sums[
-        :, : len(columns)
-    ].T
-    met = _where_curve_meets(held - rights[:, None])
-    tens = held[:, 9::10].sum(axis=1)
+    met = _where_curve_meets(held - sums[:, :1])
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
-        curve = held / seeds[:, None]
         defined = np.where(seeds > 0, 1.0, np.nan)
-        scalars = {
-            "seed_accuracy": rights / seeds,
-            "variant_accuracy": corrects / total,
-            "seed_variant_accuracy": curve[:, correctness_threshold - 1],
-            "qt_gap": (rights - held[:, QUALITY_THRESHOLD - 1]) / seeds,
-            **{key: values * defined for key, values in met.items()},
-            "matching_gap": met["matching_gap"] / seeds,
-            "relaxed_fooling_rate": changed / rights,
-            "strict_fooling_rate": opposite / rights,
-            "sv_curve_area": held.sum(axis=1) / (100 * seeds),
-            # Cavalin et al. (2025), on their grid of thresholds 0, 10, … 100, the first of which
-            # every seed reaches. Their area is by the trapezoidal rule. Their closeness, by
-            # dynamic time warping, to a curve that is 1 everywhere is the mean over the other ten:
-            # every point is aligned with some 1, and once is cheapest.
-            "core_index": tens * (2 * tens + seeds - held[:, -1]) / (200 * seeds**2),
-            "contrast_consistency": (rights - changed) / seeds,
-            "agreement": np.round(agree / seeds, _DIGITS),
-            "agreement_gated_accuracy": np.round(gated / stables, _DIGITS),
-            "stable_but_wrong": wrong / seeds,
-        }
-    return scalars, curve
+        met = {key: values * defined for key, values in met.items()}
+        made = Sums(correctness_threshold, seeds, held, met, *sums[:, : len(columns)].T)
+        return {figure.key: figure.formula(made) for figure in _ROWS}, held / seeds[:, None]
 
 
 def none_if_nan(value: float) -> float | None:

@@ -34,11 +34,11 @@ ENTAILMENT, NEUTRAL, CONTRADICTION = "entailment", "neutral", "contradiction"
 
 EXAMPLE_FIGURES = {
     "seed_accuracy": "66.7 %",  # seeds 1 and 2 of 3
+    "variant_accuracy": "75.0 %",  # 4 + 3 + 2 of 12
     "seed_variant_accuracy": "33.3 %",  # seed 1; the others have 3/4 and 2/4
+    "qt_gap": "33.3 points",
     "matching_threshold": "51 %",  # from 51 to 75, SV is two of three seeds, as is S
     "holding_threshold": "75 %",
-    "qt_gap": "33.3 points",
-    "variant_accuracy": "75.0 %",  # 4 + 3 + 2 of 12
     "relaxed_fooling_rate": "50.0 %",  # seed 2 of seeds 1 and 2
     "strict_fooling_rate": "50.0 %",  # seed 2 is neutral, for which any change counts
     "sv_curve_area": "75.0 %",
@@ -123,13 +123,13 @@ ROW = '{"variant_id": "a", "seed_id": "a", "label": 0, "prediction": 0'
     ("name", "content", "message"),
     [
         ("a.csv", b"", r"expected a \.parquet or \.jsonl file, got 'a\.csv'"),
-        ("a.jsonl", b"", "one row per seed and per variant, got an empty file"),
-        ("a.jsonl", b"{}", "line 1: expected a JSON object with variant_id, .* got '{}' .*'vari"),
-        ("a.jsonl", b'\n{"variant_id": 1, "seed_id": 1, "label": 0}', "line 2: .*'prediction'"),
-        ("a.jsonl", b"variant_id,seed_id", "line 1: expected a JSON object .* got 'variant_id,s"),
-        ("a.jsonl", b"[" * 100_000, "line 1: expected a JSON object"),
-        ("a.jsonl", b"\xff\xfe\x00", "expected text in UTF-8"),
-        ("a.parquet", b"PAR1 but not really", "expected a Parquet file, got one that cannot be"),
+        ("a.jsonl", b"", r"a\.jsonl: expected a \.jsonl file with .*Empty JSON file"),
+        ("a.jsonl", b"{}", "expected variant_id, .*: variant_id, seed_id, label, pred.* missing"),
+        ("a.jsonl", b'{"variant_id": 1, "seed_id": 1, "label": 0}', "prediction missing"),
+        ("a.jsonl", f"{ROW}}}\n{ROW}".encode(), r"cannot be read \(.* row 1\)"),
+        ("a.jsonl", b"[" * 100_000, "cannot be read"),
+        ("a.jsonl", b"\xff\xfe\x00", "cannot be read"),
+        ("a.parquet", b"PAR1 but not really", r"expected a \.parquet file .* cannot be read"),
         ("a.jsonl", f'{ROW}, "probabilities": [1, 0, 0]}}\n{ROW}}}'.encode(),
          "expected probabilities in every row or in none, got 1 rows without"),
     ],
@@ -167,7 +167,7 @@ def test_figures_of_the_example(app: Any) -> None:
     rows = cells(app.figures_table(example(app, n_bootstrap=10), 90))
     assert all(" – " in row[2] for row in rows[:2])
     row = cells(app.labels_table(example(app), 90))[2]
-    assert row == [CONTRADICTION, "1", "4", "0.0 %", "0.0 %", "50.0 %"]
+    assert row == [CONTRADICTION, "1", "4", "0.0 %", "50.0 %", "0.0 %"]
 
 
 def test_curve_is_a_step_function_beside_s(app: Any) -> None:
