@@ -1,7 +1,7 @@
 """Predictions → figures: score a model's answers, compare models, report on them.
 
 `evaluate_model` asks a model, whatever it is, about a dataset and gives its figures. Predictions
-files are scored by `score_file`, beside a dataset folder or alone; `read_runs` gives what all
+files are scored by `score_file`, beside a dataset folder or alone; `read_frames` gives what all
 further figures start from. Columns in memory are scored by the metric itself,
 `seed_variant_accuracy.scoring.score`, which is also what `evaluate.load` finds.
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from merge_metric.analyses import analyse
     from merge_metric.compare import Comparison, compare_files, compare_models
     from merge_metric.evaluation import Evaluation, evaluate_model
+    from merge_metric.frame.joined import Frame, read_frames
+    from merge_metric.frame.per_seed import seed_results
+    from merge_metric.frame.predictions import read_predictions, write_predictions
     from merge_metric.register import register_metric
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.runs.per_seed import seed_results
-    from merge_metric.runs.predictions import read_predictions, write_predictions
-    from merge_metric.runs.run import Run, read_runs
-    from merge_metric.score import score_file, score_run
+    from merge_metric.score import score_file, score_frame
     from merge_metric.tables import Table
     from merge_metric.training import SeedVariantCallback
 
 __all__ = [
     "Comparison",
     "Evaluation",
-    "Run",
+    "Frame",
     "SeedVariantCallback",
     "Table",
     "analyse",
@@ -52,11 +52,11 @@ __all__ = [
     "compare_models",
     "evaluate_model",
     "gather_evidence",
+    "read_frames",
     "read_predictions",
-    "read_runs",
     "register_metric",
     "score_file",
-    "score_run",
+    "score_frame",
     "seed_results",
     "write_predictions",
     "write_report",

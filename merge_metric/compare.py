@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_list, as_texts
-from merge_metric.runs.model import PREDICTIONS, Predictions, PredictionsSource, as_sources
-from merge_metric.runs.run import (
-    HasRuns,
-    Run,
-    Runs,
-    as_runs,
+from merge_metric.frame.answer_table import PREDICTIONS, Predictions, PredictionsSource, as_sources
+from merge_metric.frame.joined import (
+    Frame,
+    Frames,
+    HasFrames,
+    as_frames,
     by_config,
     common_texts,
     on_common_seeds,
-    read_runs,
+    read_frames,
     same_merging,
 )
 from merge_metric.score import mixture, tell_few
@@ -49,7 +49,7 @@ from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
 
-Counted = SeedCounts | Runs
+Counted = SeedCounts | Frames
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
@@ -153,8 +153,8 @@ def compare_files(
     """Compare models on the configurations that all of them have predictions for.
 
     Args:
-        predictions: Files, as `FILE` or `NAME=FILE` (see `runs.model.parse_source`), as `Path`, or
-            as evaluations; or names of models with theirs.
+        predictions: Files, as `FILE` or `NAME=FILE` (see `answer_table.parse_source`), as
+            `Path`, or as evaluations; or names of models with theirs.
         dataset: The dataset folder.
         configs: Configurations; by default what the files are for.
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
@@ -178,7 +178,7 @@ def compare_files(
     if len(sources) < 2:
         only = f"only {names[0]}" if names else "none"
         raise ValueError(f"expected predictions of two models or more, got {only}")
-    runs = read_runs(
+    frames = read_frames(
         sources,
         folder,
         chosen,
@@ -187,7 +187,7 @@ def compare_files(
         with_rows=False,
         merge_labels=merge_labels,
     )
-    found = by_config(runs)
+    found = by_config(frames)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = [config for config in found if len(found[config]) == len(names)]
@@ -217,7 +217,7 @@ def compare_files(
 
 
 def compare_models(
-    models: Mapping[str, Counted] | Iterable[Runs],
+    models: Mapping[str, Counted] | Iterable[Frames],
     *,
     dataset: str | Path | None = None,
     config: str = "",
@@ -234,9 +234,9 @@ def compare_models(
     SV accuracy.
 
     Args:
-        models: Two models or more: evaluations, runs, predictions files, or names of models with
+        models: Two models or more: evaluations, frames, predictions files, or names of models with
             one of these each or with counts of seeds.
-        dataset: The dataset folder of predictions files; by default that of evaluations and runs.
+        dataset: The dataset folder of predictions files; by default that of evaluations and frames.
         config: The configuration; needed where models have several in common.
         texts: For the signature: what is known of the texts that were scored.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
@@ -324,18 +324,18 @@ def require_distinct(names: Sequence[str]) -> None:
             )
 
 
-def _named(models: Mapping[str, Counted] | Iterable[Runs]) -> dict[str, Counted]:
+def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counted]:
     """Give names to models without names."""
-    kinds = (Run, HasRuns, *PREDICTIONS)
-    expected = "evaluations, runs or predictions files, of two models or more"
+    kinds = (Frame, HasFrames, *PREDICTIONS)
+    expected = "evaluations, frames or predictions files, of two models or more"
     if isinstance(models, Mapping):
         return {str(name): each for name, each in models.items()}
     named: list[tuple[str, Counted]] = []
     for each in as_list("models", models, kinds, expected):
-        if isinstance(each, Run):
+        if isinstance(each, Frame):
             named.append((each.model, each))
-        elif isinstance(each, HasRuns):
-            named.append((next((run.model for run in each.runs), ""), each))
+        elif isinstance(each, HasFrames):
+            named.append((next((frame.model for frame in each.frames), ""), each))
         else:
             named += [(source.model, source) for source in as_sources("models", each)]
     require_distinct([name for name, _ in named])
@@ -354,17 +354,21 @@ def _counted(
     if not others:
         return given, config, ""
 
-    def read(each: Any) -> Iterator[Run]:
-        return as_runs("models", each, dataset, merge_labels)
+    def read(each: Any) -> Iterator[Frame]:
+        return as_frames("models", each, dataset, merge_labels)
 
-    found: dict[str, dict[str, Run]] = {}
+    found: dict[str, dict[str, Frame]] = {}
     for is_file in (False, True):  # predictions files may need the dataset folder of the others
         for name, each in others.items():
             if isinstance(each, PredictionsSource | str | Path) is is_file:
-                found[name] = {run.config: run for run in read(each)}
-        folders = (run.folder for runs in found.values() for run in runs.values() if run.dataset)
+                found[name] = {frame.config: frame for frame in read(each)}
+        folders = (
+            frame.folder for frames in found.values() for frame in frames.values() if frame.dataset
+        )
         dataset = dataset or next(folders, None)
-    shared = [c for c in next(iter(found.values())) if all(c in runs for runs in found.values())]
+    shared = [
+        c for c in next(iter(found.values())) if all(c in frames for frames in found.values())
+    ]
     if config and config not in shared:
         raise ValueError(
             f"config: expected one that all models have ({', '.join(shared) or 'there is none'}), "
@@ -379,7 +383,7 @@ def _counted(
     counts = {name: given[name] if name in given else found[name][config].counts for name in named}
     same_merging({name: each.merged for name, each in counts.items()})
     texts = common_texts(
-        [*(runs[config].texts for runs in found.values()), *([""] if given else [])]
+        [*(frames[config].texts for frames in found.values()), *([""] if given else [])]
     )
     return counts, config, texts
 

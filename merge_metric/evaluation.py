@@ -16,6 +16,10 @@ from merge_dataset.files import atomic
 from merge_dataset.paths import as_path, as_texts
 from merge_dataset.settings import did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import Frame, by_config, read_frames
+from merge_metric.frame.prediction_columns import suffix_of
+from merge_metric.frame.predictions import read_predictions, write_predictions
 from merge_metric.models.loading import as_pair_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
@@ -27,10 +31,6 @@ from merge_metric.predict.problems import (
     sources_of,
 )
 from merge_metric.report.wording import HEADLINE
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.prediction_columns import suffix_of
-from merge_metric.runs.predictions import read_predictions, write_predictions
-from merge_metric.runs.run import Run, by_config, read_runs
 from merge_metric.score import figures_of
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -54,8 +54,8 @@ class Evaluation:
     """The dataset folder."""
     results: Mapping[str, dict[str, Any]]
     """Configuration → the result of `scoring.score`: shares of 1, thresholds in percent."""
-    runs: tuple[Run, ...]
-    """Answers that the figures were computed from, one run per configuration."""
+    frames: tuple[Frame, ...]
+    """Answers that the figures were computed from, one frame per configuration."""
     predictions: Path
     """The predictions file; temporary unless `evaluate_model` was told where to write it."""
     allow_missing: bool = False
@@ -131,9 +131,9 @@ class Evaluation:
 
     def per_seed(self) -> pa.Table:
         """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
-        from merge_metric.runs.per_seed import seed_results
+        from merge_metric.frame.per_seed import seed_results
 
-        return seed_results(self.runs)
+        return seed_results(self.frames)
 
     def compare(self, *others: Evaluation, **options: Any) -> dict[str, Comparison]:
         """Compare with other models on the seeds that all have: differences, p-values, ranks.
@@ -151,11 +151,13 @@ class Evaluation:
         every = self._beside(others)
         if not others:
             raise ValueError(f"expected evaluations of two models or more, got only {self.name}")
-        runs = by_config(run for each in every for run in each.runs)
-        shared = [config for config, found in runs.items() if len(found) == len(every)]
+        frames = by_config(frame for each in every for frame in each.frames)
+        shared = [config for config, found in frames.items() if len(found) == len(every)]
         if not shared:
-            raise ValueError(f"expected a configuration that all models have, got {list(runs)}")
-        return {config: compare_models(runs[config], config=config, **options) for config in shared}
+            raise ValueError(f"expected a configuration that all models have, got {list(frames)}")
+        return {
+            config: compare_models(frames[config], config=config, **options) for config in shared
+        }
 
     def plot_curves(self, *others: Evaluation) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.
@@ -168,7 +170,7 @@ class Evaluation:
         """
         from merge_metric.analyses.curves import curves, plot_curves
 
-        return plot_curves(curves(run for each in self._beside(others) for run in each.runs))
+        return plot_curves(curves(frame for each in self._beside(others) for frame in each.frames))
 
     def report(
         self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None
@@ -331,8 +333,8 @@ def evaluate_model(
         called = name or str(asked.describe()["name"])
         allow_missing = limit_seeds is not None
         source = PredictionsSource(called, path)
-        runs = tuple(
-            read_runs(
+        frames = tuple(
+            read_frames(
                 [source],
                 folder,
                 configs,
@@ -341,8 +343,8 @@ def evaluate_model(
                 tell=False,
             )
         )
-        results = {run.config: figures_of(run, settings) for run in runs}
-        found = Evaluation(called, folder, results, runs, path, allow_missing)
+        results = {frame.config: figures_of(frame, settings) for frame in frames}
+        found = Evaluation(called, folder, results, frames, path, allow_missing)
     if is_temporary:
         weakref.finalize(found, rmtree, path.parent, ignore_errors=True)
     return found

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from merge_dataset.hub.dataset import ModelFigure
-from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import JoinOptions, read_file
+from merge_metric.frame.joined import JoinOptions, read_file
+from merge_metric.frame.predictions import read_metadata
 from merge_metric.score import score_all
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -60,12 +60,12 @@ def model_figures(
             "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
         )
     options = JoinOptions(configs=configs, merging=Merging.parse(merge_labels))
-    runs = read_file(predictions, folder, options)
-    results = score_all(runs, Settings(), shown=False)
+    frames = read_file(predictions, folder, options)
+    results = score_all(frames, Settings(), shown=False)
     shares = {
-        run.config: run.answers[np.arange(len(run.answers)), run.counts.gold].sum()
-        / run.answers.sum()
-        for run in runs
+        frame.config: frame.answers[np.arange(len(frame.answers)), frame.counts.gold].sum()
+        / frame.answers.sum()
+        for frame in frames
     }
 
     found = {}

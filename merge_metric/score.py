@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 from merge_dataset.files import to_json
 from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, as_texts
-from merge_metric.runs.noise import noise_figures, noise_text
-from merge_metric.runs.per_seed import check_seed_file, seed_results, write_seed_results
-from merge_metric.runs.predictions import model_name
-from merge_metric.runs.run import JoinOptions, Run, read_file
+from merge_metric.frame.joined import Frame, JoinOptions, read_file
+from merge_metric.frame.noise import noise_figures, noise_text
+from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
+from merge_metric.frame.predictions import model_name
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -76,7 +76,7 @@ def score_file(
         dataset: The dataset folder, which knows the subsamples and word classes. Without
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
-            for (see `runs.model.choose`).
+            for (see `frame.answer_table.choose`).
         by: Further columns of the dataset to group variants by (see `counting.groupings`).
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together. By default each seed by itself.
@@ -106,14 +106,16 @@ def score_file(
         merging=Merging.parse(merge_labels),
     )
     folder = None if dataset is None else as_dataset("dataset", dataset)
-    runs = read_file(as_path("path", path), folder, options)
-    return score_all(runs, settings, shown=False)
+    frames = read_file(as_path("path", path), folder, options)
+    return score_all(frames, settings, shown=False)
 
 
-def score_all(runs: Sequence[Run], settings: Settings, *, shown: bool) -> dict[str, dict[str, Any]]:
-    """Score runs; warn of few seeds, and of mixed numbers of variants if not `shown`."""
-    results = {each.config: figures_of(each, settings) for each in runs}
-    for each in runs:
+def score_all(
+    frames: Sequence[Frame], settings: Settings, *, shown: bool
+) -> dict[str, dict[str, Any]]:
+    """Score frames; warn of few seeds, and of mixed numbers of variants if not `shown`."""
+    results = {each.config: figures_of(each, settings) for each in frames}
+    for each in frames:
         if not shown and (found := mixture(each.counts.variants_per_seed)):
             log.warning("%s: %s", each.config, found)
         tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
@@ -160,11 +162,11 @@ def score_and_say(
     elif for_spreadsheets:
         raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
     check_cluster(options.cluster, settings.n_bootstrap)
-    runs = read_file(predictions, dataset, options)
-    results = score_all(runs, settings, shown=output not in ("json", "csv"))
+    frames = read_file(predictions, dataset, options)
+    results = score_all(frames, settings, shown=output not in ("json", "csv"))
     if per_seed is not None:
         write_seed_results(
-            per_seed, seed_results(runs), overwrite=overwrite, for_spreadsheets=for_spreadsheets
+            per_seed, seed_results(frames), overwrite=overwrite, for_spreadsheets=for_spreadsheets
         )
         log.info("%s: written, a row per seed", per_seed)
     if output == "json":
@@ -181,34 +183,34 @@ def score_and_say(
     return failures(results, gates)
 
 
-def score_run(
-    run: Run,
+def score_frame(
+    frame: Frame,
     *,
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
 ) -> dict[str, Any]:
-    """Score a run, with settings as `score_file` takes them.
+    """Score a frame, with settings as `score_file` takes them.
 
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
     """
-    return figures_of(run, Settings(correctness_threshold, n_bootstrap, rng_seed))
+    return figures_of(frame, Settings(correctness_threshold, n_bootstrap, rng_seed))
 
 
-def figures_of(run: Run, settings: Settings) -> dict[str, Any]:
-    """Score a run; see `score_run`."""
+def figures_of(frame: Frame, settings: Settings) -> dict[str, Any]:
+    """Score a frame; see `score_frame`."""
     result = score_counts(
-        run.counts,
-        run.groups or None,
+        frame.counts,
+        frame.groups or None,
         settings,
-        opposites=check_opposites(None, run.counts.labels),
-        shift=run.shift,
-        texts=run.texts,
+        opposites=check_opposites(None, frame.counts.labels),
+        shift=frame.shift,
+        texts=frame.texts,
     )
-    if run.repeats:
-        result["noise"] = noise_figures(run.counts, run.repeats, settings)
-    return result | {"n_seeds_left_out": run.n_seeds_left_out}
+    if frame.repeats:
+        result["noise"] = noise_figures(frame.counts, frame.repeats, settings)
+    return result | {"n_seeds_left_out": frame.n_seeds_left_out}
 
 
 # --- Text ---
@@ -485,18 +487,18 @@ def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None 
 
 @dataclass(slots=True)
 class Watch:
-    """Collector of cautions about runs, once per configuration."""
+    """Collector of cautions about frames, once per configuration."""
 
     found: dict[tuple[str, str], str] = field(default_factory=dict)
     """Dataset and configuration → sentence of `mixture`."""
 
-    def over(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Yield the runs unchanged; collect mixtures, and warn of configurations with few seeds."""
-        for run in runs:
-            if (run.dataset, run.config) not in self.found:
-                self.found[run.dataset, run.config] = mixture(run.counts.variants_per_seed)
-                tell_few(run.config, run.counts)
-            yield run
+    def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        """Yield the frames; collect mixtures, and warn of configurations with few seeds."""
+        for frame in frames:
+            if (frame.dataset, frame.config) not in self.found:
+                self.found[frame.dataset, frame.config] = mixture(frame.counts.variants_per_seed)
+                tell_few(frame.config, frame.counts)
+            yield frame
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def test_how_imports_are_read() -> None:
     assert set(*circles({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
     assert "generation.records" in imports()["generation.variants.candidates"]
     assert "torch" in imports()["generation.suggestions.masked_lm"]
-    assert "merge_dataset.schema" in imports()["merge_metric.runs.predictions"]
+    assert "merge_dataset.schema" in imports()["merge_metric.frame.predictions"]
     assert f"{SPACE}.counts" in imports()[f"{SPACE}.scoring"]
 
 

@@ -15,7 +15,7 @@ from helpers.tiny_classifiers import tiny_classifier
 
 from docs.pictures import THEMES, draw_example, draw_funnel, figures_of, funnel_of, worked_example
 from generation.config import Config
-from merge_metric.runs.predictions import with_metadata
+from merge_metric.frame.predictions import with_metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

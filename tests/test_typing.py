@@ -19,7 +19,7 @@ from merge_metric import (
     Table,
     compare_files,
     evaluate_model,
-    read_runs,
+    read_frames,
     score_file,
 )
 
@@ -39,13 +39,13 @@ assert_type(result.summary().to_html(), str)
 assert_type(result.compare(result), dict[str, Comparison])
 assert_type(result.report("out.html"), Path)
 assert_type(result.log("wandb", step=3), str)
-assert_type(result.runs, tuple[Run, ...])
+assert_type(result.frames, tuple[Run, ...])
 for row in result.per_seed().to_pylist():
     print(row["seed_id"])
 for figures in score_file("a.parquet", "merge-nli").values():
     print(figures["seed_accuracy"])
 assert_type(compare_files(["a.parquet", "b.parquet"], "merge-nli"), list[Comparison])
-print(list(read_runs("a.parquet", "merge-nli")))
+print(list(read_frames("a.parquet", "merge-nli")))
 
 result.log("comet")  # type: ignore[arg-type]
 evaluate_model(overlap, "merge-nli", limit="100")  # type: ignore[call-arg]

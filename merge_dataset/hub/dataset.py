@@ -312,7 +312,7 @@ def benchmark(folder: Path) -> bytes | None:
     value: dict[str, Any] = {
         "name": "MERGE-NLI",
         "description": _DESCRIPTION,
-        "evaluation_framework": "inspect-ai",
+        "evaluation_runwork": "inspect-ai",
         "tasks": tasks,
     }
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures
-from merge_metric.runs.model import PredictionsSource, parse_source
-from merge_metric.runs.predictions import read_metadata, read_predictions
-from merge_metric.runs.relations import preview
-from merge_metric.runs.run import Run
+from merge_metric.frame.answer_table import PredictionsSource, parse_source
+from merge_metric.frame.joined import Frame
+from merge_metric.frame.predictions import read_metadata, read_predictions
+from merge_metric.frame.relations import preview
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -62,7 +62,7 @@ def answered_right(predictions: pa.Table) -> dict[str, bool]:
 
 
 def accuracy(
-    runs: Iterable[Run],
+    frames: Iterable[Frame],
     tests: Mapping[str, Mapping[str, bool]] | None = None,
     *,
     n_subsamples: int = 100,
@@ -75,17 +75,17 @@ def accuracy(
     the same for every model; `higher_share` is the share of samples with a higher S.
     """
     rows = []
-    for run in runs:
-        row: Row = identity(run) | measures(run.counts)
+    for frame in frames:
+        row: Row = identity(frame) | measures(frame.counts)
         del row["curve"]
         row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
-        if tests and run.model in tests:
-            test, own = tests[run.model], run.counts.right
-            source, _ = parse_config_name(run.config)
+        if tests and frame.model in tests:
+            test, own = tests[frame.model], frame.counts.right
+            source, _ = parse_config_name(frame.config)
             ids = sorted(name for name in test if name.startswith(f"{source}:"))
             right = np.array([test[name] for name in ids], bool)
-            seeds = [str(seed) for seed in run.counts.seed_ids]
-            where = f"{run.model}, {run.config}"
+            seeds = [str(seed) for seed in frame.counts.seed_ids]
+            where = f"{frame.model}, {frame.config}"
             if missing := sorted(set(seeds) - set(ids)):
                 raise ValueError(
                     f"{where}: expected the seeds among the test problems, with ids such as "
@@ -146,17 +146,17 @@ def plot_accuracy(table: Table) -> Figure:
 # --- By the answers to the seeds ---
 
 
-def first_answers(runs: Iterable[Run]) -> Table:
+def first_answers(frames: Iterable[Frame]) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
     Also has the numbers of seeds with one, half or all of their variants right: section 5.4 counts
     seeds answered wrong whose variants are right, and does not say how many variants that takes.
     """
     rows = [
-        identity(run)
-        | _part("right", run.counts.take(run.counts.right))
-        | _part("wrong", run.counts.take(~run.counts.right))
-        for run in runs
+        identity(frame)
+        | _part("right", frame.counts.take(frame.counts.right))
+        | _part("wrong", frame.counts.take(~frame.counts.right))
+        for frame in frames
     ]
     shown = [*RUN_COLUMNS]
     for which in ("right", "wrong"):

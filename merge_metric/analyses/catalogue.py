@@ -37,8 +37,8 @@ def accuracy(
     from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    runs = request.runs(with_rows=False)
-    return chosen.of(accuracy(runs, chosen.tests, rng_seed=rng_seed)), plot_accuracy
+    frames = request.frames(with_rows=False)
+    return chosen.of(accuracy(frames, chosen.tests, rng_seed=rng_seed)), plot_accuracy
 
 
 @analysis(
@@ -61,7 +61,7 @@ def curves(
 
     chosen = _choice(request, tests, groups, best_and_worst)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    table = curves(request.runs(with_rows=False), settings)
+    table = curves(request.frames(with_rows=False), settings)
     return chosen.of(table), plot_curves
 
 
@@ -77,7 +77,7 @@ def matching(
     from merge_metric.analyses.curves import matching, plot_matching
 
     chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(matching(request.runs(with_rows=False))), plot_matching
+    return chosen.of(matching(request.frames(with_rows=False))), plot_matching
 
 
 def _choice(
@@ -100,7 +100,7 @@ def classes(request: Request, *, settings: Settings) -> Made:
     from merge_metric.analyses.contrasts import plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
 
-    return word_classes(request.runs(), settings), plot_contrasts
+    return word_classes(request.frames(), settings), plot_contrasts
 
 
 @analysis(
@@ -113,7 +113,7 @@ def mlms(request: Request, *, settings: Settings, mlm_map: Path | None = None) -
     from merge_metric.analyses import variant_groups as groups
 
     counterparts = groups.read_counterparts(mlm_map or groups.PAPER)
-    table = groups.source_mlms(request.runs(by=("mlms",)), counterparts, settings)
+    table = groups.source_mlms(request.frames(by=("mlms",)), counterparts, settings)
     return table, groups.plot_source_mlms
 
 
@@ -125,7 +125,7 @@ def origins(request: Request, *, settings: Settings) -> Made:
     """Masked LMs alone and together, whatever the model's own is."""
     from merge_metric.analyses.variant_groups import plot_source_mlms, sole_mlms
 
-    return sole_mlms(request.runs(by=("mlms",)), settings), plot_source_mlms
+    return sole_mlms(request.frames(by=("mlms",)), settings), plot_source_mlms
 
 
 @analysis(
@@ -136,7 +136,7 @@ def ablations(request: Request) -> Made:
     """SV curves on data sets made with other filters."""
     from merge_metric.analyses.curves import ablations, plot_curves
 
-    return ablations(request.runs(repeated=True, with_rows=False)), plot_curves
+    return ablations(request.frames(repeated=True, with_rows=False)), plot_curves
 
 
 @analysis(
@@ -158,10 +158,10 @@ def hardest(
     if below is not None and not 0 < below <= 100:
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
     corrections = failures.read_corrections(map(Path, corrected))
-    runs = list(request.runs(with_rows=False))
-    seeds = failures.read_seed_texts(request.dataset, [run.config for run in runs])
+    frames = list(request.frames(with_rows=False))
+    seeds = failures.read_seed_texts(request.dataset, [frame.config for frame in frames])
     share = None if below is None else below / 100
-    table = failures.hardest(runs, seeds, top=top, below=share, corrections=corrections)
+    table = failures.hardest(frames, seeds, top=top, below=share, corrections=corrections)
     return table, failures.plot_hardest
 
 
@@ -170,7 +170,7 @@ def first_answers(request: Request) -> Made:
     """Variants by whether their seed is answered right."""
     from merge_metric.analyses.accuracy import first_answers, plot_first_answers
 
-    return first_answers(request.runs(with_rows=False)), plot_first_answers
+    return first_answers(request.frames(with_rows=False)), plot_first_answers
 
 
 # --- Sensitivity: Arakelyan, Liu and Augenstein (2024) ---
@@ -187,8 +187,8 @@ def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = 
     """Fooling rates; `in_domain` are the sources that models were trained on."""
     from merge_metric.analyses.sensitivity import fooling_rates, plot_fooling
 
-    runs = request.runs(with_rows=False)
-    return fooling_rates(runs, in_domain=in_domain, settings=settings), plot_fooling
+    frames = request.frames(with_rows=False)
+    return fooling_rates(frames, in_domain=in_domain, settings=settings), plot_fooling
 
 
 @analysis(
@@ -203,8 +203,8 @@ def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) ->
     from merge_metric.analyses import sensitivity
 
     size_of = sensitivity.read_sizes(request.sources, sensitivity.parse_sizes(sizes))
-    runs = request.runs(with_rows=False)
-    return sensitivity.fooling_by_size(runs, size_of, settings), sensitivity.plot_sizes
+    frames = request.frames(with_rows=False)
+    return sensitivity.fooling_by_size(frames, size_of, settings), sensitivity.plot_sizes
 
 
 @analysis(
@@ -216,7 +216,7 @@ def shift(request: Request) -> Made:
     """Divergences of label probabilities."""
     from merge_metric.analyses.sensitivity import plot_shift, shift
 
-    return shift(request.runs(with_rows=False)), plot_shift
+    return shift(request.frames(with_rows=False)), plot_shift
 
 
 @analysis(
@@ -228,7 +228,7 @@ def confidence(request: Request) -> Made:
     """Standard deviations of label probabilities."""
     from merge_metric.analyses.sensitivity import confidence, plot_confidence
 
-    return confidence(request.runs(with_rows=False)), plot_confidence
+    return confidence(request.frames(with_rows=False)), plot_confidence
 
 
 @analysis(
@@ -386,7 +386,7 @@ def stability(
 
     how = needed.Draws(draws, seeds, correctness_threshold, width, rng_seed=rng_seed)
     if request.sources:
-        everything = [needed.seeds_of(run) for run in request.runs(with_rows=False)]
+        everything = [needed.seeds_of(frame) for frame in request.frames(with_rows=False)]
     else:
         configs = request.chosen_configs()
         everything = [needed.read_seeds(request.dataset, config) for config in configs]
@@ -406,4 +406,4 @@ def power(
 
     threshold = correctness_threshold
     how = needed.Draws(correctness_threshold=threshold, difference=difference, rng_seed=rng_seed)
-    return needed.power(request.runs(), how, request.cluster), needed.plot_power
+    return needed.power(request.frames(), how, request.cluster), needed.plot_power

@@ -19,7 +19,7 @@ from merge_metric.analyses.measures import (
     measure_columns,
     measures,
 )
-from merge_metric.runs.run import Run, by_config, on_common_seeds
+from merge_metric.frame.joined import Frame, by_config, on_common_seeds
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.tables import Table, columns, figure_column, is_few, plots
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 # --- Curves of models ---
 
 
-def curves(runs: Iterable[Run], settings: Settings = NO_INTERVALS) -> Table:
+def curves(frames: Iterable[Frame], settings: Settings = NO_INTERVALS) -> Table:
     """Make a row per model and configuration, with a 95 % band; average models with equal seeds."""
-    found = list(runs)
-    rows = [identity(run) | measures(run.counts, settings) for run in found]
+    found = list(frames)
+    rows = [identity(frame) | measures(frame.counts, settings) for frame in found]
     for config, group in by_config(found).items():
         own = [row for row in rows if row["config"] == config]
-        if len(group) > 1 and len({(run.dataset, run.counts.seed_ids) for run in group}) == 1:
+        if len(group) > 1 and len({(frame.dataset, frame.counts.seed_ids) for frame in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
     title = "Seed-variant accuracy by correctness threshold"
     shown = (
@@ -91,10 +91,10 @@ def plot_curves(table: Table) -> Figure:
 # --- Matching thresholds ---
 
 
-def matching(runs: Iterable[Run]) -> Table:
+def matching(frames: Iterable[Frame]) -> Table:
     """Tabulate matching thresholds: a row per model, a column per configuration."""
     return matching_table(
-        ((run.model, run.config, measures(run.counts)) for run in runs),
+        ((frame.model, frame.config, measures(frame.counts)) for frame in frames),
         "Matching correctness threshold (MC): the CT at which SV accuracy matches S",
         "In percent; 100 would be perfect generalisation. Of the curve averaged over subsamples. "
         f"{CATALOGUE['matching_threshold'].remark}",
@@ -153,12 +153,14 @@ def plot_matching(table: Table) -> Figure:
 # --- Ablations ---
 
 
-def ablations(runs: Iterable[Run]) -> Table:
+def ablations(frames: Iterable[Frame]) -> Table:
     """Average over the same models for each data set and configuration, on common seeds."""
     rows: list[Row] = []
-    for config, group in by_config(runs).items():
-        datasets = list(dict.fromkeys(run.dataset for run in group))
-        models = {each: {run.model for run in group if run.dataset == each} for each in datasets}
+    for config, group in by_config(frames).items():
+        datasets = list(dict.fromkeys(frame.dataset for frame in group))
+        models = {
+            each: {frame.model for frame in group if frame.dataset == each} for each in datasets
+        }
         if len(datasets) < 2:
             raise ValueError(
                 f"{config}: expected predictions for two data sets or more, got only {datasets}: "
@@ -170,11 +172,13 @@ def ablations(runs: Iterable[Run]) -> Table:
                 f"{config}: expected predictions of the same models for each data set, got "
                 f"{told}; name the same model alike: NAME=FILE@DATASET"
             )
-        counts = on_common_seeds([run.counts for run in group], config)
+        counts = on_common_seeds([frame.counts for frame in group], config)
         found = [measures(each) for each in counts]
         for dataset in datasets:
-            mine = [row for row, run in zip(found, group, strict=True) if run.dataset == dataset]
-            names = [run.model for run in group if run.dataset == dataset]
+            mine = [
+                row for row, frame in zip(found, group, strict=True) if frame.dataset == dataset
+            ]
+            names = [frame.model for frame in group if frame.dataset == dataset]
             mean = _over_models(mine)
             rows.append({"config": config, "dataset": dataset, "models": names} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])

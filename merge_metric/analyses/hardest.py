@@ -20,8 +20,8 @@ from merge_dataset.data_files import read_rows
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, format_of
 from merge_metric.analyses.measures import Floats, Ints, Row
-from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import Run, by_config, common_labels, on_common_seeds
+from merge_metric.frame.joined import Frame, by_config, common_labels, on_common_seeds
+from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, columns, initials, legend
@@ -76,7 +76,7 @@ def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table
 
 
 def hardest(
-    runs: Iterable[Run],
+    frames: Iterable[Frame],
     seeds: Mapping[str, pa.Table],
     *,
     top: int | None = None,
@@ -86,11 +86,11 @@ def hardest(
     """Make a row per seed, hardest first: all models wrong, `top` ones, or share `below` (0–1)."""
     rows: list[Row] = []
     notes: list[str] = []
-    runs = list(runs)
-    labels, fields = common_labels(runs), _fields(seeds)
+    frames = list(frames)
+    labels, fields = common_labels(frames), _fields(seeds)
     corrected = _spelled(corrections or {}, labels, seeds)
     share = FEW if below is None else below
-    for config, group in by_config(runs).items():
+    for config, group in by_config(frames).items():
         told, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
         for row in told:
             given = corrected.get(row["seed_id"], {})
@@ -207,14 +207,14 @@ def _spelled(
 
 
 def _seeds(
-    config: str, runs: Sequence[Run], texts: pa.Table, *, top: int | None, below: float
+    config: str, frames: Sequence[Frame], texts: pa.Table, *, top: int | None, below: float
 ) -> tuple[list[Row], int]:
     """Make rows of the seeds for the table and its notes, hardest first; also count all seeds."""
-    counts = on_common_seeds([run.counts for run in runs], config)
+    counts = on_common_seeds([frame.counts for frame in frames], config)
     ids = counts[0].seed_ids
     # Distinct variants of each seed by their answers: subsamples play no part.
     by_answer = np.stack(
-        [run.answers[np.isin(np.array(run.counts.seed_ids), np.array(ids))] for run in runs]
+        [frame.answers[np.isin(np.array(frame.counts.seed_ids), np.array(ids))] for frame in frames]
     )
     n_variants = by_answer.sum(axis=2)
     n_right = by_answer[:, np.arange(len(ids)), counts[0].gold]
@@ -228,7 +228,7 @@ def _seeds(
         f"{letters[wrong.argmax()]} {100 * wrong.max() / n:.0f} %" if wrong.any() else None
         for wrong, n in zip(wrong_answers, of_answers.sum(axis=1), strict=True)
     ]
-    order = hardest_first(mean, len(runs) - n_models_right)
+    order = hardest_first(mean, len(frames) - n_models_right)
     told = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
     told[order[: top or 0]] = True
     chosen = order[told[order]]
@@ -246,9 +246,10 @@ def _seeds(
             "variants_right": float(mean[n]),
             "instead": instead[n],
             "n_right": int(n_models_right[n]),
-            "n_models": len(runs),
+            "n_models": len(frames),
             "by_model": {
-                run.model: float(value) for run, value in zip(runs, by_model[:, n], strict=True)
+                frame.model: float(value)
+                for frame, value in zip(frames, by_model[:, n], strict=True)
             },
             **{field: text[field] for field in fields},
             "annotator_labels": [labels[codes[v]] for v in text["annotator_labels"] or ()],

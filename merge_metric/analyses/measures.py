@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
@@ -47,9 +47,9 @@ FOOLING_NOTE: Final = (
 )
 
 
-def identity(run: Run) -> Row:
-    """Begin the row of a run: its configuration and its model."""
-    return {"config": run.config, "model": run.model}
+def identity(frame: Frame) -> Row:
+    """Begin the row of a frame: its configuration and its model."""
+    return {"config": frame.config, "model": frame.model}
 
 
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:

@@ -67,9 +67,9 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
             seeds = set(part["seed_id"].to_pylist())
             row: Row = {"config": each.config, "dataset": each.dataset, "phenomenon": name}
             row |= {"n_seeds": len(seeds), "n_variants": len(part)}
-            if each.run is not None:
-                row["model"] = each.run.model
-                counts = each.run.counts
+            if each.frame is not None:
+                row["model"] = each.frame.model
+                counts = each.frame.counts
                 chosen = np.array([seed in seeds for seed in counts.seed_ids], np.bool_)
                 if chosen.any():
                     row |= figure_values(summarise(counts.take(chosen), settings), figures)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from merge_metric.analyses.variant_rows import VariantRows
-    from merge_metric.runs.model import Predictions as PredictionsFile
-    from merge_metric.runs.model import PredictionsSource
-    from merge_metric.runs.run import Run
+    from merge_metric.frame.answer_table import Predictions as PredictionsFile
+    from merge_metric.frame.answer_table import PredictionsSource
+    from merge_metric.frame.joined import Frame
     from merge_metric.score import Watch
     from merge_metric.tables import Table
 
@@ -108,12 +108,12 @@ class Request:
     merge_labels: str | Sequence[str] = ()
     """Labels that count as one; by default as descriptions of predictions say."""
     watch: Watch | None = None
-    """Collector of cautions about the runs of an analysis that shows figures of seeds."""
+    """Collector of cautions about the frames of an analysis that shows figures of seeds."""
 
-    def runs(
+    def frames(
         self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = True
-    ) -> Iterator[Run]:
-        """Read the runs, one after the other.
+    ) -> Iterator[Frame]:
+        """Read the frames, one after the other.
 
         Args:
             by: Columns of the dataset to group variants by.
@@ -123,9 +123,9 @@ class Request:
         Raises:
             ValueError: a file cannot be used, or a model has a configuration in two datasets.
         """
-        from merge_metric.runs.run import read_runs
+        from merge_metric.frame.joined import read_frames
 
-        runs = read_runs(
+        frames = read_frames(
             self.sources,
             self.dataset,
             self.configs,
@@ -135,18 +135,18 @@ class Request:
             with_rows=with_rows,
             merge_labels=self.merge_labels,
         )
-        runs = self.watch.over(runs) if self.watch else runs
+        frames = self.watch.over(frames) if self.watch else frames
         seen: dict[tuple[str, str], str] = {}
-        for run in runs:
-            other = seen.get((run.model, run.config))
+        for frame in frames:
+            other = seen.get((frame.model, frame.config))
             if other is not None and not repeated:
                 raise ValueError(
                     f"expected one data set per model and configuration, got {other!r} and "
-                    f"{run.dataset!r} for {run.model!r} on {run.config}; name them apart: "
+                    f"{frame.dataset!r} for {frame.model!r} on {frame.config}; name them apart: "
                     "NAME=FILE@DATASET"
                 )
-            seen[run.model, run.config] = run.dataset
-            yield run
+            seen[frame.model, frame.config] = frame.dataset
+            yield frame
 
     def variants(
         self,
@@ -155,7 +155,7 @@ class Request:
         *,
         annotations: Sequence[str] = (),
     ) -> Iterator[VariantRows]:
-        """Read the variants of each run or, without predictions, of each configuration.
+        """Read the variants of each frame or, without predictions, of each configuration.
 
         Args:
             columns: Function of a dataset folder and a configuration that lists the columns
@@ -167,19 +167,19 @@ class Request:
             ValueError: a file cannot be used.
         """
         from merge_metric.analyses.variant_rows import read_judgements, variant_rows
-        from merge_metric.runs.run import require_text
+        from merge_metric.frame.joined import require_text
 
         judged = read_judgements(annotations) if annotations else None
-        found: Iterable[tuple[Path, str, Run | None]]
+        found: Iterable[tuple[Path, str, Frame | None]]
         if self.sources:
-            found = ((run.folder, run.config, run) for run in self.runs())
+            found = ((frame.folder, frame.config, frame) for frame in self.frames())
         else:
             found = ((self.dataset, config, None) for config in self.chosen_configs())
-        for folder, config, run in found:
+        for folder, config, frame in found:
             wanted = columns(folder, config)
             for name in of_seeds:
                 require_text(folder, config, name)
-            yield variant_rows(folder, config, wanted, of_seeds, run=run, judged=judged)
+            yield variant_rows(folder, config, wanted, of_seeds, frame=frame, judged=judged)
 
     def chosen_configs(self) -> list[str]:
         """List the configurations of a dataset: those asked for, else those of whole collections.
@@ -188,7 +188,7 @@ class Request:
             ValueError: the dataset has no such configuration, or there is no dataset.
         """
         from merge_dataset.layout import collections, require_dataset
-        from merge_metric.runs.relations import check_configurations
+        from merge_metric.frame.relations import check_configurations
 
         require_dataset(self.dataset)
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))
@@ -239,7 +239,7 @@ def analyse(
             be used.
     """
     from merge_dataset.layout import as_dataset
-    from merge_metric.runs.model import as_sources
+    from merge_metric.frame.answer_table import as_sources
     from merge_metric.score import Watch
     from merge_metric.seed_variant_accuracy.options import Settings
 

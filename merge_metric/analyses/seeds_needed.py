@@ -19,8 +19,8 @@ import numpy as np
 from merge_dataset.layout import format_in, split_files
 from merge_metric.analyses.contrasts import random_ranks
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
-from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import VARIANT_IDS, Run, by_config
+from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
+from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
@@ -84,10 +84,10 @@ class Seeds:
     counts: SeedCounts | None = None
 
 
-def seeds_of(run: Run) -> Seeds:
-    """Take the seeds of a run and what its model answers."""
-    counts = run.counts
-    return Seeds(run.config, counts.seed_ids, counts.gold, counts.labels, run.model, counts)
+def seeds_of(frame: Frame) -> Seeds:
+    """Take the seeds of a frame and what its model answers."""
+    counts = frame.counts
+    return Seeds(frame.config, counts.seed_ids, counts.gold, counts.labels, frame.model, counts)
 
 
 def read_seeds(folder: Path, config: str) -> Seeds:
@@ -249,14 +249,14 @@ class Pair:
     """Cluster of each seed, (S,), numbered; each seed is its own where there are no clusters."""
 
 
-def pair_of(first: Run, second: Run) -> Pair:
-    """Join the answers of two runs on one configuration, on the variants that both answer."""
-    ids = [np.asarray(run.values[VARIANT_IDS], str) for run in (first, second)]
+def pair_of(first: Frame, second: Frame) -> Pair:
+    """Join the answers of two frames on one configuration, on the variants that both answer."""
+    ids = [np.asarray(frame.values[VARIANT_IDS], str) for frame in (first, second)]
     _, *places = np.intersect1d(ids[0], ids[1], assume_unique=True, return_indices=True)
     in_order = np.argsort(places[0])
     answers, own = [], []
-    for run, place in zip((first, second), places, strict=True):
-        rows, chosen = run.rows, place[in_order]
+    for frame, place in zip((first, second), places, strict=True):
+        rows, chosen = frame.rows, place[in_order]
         seed = rows.seed[chosen]
         answers.append(rows.prediction[chosen] == rows.gold[seed])
         own.append((rows.own == rows.gold)[np.unique(seed)])
@@ -314,10 +314,10 @@ def power_rows(pair: Pair, how: Draws) -> Iterator[Row]:
         yield row
 
 
-def power(runs: Iterable[Run], how: Draws, cluster: str = "") -> Table:
+def power(frames: Iterable[Frame], how: Draws, cluster: str = "") -> Table:
     """Make rows for each pair of models; seeds may be clustered by a text, such as `premise`."""
     rows: list[Row] = []
-    for config, of_models in by_config(runs).items():
+    for config, of_models in by_config(frames).items():
         for first, second in combinations(of_models, 2):
             who: dict[str, Any] = {"config": config, "a": first.model, "b": second.model}
             rows += [who | row for row in power_rows(pair_of(first, second), how)]

@@ -32,9 +32,9 @@ from merge_metric.analyses.measures import (
     per_config,
     weighted_mean,
 )
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.predictions import read_metadata
-from merge_metric.runs.run import Run, common_labels
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import Frame, common_labels
+from merge_metric.frame.predictions import read_metadata
 from merge_metric.seed_variant_accuracy.divergence import means, sigma
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -49,16 +49,16 @@ STRICT, RELAXED = FOOLING
 
 
 def fooling_rates(
-    runs: Iterable[Run], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
+    frames: Iterable[Frame], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration, and averages, also without `in_domain` sources.
 
     Models have equal weights (table 3). Configurations are weighted by seeds answered right; where
     numbers of problems are known, another row is weighted by these, as in the paper.
     """
-    runs = list(runs)
-    labels = common_labels(runs)
-    sources = {parse_config_name(run.config)[0] for run in runs}
+    frames = list(frames)
+    labels = common_labels(frames)
+    sources = {parse_config_name(frame.config)[0] for frame in frames}
     if unknown := [name for name in in_domain if name not in sources]:
         raise ValueError(
             f"--in-domain: expected sources of the predictions, {', '.join(sorted(sources))}, got "
@@ -66,10 +66,10 @@ def fooling_rates(
         )
     ends = ("", *(f"_{label}" for label in labels))  # all seeds, and those of each gold label
     rows = []
-    for run in runs:
-        counts = run.counts
-        row = identity(run) | {"averaged": None}
-        row |= {"n_problems": n_problems(run.folder, *parse_config_name(run.config))}
+    for frame in frames:
+        counts = frame.counts
+        row = identity(frame) | {"averaged": None}
+        row |= {"n_problems": n_problems(frame.folder, *parse_config_name(frame.config))}
         by_label = (counts.take(counts.gold == code) for code in range(len(labels)))
         for end, each in zip(ends, (counts, *by_label), strict=True):
             for key, value in fooling(each, settings).items():
@@ -233,13 +233,16 @@ def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -
 
 
 def fooling_by_size(
-    runs: Iterable[Run], size_of: Mapping[str, Size], settings: Settings = USUAL
+    frames: Iterable[Frame], size_of: Mapping[str, Size], settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration: by configuration, family, and size."""
     rows = []
-    for run in runs:
-        size = {"family": size_of[run.model].family, "parameters": size_of[run.model].parameters}
-        rows.append(identity(run) | size | fooling(run.counts, settings))
+    for frame in frames:
+        size = {
+            "family": size_of[frame.model].family,
+            "parameters": size_of[frame.model].parameters,
+        }
+        rows.append(identity(frame) | size | fooling(frame.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
     title = "Fooling rates of models by their number of parameters"
@@ -309,9 +312,9 @@ _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
 _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 
 
-def shift(runs: Iterable[Run]) -> Table:
+def shift(frames: Iterable[Frame]) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
-    rows = [_shift_row(run) for run in runs]
+    rows = [_shift_row(frame) for frame in frames]
     headings = {"jsd_unchanged": "JSD unch.", "jsd_changed": "JSD ch."}
     headings |= {"ks_unchanged": "KS unch.", "ks_changed": "KS ch."}
     note = (
@@ -325,15 +328,15 @@ def shift(runs: Iterable[Run]) -> Table:
     return _probability_table("shift", title, rows, headings, note, "Changed minus unchanged", gaps)
 
 
-def _shift_row(run: Run) -> Row:
-    """Compute mean divergences and σ of a run, and count the variants of each group."""
-    if run.shift is None:
+def _shift_row(frame: Frame) -> Row:
+    """Compute mean divergences and σ of a frame, and count the variants of each group."""
+    if frame.shift is None:
         raise ValueError(
-            f"{run.model}, {run.config}: expected label probabilities, in a column called "
+            f"{frame.model}, {frame.config}: expected label probabilities, in a column called "
             f"probabilities, got predictions without; `merge-nli predict` writes them"
         )
-    counts = {f"n_{group}": run.shift[f"jsd_{group}"][1] for group in _GROUPS}
-    return identity(run) | {"averaged": None} | counts | means(run.shift)
+    counts = {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
+    return identity(frame) | {"averaged": None} | counts | means(frame.shift)
 
 
 def _probability_table(
@@ -382,15 +385,19 @@ _SIGMAS: Final = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
 _NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, prediction changed")
 
 
-def confidence(runs: Iterable[Run]) -> Table:
+def confidence(frames: Iterable[Frame]) -> Table:
     """Make a row per model and configuration, and averages (figure 4)."""
-    runs = list(runs)
-    one_label = np.eye(len(common_labels(runs)))  # which has all of the probability
+    frames = list(frames)
+    one_label = np.eye(len(common_labels(frames)))  # which has all of the probability
     highest = float(sigma(one_label)[0])
     rows = [
-        {key: value for key, value in _shift_row(run).items() if not key.startswith(("jsd", "ks"))}
+        {
+            key: value
+            for key, value in _shift_row(frame).items()
+            if not key.startswith(("jsd", "ks"))
+        }
         | {"highest": highest}
-        for run in runs
+        for frame in frames
     ]
     note = (
         "Of the seeds answered right, and of their variants by whether the prediction changed. "

@@ -28,7 +28,7 @@ from merge_metric.agreement.coefficients import (
 )
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.variant_rows import VariantRows
-from merge_metric.runs.run import text_codes
+from merge_metric.frame.joined import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights

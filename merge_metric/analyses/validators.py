@@ -22,7 +22,7 @@ from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
-from merge_metric.runs.relations import fetch
+from merge_metric.frame.relations import fetch
 from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, new_figure
 

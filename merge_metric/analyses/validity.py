@@ -65,7 +65,7 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
 def validity_row(
     found: VariantRows, *, cluster: str = "", settings: Settings = USUAL
 ) -> Row | None:
-    """Make a run's row; None if no judged variant is of a seed that the model answers right."""
+    """Make a frame's row; None if no judged variant is of a seed that the model answers right."""
     table = found.table.filter(found.table["seed_right"])
     changed = table["changed"].to_numpy().astype(np.float64)
     good, chance = (pc.fill_null(table[key], float("nan")).to_numpy() for key in ("good", "chance"))

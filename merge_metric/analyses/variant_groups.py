@@ -26,7 +26,7 @@ from merge_metric.analyses.contrasts import (
     rows_of_counts,
 )
 from merge_metric.analyses.measures import Bools, identity
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.tables import Table
@@ -40,23 +40,23 @@ log = logging.getLogger(__name__)
 # --- Word classes ---
 
 
-def word_classes(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
+def word_classes(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two."""
     rows = []
-    for run in runs:
-        of_row = np.asarray(run.values.get("word_class", ()), dtype=object)
+    for frame in frames:
+        of_row = np.asarray(frame.values.get("word_class", ()), dtype=object)
         classes = [name for name in WORD_CLASSES if (of_row == name).any()]
         if len(classes) < 2:
             raise ValueError(
-                f"{run.model}: expected a configuration of several word classes, such as 'snli', "
-                f"got {run.config!r}"
+                f"{frame.model}: expected a configuration of several word classes, such as 'snli', "
+                f"got {frame.config!r}"
             )
         for pair in combinations(classes, 2):
             contrast = " & ".join(pair)
-            counts = on_shared_seeds(run.rows, {name: of_row == name for name in pair})
-            found = rows_of_counts(identity(run) | {"contrast": contrast}, counts, settings)
+            counts = on_shared_seeds(frame.rows, {name: of_row == name for name in pair})
+            found = rows_of_counts(identity(frame) | {"contrast": contrast}, counts, settings)
             if not found:
-                log.warning("%s: no seed has variants of %s", run.config, contrast)
+                log.warning("%s: no seed has variants of %s", frame.config, contrast)
             rows += found
     if not rows:
         raise ValueError("expected seeds with variants of two word classes, got none")
@@ -125,7 +125,7 @@ def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
 
 
 def source_mlms(
-    runs: Iterable[Run], counterparts: Mapping[str, Counterparts], settings: Settings = USUAL
+    frames: Iterable[Frame], counterparts: Mapping[str, Counterparts], settings: Settings = USUAL
 ) -> Table:
     """Make rows per model, configuration and group, on seeds that have all groups.
 
@@ -134,22 +134,22 @@ def source_mlms(
     """
     rows: list[dict[str, Any]] = []
     unknown: dict[str, None] = {}
-    for run in runs:
-        if run.model not in counterparts:
-            unknown[run.model] = None
+    for frame in frames:
+        if frame.model not in counterparts:
+            unknown[frame.model] = None
             continue
-        origins = [origin(mlms, counterparts[run.model]) for mlms in run.values["mlms"]]
-        of_row, where = np.asarray(origins, dtype=object), f"{run.model}, {run.config}"
+        origins = [origin(mlms, counterparts[frame.model]) for mlms in frame.values["mlms"]]
+        of_row, where = np.asarray(origins, dtype=object), f"{frame.model}, {frame.config}"
         groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
         if empty := [name for name in ORIGINS if name not in groups]:
             log.warning("%s: left out, as there are no variants of it: %s", where, ", ".join(empty))
         if len(groups) < 2:
-            found = sorted({mlm for mlms in run.values["mlms"] for mlm in mlms})
+            found = sorted({mlm for mlms in frame.values["mlms"] for mlm in mlms})
             raise ValueError(
                 f"{where}: expected variants of two groups or more, got only "
                 f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
             )
-        rows += _fixed_rows(run, groups, settings)
+        rows += _fixed_rows(frame, groups, settings)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     if not rows:
@@ -183,12 +183,14 @@ _DRAWN: Final = (
 )
 
 
-def _fixed_rows(run: Run, groups: Mapping[str, Bools], settings: Settings) -> list[dict[str, Any]]:
+def _fixed_rows(
+    frame: Frame, groups: Mapping[str, Bools], settings: Settings
+) -> list[dict[str, Any]]:
     """Make rows of groups with equal numbers of variants, then rows with all variants."""
     rows = []
     for matched, chosen in ((True, "equally many"), (False, "all")):
-        counts = on_fixed_seeds(run.rows, groups, matched=matched, rng_seed=settings.rng_seed)
-        rows += rows_of_counts(identity(run) | {"contrast": chosen}, counts, settings)
+        counts = on_fixed_seeds(frame.rows, groups, matched=matched, rng_seed=settings.rng_seed)
+        rows += rows_of_counts(identity(frame) | {"contrast": chosen}, counts, settings)
     return rows
 
 
@@ -206,27 +208,30 @@ def plot_source_mlms(table: Table) -> Figure:
 SEVERAL: Final = "several"
 
 
-def sole_mlms(runs: Iterable[Run], settings: Settings = USUAL) -> Table:
+def sole_mlms(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
     """Make rows by the only MLM that validated, or `SEVERAL`: on own seeds, then on shared ones."""
     rows: list[dict[str, Any]] = []
-    for run in runs:
+    for frame in frames:
         of_row = np.asarray(
-            [(*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL for mlms in run.values["mlms"]],
+            [
+                (*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL
+                for mlms in frame.values["mlms"]
+            ],
             dtype=object,
         )
         names = [*sorted({name for name in of_row if name not in ("", SEVERAL)}), SEVERAL]
         groups = {name: of_row == name for name in names if (of_row == name).any()}
         if len(groups) < 2:
             raise ValueError(
-                f"{run.model}, {run.config}: expected variants of two masked LMs or more, got only "
-                f"those of {', '.join(groups) or 'none'}"
+                f"{frame.model}, {frame.config}: expected variants of two masked LMs or more, got "
+                f"only those of {', '.join(groups) or 'none'}"
             )
         for name, mask in groups.items():
-            counts = count(run.rows, draws=np.flatnonzero(mask[run.rows.draw_row]))
+            counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
             rows += rows_of_counts(
-                identity(run) | {"contrast": OWN_SEEDS}, {name: counts}, settings
+                identity(frame) | {"contrast": OWN_SEEDS}, {name: counts}, settings
             )
-        rows += _fixed_rows(run, groups, settings)
+        rows += _fixed_rows(frame, groups, settings)
     return contrast_table(
         "origins",
         "Variants by the masked LM that alone validated the replacement, or several",

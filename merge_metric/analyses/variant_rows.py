@@ -12,26 +12,26 @@ from merge_dataset.annotation.answers import ENOUGH, read_answers
 from merge_dataset.annotation.session import read_session
 from merge_dataset.engine import connect
 from merge_dataset.layout import split_files
-from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import VARIANT_IDS, Run
+from merge_metric.frame.joined import VARIANT_IDS, Frame
+from merge_metric.frame.relations import read_columns
 
 _DRAWN: Final = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariantRows:
-    """The distinct variants of a configuration, or the variants that a run has answers to."""
+    """The distinct variants of a configuration, or the variants that a frame has answers to."""
 
     config: str
     dataset: str
     table: pa.Table
     columns: tuple[str, ...] = ()
-    run: Run | None = None
+    frame: Frame | None = None
 
     @property
     def model(self) -> str | None:
         """Name of the model, if any."""
-        return self.run.model if self.run else None
+        return self.frame.model if self.frame else None
 
 
 def variant_rows(
@@ -40,12 +40,12 @@ def variant_rows(
     columns: Sequence[str] = (),
     of_seeds: Sequence[str] = (),
     *,
-    run: Run | None = None,
+    frame: Frame | None = None,
     judged: pa.Table | None = None,
 ) -> VariantRows:
     """Read a configuration's variants, in order: `variant_id`, `seed_id`, `columns`, `seed_…`.
 
-    With a `run` the table has only variants of that run, and the columns `right`, `seed_right` and
+    With a `frame` the table has only its variants, and the columns `right`, `seed_right` and
     `changed` (whether the answer differs from the answer to the seed). With `judged` it also has
     the columns of `read_judgements`, null where nobody judged.
     """
@@ -59,11 +59,11 @@ def variant_rows(
             connection.register("seeds", seeds)
             wanted += [f'seeds."{name}" AS "seed_{name}"' for name in of_seeds]
             joins.append("LEFT JOIN seeds USING (seed_id)")
-        if run is not None:
-            answers = run.rows
+        if frame is not None:
+            answers = frame.rows
             own, gold = answers.own[answers.seed], answers.gold[answers.seed]
             given = {
-                "variant_id": run.values[VARIANT_IDS],
+                "variant_id": frame.values[VARIANT_IDS],
                 "right": answers.prediction == gold,
                 "seed_right": own == gold,
                 "changed": answers.prediction != own,
@@ -79,7 +79,7 @@ def variant_rows(
             f"SELECT {', '.join(wanted)} FROM rows variants {' '.join(joins)} ORDER BY place"
         ).to_arrow_table()
     return VariantRows(
-        config, folder.resolve().name, table.drop_columns("place"), tuple(columns), run
+        config, folder.resolve().name, table.drop_columns("place"), tuple(columns), frame
     )
 
 

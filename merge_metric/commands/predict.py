@@ -344,9 +344,9 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 
 def _tell(outcome: Outcome, dataset: str) -> str:
     """Describe a file: its problems, labels and accuracy, and the command that scores it."""
+    from merge_metric.frame.noise import usage_text
+    from merge_metric.frame.prediction_columns import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence
-    from merge_metric.runs.noise import usage_text
-    from merge_metric.runs.prediction_columns import MERGE_LABELS
 
     metadata, inferred = outcome.metadata, outcome.inferred
     pace = f"{inferred:,} inferred"

@@ -150,7 +150,7 @@ def score_command(
       WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.runs.run import JoinOptions
+    from merge_metric.frame.joined import JoinOptions
     from merge_metric.score import score_and_say
     from merge_metric.seed_variant_accuracy.merging import Merging
     from merge_metric.seed_variant_accuracy.options import Settings

@@ -22,12 +22,12 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     Returns:
         The table of `merge-nli score`, the report's address, and commands to try next.
     """
+    from merge_metric.frame.joined import JoinOptions, read_file
     from merge_metric.models.classifier import Classifier
     from merge_metric.predict.driver import predict
     from merge_metric.predict.problems import read_problems
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import write_report
-    from merge_metric.runs.run import JoinOptions, read_file
     from merge_metric.score import score_all, scores_text
     from merge_metric.seed_variant_accuracy.options import Settings
 
@@ -36,8 +36,8 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     log.info("Step 2 of 3: the NLI model %s answers them (up to a minute)", MODEL.name)
     predict(model, problems, predictions, overwrite=True)
     log.info("Step 3 of 3: figures and report (some seconds)")
-    runs = read_file(predictions, dataset, JoinOptions(configs=[config]))
-    results = score_all(runs, Settings(), shown=True)
+    frames = read_file(predictions, dataset, JoinOptions(configs=[config]))
+    results = score_all(frames, Settings(), shown=True)
     table = scores_text(results, explain=True)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)
     of_dataset = f"--dataset {shlex.quote(str(dataset))}"

@@ -26,7 +26,7 @@ from merge_metric.exports.registry import (
 )
 
 if TYPE_CHECKING:
-    from merge_metric.runs.run import Run
+    from merge_metric.frame.joined import Frame
 
 SCHEMA: Final = "0.2.2"
 """Version of both schemas of https://github.com/evaleval/every_eval_ever."""
@@ -66,14 +66,14 @@ def export_results(
     Examples:
       merge-nli export results merge-nli.parquet --dataset merge-nli --organization "My lab"
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.runs.predictions import read_metadata
-    from merge_metric.runs.run import read_runs
+    from merge_metric.frame.joined import read_frames
+    from merge_metric.frame.predictions import read_metadata
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
     require_date("date", day)
     description = read_metadata(predictions)
-    runs = list(
-        read_runs(
+    frames = list(
+        read_frames(
             [predictions],
             dataset,
             config or (),
@@ -88,8 +88,8 @@ def export_results(
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
         count = 0
         with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
-            for run in runs:
-                for sample in _samples(run, dataset):
+            for frame in frames:
+                for sample in _samples(frame, dataset):
                     file.write(json.dumps(of_all | sample, ensure_ascii=False) + "\n")
                     count += 1
         source: dict[str, Any] = {"source_type": "other"}
@@ -108,7 +108,7 @@ def export_results(
             },
             "eval_library": {"name": "merge-nli", "version": VERSION},
             "model_info": {"name": model, "id": model, "additional_details": _texts(description)},
-            "evaluation_results": [each for run in runs for each in _figures(run, source)],
+            "evaluation_results": [each for frame in frames for each in _figures(frame, source)],
             "detailed_evaluation_results": {
                 "format": "jsonl",
                 "file_path": SAMPLES,
@@ -118,7 +118,7 @@ def export_results(
             },
         }
         write_json(partial / AGGREGATE, record)
-    configs = [run.config for run in runs]
+    configs = [frame.config for frame in frames]
     text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
     hint = f"every_eval_ever validate {out / AGGREGATE} {out / SAMPLES}"
     return Exported(out, {"configurations": configs, "samples": count}, text, hint)
@@ -133,14 +133,14 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    from merge_metric.score import score_run
+def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from merge_metric.score import score_frame
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
     from merge_metric.seed_variant_accuracy.options import USUAL
     from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
 
-    result = score_run(run)
-    left_out = {"n_seeds_left_out": str(run.n_seeds_left_out)} if run.n_seeds_left_out else {}
+    result = score_frame(frame)
+    left_out = {"n_seeds_left_out": str(frame.n_seeds_left_out)} if frame.n_seeds_left_out else {}
     for key in MAIN_FIGURES:
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
         if result[key] is None:
@@ -154,9 +154,9 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "method": "bootstrap over seeds",
             }
         yield {
-            "evaluation_result_id": f"{run.config}/{key}",
-            "evaluation_name": run.config,
-            "source_data": {"dataset_name": f"MERGE-NLI, {run.config}", **source},
+            "evaluation_result_id": f"{frame.config}/{key}",
+            "evaluation_name": frame.config,
+            "source_data": {"dataset_name": f"MERGE-NLI, {frame.config}", **source},
             "metric_config": {
                 "evaluation_description": figure.explanation,
                 "metric_id": f"merge_nli.{key}",
@@ -180,18 +180,18 @@ def _figures(run: Run, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _samples(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
+def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the answers to seeds and variants, in the order of the dataset."""
-    from merge_metric.runs.run import VARIANT_IDS
+    from merge_metric.frame.joined import VARIANT_IDS
     from merge_metric.seed_variant_accuracy.merging import Merging
     from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
-    rows, labels = run.rows, run.counts.labels
-    merging = Merging.parse(run.counts.merged)
-    answers = dict(zip(map(str, run.values[VARIANT_IDS]), rows.prediction.tolist(), strict=True))
+    rows, labels = frame.rows, frame.counts.labels
+    merging = Merging.parse(frame.counts.merged)
+    answers = dict(zip(map(str, frame.values[VARIANT_IDS]), rows.prediction.tolist(), strict=True))
     answers |= dict(zip(map(str, rows.seed_ids), rows.own.tolist(), strict=True))
     for split in SPLITS:
-        for table in read_split(folder, run.config, split):
+        for table in read_split(folder, frame.config, split):
             fields, names = format_of(table.schema).fields, format_of(table.schema).labels
             for row in table.to_pylist():
                 if row["variant_id"] not in answers:
@@ -204,8 +204,8 @@ def _samples(run: Run, folder: Path) -> Iterator[dict[str, Any]]:
                     "subsamples": row["subsamples"] or None
                 }
                 yield {
-                    "evaluation_name": run.config,
-                    "evaluation_result_id": f"{run.config}/{_FIGURE_OF[split]}",
+                    "evaluation_name": frame.config,
+                    "evaluation_result_id": f"{frame.config}/{_FIGURE_OF[split]}",
                     "sample_id": row["variant_id"],
                     "sample_hash": hashlib.sha256((raw + gold).encode()).hexdigest(),
                     "interaction_type": "single_turn",

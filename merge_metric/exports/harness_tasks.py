@@ -49,7 +49,7 @@ _ANSWERS: Final = (
     "exports/task_settings",
     "models/answer_words",
     "models/templates",
-    "runs/texts",
+    "frame/texts",
 )
 
 ANSWER_FORMS: Final = "answer_forms.toml"
@@ -217,7 +217,7 @@ def task_folder(
         for path in paths:
             text = path.read_text(encoding="utf-8")
             # In the export all modules lie in one folder.
-            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|runs)\."
+            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
             text = re.sub(rooms, "from .", text)
             (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
         shutil.copy(SPACE.parent / "models" / ANSWER_FORMS, partial / METRIC_FOLDER)

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.exports.task_settings import EXPORTED, TaskSettings
+from merge_metric.frame.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.models.answer_words import answer_reader
 from merge_metric.models.templates import Prompt
-from merge_metric.runs.texts import TEXT_DIGEST, text_digests, to_hex
 from merge_metric.seed_variant_accuracy.figures import keys_shown
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score

@@ -21,6 +21,34 @@ from tqdm import tqdm
 
 from merge_dataset.files import ROWS, read_schema
 from merge_dataset.locks import writing_to
+from merge_metric.frame.column_checks import (
+    ANSWER_TEXT,
+    ANSWERS,
+    FURTHER,
+    IDS,
+    PROBABILITIES,
+    REPEATS,
+    REQUIRED,
+    check_column,
+    require_distinct,
+    row_number,
+)
+from merge_metric.frame.plausibility import (
+    AnswerTally,
+    tell_of_answers,
+    tell_of_model,
+    tell_of_new_answers,
+)
+from merge_metric.frame.prediction_columns import (
+    MERGE_LABELS,
+    SUFFIXES,
+    labelled,
+    open_predictions,
+    suffix_of,
+)
+from merge_metric.frame.predictions import read_metadata, with_metadata, write_batches
+from merge_metric.frame.relations import DRAWS
+from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.odd_answers import require_as_asked, sentences, warn_of_unknown
 from merge_metric.models.pair_model import (
     PREDICTION,
@@ -44,34 +72,6 @@ from merge_metric.predict.problems import (
     merging_of,
     problem_digests,
 )
-from merge_metric.runs.column_checks import (
-    ANSWER_TEXT,
-    ANSWERS,
-    FURTHER,
-    IDS,
-    PROBABILITIES,
-    REPEATS,
-    REQUIRED,
-    check_column,
-    require_distinct,
-    row_number,
-)
-from merge_metric.runs.plausibility import (
-    AnswerTally,
-    tell_of_answers,
-    tell_of_model,
-    tell_of_new_answers,
-)
-from merge_metric.runs.prediction_columns import (
-    MERGE_LABELS,
-    SUFFIXES,
-    labelled,
-    open_predictions,
-    suffix_of,
-)
-from merge_metric.runs.predictions import read_metadata, with_metadata, write_batches
-from merge_metric.runs.relations import DRAWS
-from merge_metric.runs.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
@@ -521,7 +521,7 @@ def require_replaceable(
     found, differ = "a file in which no model is named", ""
     if there:
         texts = combined(problem_digests(problems) if digests is None else digests)
-        found = _run_of(there, there.get("problems", {}), there.get("rows"))
+        found = _frame_of(there, there.get("problems", {}), there.get("rows"))
         keys = [key for key in description if there.get(key) != description[key]]
         if there.get("texts") != texts:
             keys.insert(0, "the texts of the problems")
@@ -532,14 +532,14 @@ def require_replaceable(
             keys = keys or ["gold labels"]
         shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])
         differ = f"; they differ in {shown}" + (", …" if len(keys) > _SHOWN else "")
-    coming = _run_of(description, description_of(problems), len(problems))
+    coming = _frame_of(description, description_of(problems), len(problems))
     raise FileExistsError(
         f"{out}: expected no predictions of another run, found {found}; in their place would come "
         f"{coming}{differ}: name another file with `out`, or replace it with `overwrite`"
     )
 
 
-def _run_of(model: Mapping[str, Any], problems: Mapping[str, Any], rows: Any) -> str:
+def _frame_of(model: Mapping[str, Any], problems: Mapping[str, Any], rows: Any) -> str:
     """Name a run: "those of bert for 1,049 problems of snli"."""
     configs = "+".join(problems.get("configs") or []) or problems.get("dataset") or "a dataset"
     count = f"{rows:,}" if isinstance(rows, int) else "the"

@@ -32,17 +32,23 @@ from merge_metric.analyses.validity import COLUMNS as VALIDITY_COLUMNS
 from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.runs.column_checks import ANSWER_TEXT
-from merge_metric.runs.model import Model, Predictions, as_sources, choose, read_models
-from merge_metric.runs.relations import check_configurations
-from merge_metric.runs.run import (
+from merge_metric.frame.answer_table import (
+    AnswerTable,
+    Predictions,
+    as_sources,
+    choose,
+    read_models,
+)
+from merge_metric.frame.column_checks import ANSWER_TEXT
+from merge_metric.frame.joined import (
     JoinOptions,
     common_texts,
-    runs_of,
+    frames_of,
     same_labels,
     same_merging,
     shared_seeds,
 )
+from merge_metric.frame.relations import check_configurations
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
@@ -80,7 +86,7 @@ class Configuration:
 
     name: str
     results: tuple[Result | None, ...]
-    """Results of `score.score_run` in the order of the models; None without predictions."""
+    """Results of `score.score_frame` in the order of the models; None without predictions."""
     comparison: Comparison | None
     """Comparison of the models that have a result; None if it is not possible."""
     labels: tuple[str, ...] = LABELS
@@ -156,7 +162,7 @@ class Respondent:
     """Id of a problem → answer in the model's own words, if it answers in words."""
 
     @classmethod
-    def of(cls, model: Model) -> Respondent:
+    def of(cls, model: AnswerTable) -> Respondent:
         """Read the answers of a model."""
         answers = {}
         for number, file in enumerate(model.dataset.files):
@@ -240,7 +246,7 @@ def gather_evidence(
 
     Args:
         files: One or several predictions files, each as FILE or NAME=FILE, or evaluations; see
-            `runs.model.read_models`.
+            `frame.answer_table.read_models`.
         folder: The dataset folder.
         configs: Configurations to score; by default what each file is complete for.
         allow_missing: Score the seeds of which no prediction is missing.
@@ -326,7 +332,7 @@ def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:
 
 
 def _score_all(
-    models: Sequence[Model],
+    models: Sequence[AnswerTable],
     wanted: Mapping[str, Sequence[str]],
     options: JoinOptions,
     settings: Settings,
@@ -342,20 +348,25 @@ def _score_all(
     with _bar(everything, "scoring", "result", progress) as bar:
         for model in (each for each in models if wanted[each.name]):
             mine = replace(options, configs=wanted[model.name])
-            for run in runs_of(model, mine, with_rows=judged is not None, tell=tell):
-                result = figures_of(run, settings)
-                if not scored[run.config]:
-                    tell_few(run.config, run.counts, seeds_of_parts(result))
-                parts = {WORDS: run.counts, **run.groups.get("word_class", {})}
+            for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
+                result = figures_of(frame, settings)
+                if not scored[frame.config]:
+                    tell_few(frame.config, frame.counts, seeds_of_parts(result))
+                parts = {WORDS: frame.counts, **frame.groups.get("word_class", {})}
                 per_seed = {name: _per_seed(counts) for name, counts in parts.items()}
                 row = None
                 if judged is not None:
                     rows = variant_rows(
-                        run.folder, run.config, VALIDITY_COLUMNS, of_seeds, run=run, judged=judged
+                        frame.folder,
+                        frame.config,
+                        VALIDITY_COLUMNS,
+                        of_seeds,
+                        frame=frame,
+                        judged=judged,
                     )
                     row = validity_row(rows, cluster=options.cluster, settings=settings)
-                found = Scored(result, run.counts, per_seed, run.texts, row)
-                scored[run.config][model.name] = found
+                found = Scored(result, frame.counts, per_seed, frame.texts, row)
+                scored[frame.config][model.name] = found
                 bar.update()
     return scored
 

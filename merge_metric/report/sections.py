@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from merge_metric.analyses.curves import matching_table
+from merge_metric.frame.noise import noise_text
 from merge_metric.report.evidence import Configuration, Evidence, VariantPart
 from merge_metric.report.seeds import SourceSeeds, hardest_table
 from merge_metric.report.wording import (
@@ -15,7 +16,6 @@ from merge_metric.report.wording import (
     RELAXED,
     STRICT,
 )
-from merge_metric.runs.noise import noise_text
 from merge_metric.seed_variant_accuracy.figures import Figure
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.resampling import resampled_units

@@ -23,8 +23,8 @@ from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat, changed_words
 from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
+from merge_metric.frame.texts import rows_of
 from merge_metric.report.evidence import MISSING, Evidence
-from merge_metric.runs.texts import rows_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Table, columns, initials, legend

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from merge_dataset.provenance import PARAPHRASES
+from merge_metric.frame.noise import usage_text
 from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.evidence import Evidence, Result
-from merge_metric.runs.noise import usage_text
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.runs.predictions import read_predictions, write_predictions
+from merge_metric.frame.predictions import read_predictions, write_predictions
 
 PREMISE, HYPOTHESIS = "A boy rides a red bicycle in the park.", "A boy rides a bicycle."
 

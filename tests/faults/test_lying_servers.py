@@ -14,7 +14,7 @@ from helpers.completions_server import Reply, Request, serving
 
 from faults import small_world
 from faults.attack import Attack
-from merge_metric.runs.predictions import read_metadata
+from merge_metric.frame.predictions import read_metadata
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from helpers.report_data import Problems
 from faults import small_world
 from faults.attack import Attack
 from merge_metric import evaluate_model
-from merge_metric.runs.predictions import with_metadata, write_predictions
+from merge_metric.frame.predictions import with_metadata, write_predictions
 
 pytestmark = pytest.mark.slow
 

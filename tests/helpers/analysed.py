@@ -12,7 +12,7 @@ import pyarrow as pa
 from helpers.dataset_files import write_predictions, write_source
 from helpers.metric_oracle import LABELS, Row, columns
 from merge_dataset.schema import arrow_schema
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 from merge_metric.seed_variant_accuracy.scoring import label_shift
@@ -20,7 +20,7 @@ from merge_metric.seed_variant_accuracy.scoring import label_shift
 MLMS = ("bert", "bert-large", "roberta", "albert")
 
 
-def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> Run:
+def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> Frame:
     """Make a run from columns of the metric, as the metric reads them."""
     others = ("probabilities", "seed_probabilities", "groups")
     rows = read_rows(**{name: column for name, column in given.items() if name not in others})
@@ -30,7 +30,7 @@ def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> R
     shift = None
     if "probabilities" in given:
         shift = label_shift(rows, given["probabilities"], given["seed_probabilities"])
-    return Run(
+    return Frame(
         model, config, count(rows), answers, shift=shift, variants=rows,
         values=given.get("groups", {}), **origin,
     )  # fmt: skip
@@ -68,7 +68,7 @@ def run(
     *,
     subsamples: bool = True,
     dataset: str = "merge-nli",
-) -> Run:
+) -> Frame:
     """Make a run from rows; their groups `word` and `mlm` become `word_class` and `mlms`."""
     given = columns(rows, subsamples=subsamples)
     groups = [dict(row.groups) for row in rows]

@@ -9,7 +9,7 @@ from helpers.analysed import make_run
 from helpers.dataset_files import write_problems
 from helpers.metric_oracle import Row
 from merge_dataset.schema import PARAPHRASE
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 
 LETTERS = "ENC"
 
@@ -64,7 +64,7 @@ def distribution(answer: int, key: str) -> list[float]:
 
 def run_with_probabilities(
     rows: Sequence[Row], columns: Mapping[str, Any], model: str = "a", config: str = "snli"
-) -> tuple[Run, list[list[float]], list[list[float]]]:
+) -> tuple[Frame, list[list[float]], list[list[float]]]:
     """A run of an oracle's rows with random probabilities, and those of variants and seeds."""
     labels = ("entailment", "neutral", "contradiction")
     after = [distribution(labels.index(r.prediction), f"{model}{n}") for n, r in enumerate(rows)]

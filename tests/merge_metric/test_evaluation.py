@@ -20,8 +20,8 @@ from helpers.report_data import Problems, problems
 from merge_metric import compare_files, evaluate_model, read_predictions, score_file
 from merge_metric.demo import MODEL
 from merge_metric.evaluation import Evaluation
+from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.loading import AskedFunction, as_pair_model
-from merge_metric.runs.predictions import read_metadata
 from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
 from merge_metric.tracking import trainer_figures
 

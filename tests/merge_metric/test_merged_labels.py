@@ -17,10 +17,10 @@ from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric import evaluate_model
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_files, compare_models
+from merge_metric.frame.joined import read_frames
+from merge_metric.frame.per_seed import seed_results
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.report.write import write_report
-from merge_metric.runs.per_seed import seed_results
-from merge_metric.runs.run import read_runs
 from merge_metric.score import score_file
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -279,7 +279,7 @@ def test_labels_that_do_not_fit(world: Path) -> None:
         assert str(error.value).endswith(advice)
     (result,) = score_file(world / "two.jsonl", n_bootstrap=0).values()
     assert figures(result)[0] == 37.5  # four names, two of which are never gold
-    counted = {text: next(read_runs(world / "three.jsonl", world / "three", merge_labels=text))
+    counted = {text: next(read_frames(world / "three.jsonl", world / "three", merge_labels=text))
                for text in ("", MERGED)}  # fmt: skip
     with pytest.raises(ValueError, match="expected models whose labels are merged alike"):
         compare_models(counted)

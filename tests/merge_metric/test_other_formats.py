@@ -12,6 +12,8 @@ from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
 
 from merge_dataset.export import export_dataset
+from merge_metric.frame.prediction_columns import labelled, labels_of
+from merge_metric.frame.predictions import read_predictions, with_metadata, write_predictions
 from merge_metric.models.label_order import (
     LabelOrder,
     check_order,
@@ -20,8 +22,6 @@ from merge_metric.models.label_order import (
     read_order,
 )
 from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
-from merge_metric.runs.prediction_columns import labelled, labels_of
-from merge_metric.runs.predictions import read_predictions, with_metadata, write_predictions
 
 
 @pytest.fixture

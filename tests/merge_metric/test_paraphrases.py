@@ -7,10 +7,10 @@ import pytest
 from helpers.dataset_files import write_plain, write_rows
 from helpers.problem_folder import Problem, problem_row, write_folder
 
+from merge_metric.frame.answer_table import PredictionsSource, choose, read_models
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
 from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
-from merge_metric.runs.model import PredictionsSource, choose, read_models
 from merge_metric.score import score_file, scores_text
 
 E, N, C = range(3)

@@ -11,7 +11,7 @@ from helpers.hub.repositories import Entry, Repo, entries_of
 from helpers.scored_folder import predicted, without
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
 
-from merge_metric.runs.predictions import with_metadata
+from merge_metric.frame.predictions import with_metadata
 
 DATASET, MODEL = "somebody/merge-nli", "somebody/model"
 FILE = ".eval_results/somebody__merge-nli.yaml"

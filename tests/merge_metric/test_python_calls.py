@@ -21,8 +21,8 @@ from merge_metric import (
     compare_models,
     evaluate_model,
     gather_evidence,
+    read_frames,
     read_predictions,
-    read_runs,
     score_file,
     seed_results,
 )
@@ -66,8 +66,8 @@ OF_FILES: dict[str, Call] = {
     "gather_evidence": lambda given, dataset: (
         gather_evidence(given, dataset, "snli", n_bootstrap=0).names
     ),
-    "read_runs": lambda given, dataset: [
-        (run.model, run.config, len(run.counts.seed_ids)) for run in read_runs(given, dataset)
+    "read_frames": lambda given, dataset: [
+        (run.model, run.config, len(run.counts.seed_ids)) for run in read_frames(given, dataset)
     ],
     "seed_results": lambda given, dataset: seed_results(given, dataset).to_pylist(),
 }
@@ -81,7 +81,7 @@ OF_FILE: dict[str, Call] = {
 
 OF_TWO = ("compare_files", "compare_models")
 
-RECORDS = {"Comparison", "Evaluation", "Run", "RunFolder", "Table"}
+RECORDS = {"Comparison", "Evaluation", "Frame", "RunFolder", "Table"}
 """Records that functions return."""
 PAGE = (Path(__file__).parents[2] / "merge_metric/your-own-model.md").read_text(encoding="utf-8")
 
@@ -157,7 +157,7 @@ def test_models_compared(folder: Path, files: list[Path], evaluations: list[Eval
     first, second = evaluations
     expected = first.compare(second, n_bootstrap=20)["snli"].as_dict()
     assert compare_models(evaluations, n_bootstrap=20).as_dict() == expected
-    runs = [*first.runs, *second.runs]
+    runs = [*first.frames, *second.frames]
     assert compare_models(iter(runs), n_bootstrap=20).as_dict() == expected
     mixed = compare_models({"a": first, "b": runs[1], "c": files[0], "d": runs[1].counts})
     assert sorted(row["model"] for row in mixed.models.rows) == ["a", "b", "c", "d"]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from helpers.dataset_files import run_manifest
 from merge_dataset.files import RowGroupWriter, digests, write_record
 from merge_dataset.schema import WORD_CLASSES, arrow_schema
-from merge_metric.runs.texts import text_digests, to_hex
+from merge_metric.frame.texts import text_digests, to_hex
 
 SOURCE: Final = "made-up"
 _CLASSES: Final = WORD_CLASSES[:3]

@@ -28,7 +28,7 @@ _IMPORTS = """
 import datasets, duckdb, yaml
 import merge_dataset.hub.dataset, merge_dataset.hub.repository, merge_dataset.hub.publication
 import merge_dataset.checks.rules, merge_dataset.hub.load_back, merge_metric.publishing
-import merge_metric.register, merge_metric.runs.counting, merge_metric.runs.relations
+import merge_metric.register, merge_metric.frame.counting, merge_metric.frame.relations
 from huggingface_hub import CommitOperationAdd, EvalResultEntry, HfApi, eval_result_entries_to_yaml
 from merge_metric.commands.publish import publish_app
 

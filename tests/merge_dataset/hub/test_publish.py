@@ -125,7 +125,7 @@ def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
     listed = yaml.safe_load(main(published)["eval.yaml"])
     assert listed["name"] == "MERGE-NLI"
     assert "accuracy on variants, each distinct one once" in listed["description"]
-    assert listed["evaluation_framework"] == "inspect-ai"
+    assert listed["evaluation_runwork"] == "inspect-ai"
     (task,) = listed["tasks"]
     (template,) = (solver["args"].pop("template") for solver in task["solvers"][:1])
     asked = (
@@ -257,7 +257,7 @@ def test_no_right_to_write(desk: Desk, small: Path) -> None:
 
 
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
-    own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
+    own = {"name": "x", "description": "y", "evaluation_runwork": "none", "tasks": [{"id": "a"}]}
     (small / "eval.yaml").write_text(yaml.safe_dump(own))
     result = publish(desk, small, code=1)
     assert "the Hub refuses it (400): eval.yaml: unknown evaluation framework 'none'" in result.err

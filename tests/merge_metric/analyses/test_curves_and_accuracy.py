@@ -15,7 +15,7 @@ from scipy import stats
 
 from merge_metric.analyses.accuracy import accuracy, answered_right, first_answers, subsample_scores
 from merge_metric.analyses.curves import ablations, curves, matching
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 
 SOURCES = ("snli", "mnli-m")
 MODELS = ("a", "b", "c")
@@ -36,11 +36,11 @@ def data() -> Data:
 
 
 @pytest.fixture(scope="module")
-def runs(data: Data) -> list[Run]:
+def runs(data: Data) -> list[Frame]:
     return [run(rows, model, source) for (model, source), rows in data.items()]
 
 
-def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Run]) -> None:
+def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Frame]) -> None:
     table = curves(runs)
     own, means = table.rows[: len(data)], table.rows[len(data) :]
     assert [(row["model"], row["config"]) for row in own] == list(data)
@@ -74,7 +74,9 @@ def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None
     assert len(curves([run(rows, "a", "snli"), elsewhere]).rows) == 2
 
 
-def test_matching_thresholds_are_the_lowest_of_the_mean_curve(data: Data, runs: list[Run]) -> None:
+def test_matching_thresholds_are_the_lowest_of_the_mean_curve(
+    data: Data, runs: list[Frame]
+) -> None:
     table = matching(runs)
     assert [column.heading for column in table.columns] == ["model", *SOURCES]
     assert [row["model"] for row in table.rows] == list(MODELS)
@@ -143,7 +145,7 @@ def test_right_answers_of_a_predictions_table() -> None:
     assert answered_right(table) == {"s:0": True, "s:1": False}
 
 
-def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Run]) -> None:
+def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame]) -> None:
     table = first_answers(runs)
     for row in table.rows:
         rows = data[row["model"], row["config"]]

@@ -19,8 +19,8 @@ from merge_metric.analyses.sensitivity import (
     parse_sizes,
     read_sizes,
 )
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.run import Run
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 
@@ -79,16 +79,16 @@ def test_labels_without_a_right_answer_have_no_rate() -> None:
     assert (row["n_right"], row[RELAXED], row[f"{RELAXED}_ci"]) == (0, None, None)
 
 
-def line_run(model: str, config: str, *lines: str) -> Run:
+def line_frame(model: str, config: str, *lines: str) -> Frame:
     return run(problems(*lines), model, config, subsamples=False)
 
 
 def test_averages_over_models_and_sources() -> None:
     runs = [
-        line_run("a", "snli_paraphrases", "E E C", "E E E", "E E E", "E E E"),  # 1/4
-        line_run("a", "mnli-m_paraphrases", "E E C", "C N C"),  # 1/1
-        line_run("b", "snli_paraphrases", "E E C", "C C E"),  # 2/2
-        line_run("b", "snli", "E E E"),  # replacements
+        line_frame("a", "snli_paraphrases", "E E C", "E E E", "E E E", "E E E"),  # 1/4
+        line_frame("a", "mnli-m_paraphrases", "E E C", "C N C"),  # 1/1
+        line_frame("b", "snli_paraphrases", "E E C", "C C E"),  # 2/2
+        line_frame("b", "snli", "E E E"),  # replacements
     ]
     rows = fooling_rates(runs, settings=Settings(n_bootstrap=0)).rows
     assert [row["averaged"] for row in rows[:4]] == [None] * 4
@@ -151,7 +151,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
         (tmp_path / source).mkdir()
         write_record(tmp_path / source / "provenance.json", {"problems": {"kept": n}})
         for model in "ab":
-            runs.append(replace(line_run(model, source, *lines[source]), folder=tmp_path))
+            runs.append(replace(line_frame(model, source, *lines[source]), folder=tmp_path))
     table = fooling_rates(runs, in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))
     found = {
         (row["config"], row["model"], row["weighted_by"]): (row[RELAXED], row["n_right"])
@@ -214,7 +214,7 @@ SIZES = {
 
 def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
-    runs = [line_run(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
+    runs = [line_frame(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
     table = fooling_by_size(runs, SIZES, Settings(n_bootstrap=20, rng_seed=1))
     assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
         (config, SIZES[model].family, model, SIZES[model].parameters)
@@ -223,7 +223,7 @@ def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     ]
     assert [row[RELAXED] for row in table.rows[:3]] == [0.5, 0, 0.5]
     assert [row[STRICT] for row in table.rows[:3]] == [0.5, 0, 0]
-    one = line_run("base", "snli", "E E C", "C C C")
+    one = line_frame("base", "snli", "E E C", "C C C")
     (row,) = fooling_rates([one], settings=Settings(n_bootstrap=20, rng_seed=1)).rows
     assert table.rows[0][f"{RELAXED}_ci"] == row[f"{RELAXED}_ci"]
 

@@ -21,8 +21,8 @@ from merge_metric.analyses.overlap import (
     tokens,
 )
 from merge_metric.analyses.variant_rows import VariantRows, variant_rows
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.run import Run, read_runs
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import Frame, read_frames
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
@@ -96,8 +96,8 @@ def folder(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "merge-nli", "snli", LINES)
 
 
-def pairs_of(folder: Path, run: Run | None = None) -> VariantRows:
-    return variant_rows(folder, "snli_paraphrases", ["hypothesis"], ["hypothesis"], run=run)
+def pairs_of(folder: Path, run: Frame | None = None) -> VariantRows:
+    return variant_rows(folder, "snli_paraphrases", ["hypothesis"], ["hypothesis"], frame=run)
 
 
 def pairs_by_hand() -> list[tuple[str, str]]:
@@ -173,7 +173,7 @@ def answers_of(folder: Path, name: str, lines: Sequence[str]) -> PredictionsSour
 def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     other = [line.replace("EEC", "EEE") for line in LINES]
     sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
-    runs = read_runs(sources, folder)
+    runs = read_frames(sources, folder)
     a, b, mean = overlap((pairs_of(run.folder, run) for run in runs), encode=encode).rows
     pairs = pairs_by_hand()
     distances = [distance(*pair) for pair in pairs]
@@ -188,7 +188,7 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     assert mean["distance_changed"] == pytest.approx(expected)
     assert (mean["model"], mean["n_pairs"]) == ("(mean)", 16)
     lines = ("E E EEE", "N N NN", "C C CC", "C C C")
-    runs = read_runs([answers_of(folder, "a", lines)], folder)
+    runs = read_frames([answers_of(folder, "a", lines)], folder)
     table = overlap((pairs_of(run.folder, run) for run in runs), encode=encode)
     assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
     assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]

@@ -36,7 +36,7 @@ from merge_metric.analyses.sensitivity import (
     shift,
 )
 from merge_metric.analyses.variant_groups import word_classes
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.figures import is_undetermined
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[Frame]:
     rng = random.Random(1)
     found = []
     for source in ("snli", "mnli-m"):
@@ -80,7 +80,7 @@ def bar_heights(axes: Axes) -> list[list[float]]:
     return [[bar.get_height() for bar in series] for series in axes.containers]
 
 
-def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
+def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Frame]) -> None:
     table = curves(runs, Settings(n_bootstrap=50))
     figure = drawn(plot_curves(table))
     assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
@@ -101,7 +101,7 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Run]) -> None:
     assert legend(figure) == ["a", "b", "(mean)", "SV = S, at MC"]
 
 
-def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
+def test_the_heat_map_shows_its_numbers(runs: list[Frame]) -> None:
     template = matching(runs[:3])  # b is not on mnli-m
     values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0}
     values |= {"mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0}
@@ -118,7 +118,7 @@ def test_the_heat_map_shows_its_numbers(runs: list[Run]) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
 
 
-def test_bars_stand_at_their_model(runs: list[Run]) -> None:
+def test_bars_stand_at_their_model(runs: list[Frame]) -> None:
     table = first_answers([runs[0], *runs[2:]])  # b is not on snli
     top, bottom = drawn(plot_first_answers(table)).axes
     assert [bar.get_x() for bar in top.patches] == [bar.get_x() for bar in bottom.patches]
@@ -128,7 +128,7 @@ def test_bars_stand_at_their_model(runs: list[Run]) -> None:
     ]
 
 
-def test_word_classes_are_drawn_in_pairs(runs: list[Run]) -> None:
+def test_word_classes_are_drawn_in_pairs(runs: list[Frame]) -> None:
     table = word_classes(runs, Settings(n_bootstrap=0))
     figure = drawn(plot_contrasts(table))
     titles = [axes.get_title() for axes in figure.axes]
@@ -174,7 +174,7 @@ def test_legends_stay_inside_the_figure() -> None:
 
 
 @pytest.fixture(scope="module")
-def figure(runs: list[Run]) -> Callable[[], Figure]:
+def figure(runs: list[Frame]) -> Callable[[], Figure]:
     table = matching(runs)
     return lambda: plot_matching(table)
 
@@ -234,7 +234,7 @@ RATES = ("relaxed_fooling_rate", "strict_fooling_rate")
 
 
 @pytest.fixture(scope="module")
-def three_models() -> list[Run]:
+def three_models() -> list[Frame]:
     """Three models on three sources, except c, which has only the first source."""
     rng = random.Random(5)
     found = []
@@ -251,7 +251,7 @@ def names(axes: Axes) -> list[str]:
     return [label.get_text() for label in axes.get_xticklabels()]
 
 
-def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
+def test_strict_bars_lie_within_relaxed_ones(three_models: list[Frame]) -> None:
     table = fooling_rates(three_models, settings=Settings(n_bootstrap=30))
     figure = drawn(plot_fooling(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
@@ -273,7 +273,7 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Run]) -> None:
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]
 
 
-def test_shift_is_drawn_over_sources(three_models: list[Run]) -> None:
+def test_shift_is_drawn_over_sources(three_models: list[Frame]) -> None:
     table = shift(three_models)
     jsd, ks = drawn(plot_shift(table)).axes
     averages = {row["config"]: row for row in table.rows if row["averaged"]}
@@ -287,7 +287,7 @@ def test_shift_is_drawn_over_sources(three_models: list[Run]) -> None:
     assert legend(jsd.figure) == ["prediction unchanged", "prediction changed"]  # type: ignore[arg-type]
 
 
-def test_confidence_is_drawn_over_sources(three_models: list[Run]) -> None:
+def test_confidence_is_drawn_over_sources(three_models: list[Frame]) -> None:
     table = confidence(three_models)
     (axes,) = drawn(plot_confidence(table)).axes
     averages = [row for row in table.rows if row["averaged"]]

@@ -7,12 +7,14 @@ from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
 from merge_metric.analyses.sensitivity import confidence, shift
-from merge_metric.runs.run import Run
+from merge_metric.frame.joined import Frame
 
 Exact = dict[str, float | None]
 
 
-def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[str, str], Exact]]:
+def some_frames(
+    *configs: str, models: str = "ab"
+) -> tuple[list[Frame], dict[tuple[str, str], Exact]]:
     """Runs of models on configurations, and the oracle's results for them."""
     rng = random.Random(11)
     runs, exact = [], {}
@@ -35,7 +37,7 @@ def some_runs(*configs: str, models: str = "ab") -> tuple[list[Run], dict[tuple[
 
 
 def test_shift_and_confidence_are_those_of_the_oracle() -> None:
-    runs, exact = some_runs("snli", "mnli-m")
+    runs, exact = some_frames("snli", "mnli-m")
     of_shift, of_confidence = shift(runs).rows, confidence(runs).rows
     for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
         assert [(row["model"], row["config"]) for row in table[:4]] == list(exact)

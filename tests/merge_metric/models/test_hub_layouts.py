@@ -23,8 +23,8 @@ from safetensors.torch import load
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_metric.frame.predictions import read_predictions
 from merge_metric.models.weights import unfit_torch
-from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(6, 1)
 PROGRESS = re.compile(r"\d+%|^\s*$|: converted \S+\.bin ")

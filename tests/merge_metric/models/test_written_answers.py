@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_dataset.schema import ProblemFormat
+from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.loading import open_model
@@ -22,7 +23,6 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
 from merge_metric.models.written_answers import Words, WritingModel, WrittenAnswer
 from merge_metric.predict.driver import predict
-from merge_metric.runs.predictions import read_metadata, read_predictions
 
 PROMPT = read_prompt("none")
 FURTHER = "Premise: It rains.\nHypothesis: It pours.\nAnswer: C"

@@ -15,6 +15,7 @@ from helpers.tiny_models import MAX_TOKENS
 from typer.testing import Result
 
 from merge_dataset.schema import LABELS
+from merge_metric.frame.predictions import read_predictions
 from merge_metric.models import presets
 from merge_metric.models.loading import find_kind
 from merge_metric.models.pair_model import ModelRequest
@@ -22,7 +23,6 @@ from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
 from merge_metric.predict.jobs import _absolute_paths
 from merge_metric.predict.problems import sources_of
-from merge_metric.runs.predictions import read_predictions
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
 GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")

@@ -11,16 +11,16 @@ import pytest
 from helpers.problem_folder import many_problems, write_folder
 from numpy.typing import NDArray
 
-from merge_metric.models.pair_model import Pair
-from merge_metric.predict import driver
-from merge_metric.predict.driver import predict
-from merge_metric.predict.problems import read_problems
-from merge_metric.runs.predictions import (
+from merge_metric.frame.predictions import (
     read_metadata,
     read_predictions,
     with_metadata,
     write_predictions,
 )
+from merge_metric.models.pair_model import Pair
+from merge_metric.predict import driver
+from merge_metric.predict.driver import predict
+from merge_metric.predict.problems import read_problems
 
 Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
 

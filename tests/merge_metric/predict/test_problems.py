@@ -14,6 +14,7 @@ from helpers.problem_folder import Problem, many_problems, problem_row, write_fo
 from merge_dataset.files import describe_os_error
 from merge_dataset.register import register_dataset
 from merge_dataset.schema import LABELS
+from merge_metric.frame.relations import draw_digests
 from merge_metric.predict import problems as problems_module
 from merge_metric.predict.driver import distinct_pairs
 from merge_metric.predict.problems import (
@@ -27,7 +28,6 @@ from merge_metric.predict.problems import (
     seeds_of,
     sources_of,
 )
-from merge_metric.runs.relations import draw_digests
 
 PROBLEMS: dict[str, Problem] = {
     "snli:1": ("A girl runs.", "A girl moves.", 0),

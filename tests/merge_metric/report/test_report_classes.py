@@ -11,12 +11,12 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import read_frames
+from merge_metric.frame.predictions import read_predictions
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.seeds import SourceSeeds, read_seeds
 from merge_metric.report.write import render_html
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.run import read_runs
 from merge_metric.seed_variant_accuracy.scoring import score
 
 FIGURES = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy", "matching_threshold",
@@ -71,7 +71,7 @@ def test_shared_seeds_are_scored_as_if_alone(mixed: Any) -> None:
     ]
     for row in contrast.rows:
         source = PredictionsSource("", Path(files[row["model"]]))
-        both = list(read_runs([source], folder, ("snli", "snli_paraphrases")))
+        both = list(read_frames([source], folder, ("snli", "snli_paraphrases")))
         shared = set.intersection(*(set(run.counts.seed_ids) for run in both))
         rows = next(run.rows for run in both if run.config == row["config"])
         some: dict[str, list[Any]] = {}

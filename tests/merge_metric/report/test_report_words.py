@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
+from merge_metric.frame.predictions import with_metadata, write_predictions
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.report.write import write_report
-from merge_metric.runs.predictions import with_metadata, write_predictions
 
 HOSTILE = "<script>alert(1)</script> The answer is B."
 

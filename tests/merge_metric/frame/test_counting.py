@@ -13,10 +13,10 @@ from helpers.dataset_files import read_rows, run_manifest, seed_row, variant_row
 
 from merge_dataset.layout import split_files
 from merge_metric.compare import compare_files
-from merge_metric.runs.predictions import write_predictions
-from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import ALL_ROWS
-from merge_metric.runs.texts import text_digests, to_hex
+from merge_metric.frame.joined import ALL_ROWS
+from merge_metric.frame.predictions import write_predictions
+from merge_metric.frame.relations import read_columns
+from merge_metric.frame.texts import text_digests, to_hex
 from merge_metric.score import score_file
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -77,8 +77,8 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a few rows at a time, so that small files have many pieces."""
     for module in ("relations", "prediction_columns"):
-        monkeypatch.setattr(f"merge_metric.runs.{module}.ROWS", 50)
-    monkeypatch.setattr("merge_metric.runs.counting._ROWS_AT_A_TIME", 70)
+        monkeypatch.setattr(f"merge_metric.frame.{module}.ROWS", 50)
+    monkeypatch.setattr("merge_metric.frame.counting._ROWS_AT_A_TIME", 70)
 
 
 def plain(value: Any) -> Any:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import all_configurations, format_in, split_files
 from merge_dataset.schema import SPLITS
-from merge_metric.runs.counting import ConfigAnswers, ConfigSeeds
-from merge_metric.runs.model import Model
-from merge_metric.runs.relations import (
+from merge_metric.frame.answer_table import AnswerTable
+from merge_metric.frame.counting import ConfigAnswers, ConfigSeeds
+from merge_metric.frame.relations import (
     DRAWS,
     EXAMPLES,
     changed_draws,
@@ -22,7 +22,7 @@ from merge_metric.runs.relations import (
     preview,
     read_columns,
 )
-from merge_metric.runs.texts import UNVERIFIED, hex_of
+from merge_metric.frame.texts import UNVERIFIED, hex_of
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ def require_whole_seeds(seeds: ConfigSeeds, folder: Path, config: str) -> None:
     )
 
 
-def require_agreement(model: Model, config: str) -> str:
-    """Require equal seeds, gold labels and texts of predictions and dataset; return `Run.texts`."""
+def require_agreement(model: AnswerTable, config: str) -> str:
+    """Require the dataset's seeds, gold labels and texts in predictions; return `Frame.texts`."""
     numbers = [model.dataset.numbers(config, split) for split in SPLITS]
     (found,) = model.query(
         "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
@@ -92,7 +92,7 @@ def require_agreement(model: Model, config: str) -> str:
     )
 
 
-def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
+def tell_other_draws(model: AnswerTable, configs: Sequence[str]) -> None:
     """Warn if variants are in other subsamples than recorded, if that is recorded."""
     files = [file for each in configs for file in split_files(model.folder, each)["variants"]]
     for predictions in model.rows.files:
@@ -111,7 +111,7 @@ def tell_other_draws(model: Model, configs: Sequence[str]) -> None:
 
 
 def judge_missing(
-    model: Model, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
+    model: AnswerTable, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
 ) -> None:
     """Raise for missing predictions or, with `allow_missing`, report the seeds left out."""
     total, n_seeds = len(complete), int(complete.sum())
@@ -146,7 +146,7 @@ def judge_missing(
     raise ValueError(f"{config}: {missing}: {examples}; {advice}")
 
 
-def _preview_of(model: Model, config: str, condition: str) -> str:
+def _preview_of(model: AnswerTable, config: str, condition: str) -> str:
     """Show the ids of the first problems of a configuration whose answers meet a condition."""
     seeds, variants = (model.dataset.numbers(config, split) for split in SPLITS)
     order = f"ORDER BY file IN {variants}, file, row"
@@ -160,7 +160,7 @@ def _preview_of(model: Model, config: str, condition: str) -> str:
     return preview(found["variant_id"])
 
 
-def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: Model, config: str) -> None:
+def explain(answers: ConfigAnswers, seeds: ConfigSeeds, model: AnswerTable, config: str) -> None:
     """Pass the answers to the metric, whose error says how a dataset contradicts itself."""
     folder = model.folder
     names = ["variant_id", "seed_id", "label", "subsamples"]

@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.completions_server import Reply, Request, serving
 
+from merge_metric.frame.column_checks import ANSWER_TEXT
+from merge_metric.frame.joined import ALL_ROWS
+from merge_metric.frame.noise import noise_figures, noise_text, read_repeats
+from merge_metric.frame.prediction_columns import open_predictions
+from merge_metric.frame.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
-from merge_metric.runs.column_checks import ANSWER_TEXT
-from merge_metric.runs.noise import noise_figures, noise_text, read_repeats
-from merge_metric.runs.prediction_columns import open_predictions
-from merge_metric.runs.predictions import read_metadata, read_predictions, write_predictions
-from merge_metric.runs.run import ALL_ROWS
 from merge_metric.score import score_file, scores_text
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import read_rows

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from merge_dataset.data_files import plain
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
-from merge_metric.runs.relations import read_columns
-from merge_metric.runs.run import Run, Runs, as_runs
+from merge_metric.frame.joined import Frame, Frames, as_frames
+from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.merging import Merging
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
@@ -36,23 +36,23 @@ def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bo
 
 
 def seed_results(
-    runs: Runs | Iterable[Runs],
+    frames: Frames | Iterable[Frames],
     dataset: str | Path | None = None,
     *,
     merge_labels: str | Sequence[str] = (),
 ) -> pa.Table:
-    """Make a table with a row per seed, of runs on any configurations with the same labels.
+    """Make a table with a row per seed, of frames on any configurations with the same labels.
 
     Every distinct variant counts once, in any number of subsamples, as in `analyse hardest`; the
     figures of `score` are averages over subsamples instead.
 
     Args:
-        runs: Runs, evaluations or predictions files, one or several.
+        frames: Frames, evaluations or predictions files, one or several.
         dataset: The dataset folder of predictions files, which has their texts.
         merge_labels: Labels of predictions files that count as one.
 
     Returns:
-        `config`, `model` where runs have one, `seed_id`; with a dataset the texts and `VOTES`;
+        `config`, `model` where frames have one, `seed_id`; with a dataset the texts and `VOTES`;
         `label`, the gold label, and `prediction`, the answer to the seed itself, null where it
         names none; `n_variants`, `n_right` and `share_right`; `n_<label>`, how many variants get
         that answer; `agreement`,
@@ -60,15 +60,15 @@ def seed_results(
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
-        TypeError: `runs` is nothing of the kind.
-        ValueError: no runs, or runs with other texts or labels.
+        TypeError: `frames` is nothing of the kind.
+        ValueError: no frames, or frames with other texts or labels.
     """
     tables = []
-    for run in as_runs("runs", runs, dataset, merge_labels):
-        answers = answers_of(run)
-        tables.append(with_texts(answers, run) if run.dataset else answers)
+    for frame in as_frames("frames", frames, dataset, merge_labels):
+        answers = answers_of(frame)
+        tables.append(with_texts(answers, frame) if frame.dataset else answers)
     if not tables:
-        raise ValueError("expected runs, got none")
+        raise ValueError("expected frames, got none")
     if any(table.schema != tables[0].schema for table in tables):
         raise ValueError(
             "expected configurations with the same texts and labels, got several kinds; name "
@@ -77,15 +77,15 @@ def seed_results(
     return pa.concat_tables(tables)
 
 
-def answers_of(run: Run) -> pa.Table:
+def answers_of(frame: Frame) -> pa.Table:
     """Make the columns of `seed_results` with the gold label and the model's answers."""
-    counts, answers, labels = run.counts, run.answers, run.counts.labels
+    counts, answers, labels = frame.counts, frame.answers, frame.counts.labels
     there = answers.sum(axis=1) > 0
     total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
     names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
-    columns: dict[str, Any] = {"config": pa.array([run.config] * len(answers), pa.string())}
-    if run.model:
-        columns["model"] = pa.array([run.model] * len(answers), pa.string())
+    columns: dict[str, Any] = {"config": pa.array([frame.config] * len(answers), pa.string())}
+    if frame.model:
+        columns["model"] = pa.array([frame.model] * len(answers), pa.string())
     columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
     columns |= {
         "label": names.take(pa.array(counts.gold)),
@@ -99,13 +99,16 @@ def answers_of(run: Run) -> pa.Table:
     return pa.table(columns).filter(pa.array(there))
 
 
-def with_texts(answers: pa.Table, run: Run) -> pa.Table:
+def with_texts(answers: pa.Table, frame: Frame) -> pa.Table:
     """Add texts and votes of seeds from the dataset, after their ids."""
-    problem_format, merging = format_in(run.folder, run.config), Merging.parse(run.counts.merged)
+    problem_format, merging = (
+        format_in(frame.folder, frame.config),
+        Merging.parse(frame.counts.merged),
+    )
     fields, labels = problem_format.fields, problem_format.labels
     labels = tuple(merging.becomes.get(label, label) for label in labels)
-    files = split_files(run.folder, run.config)["seeds"]
-    seeds = read_columns(run.folder, files, ("seed_id", *fields, VOTES))
+    files = split_files(frame.folder, frame.config)["seeds"]
+    seeds = read_columns(frame.folder, files, ("seed_id", *fields, VOTES))
     rows = pc.index_in(answers["seed_id"], seeds["seed_id"].combine_chunks())
     seeds = seeds.take(rows).combine_chunks()
     votes = [each and [labels[code] for code in each] for each in seeds[VOTES].to_pylist()]

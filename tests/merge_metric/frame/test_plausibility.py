@@ -9,11 +9,11 @@ import pytest
 from helpers.report_data import problems
 from numpy.typing import NDArray
 
+from merge_metric.frame.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
+from merge_metric.frame.predictions import read_predictions
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-from merge_metric.runs.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
-from merge_metric.runs.predictions import read_predictions
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 NLI = ("entailment", "neutral", "contradiction")

@@ -10,10 +10,10 @@ from helpers.commands import refused, run
 from helpers.dataset_files import write_rows
 from helpers.problem_folder import many_problems, write_folder
 
+from merge_metric.frame.texts import combined, from_hex, text_digests, to_hex
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-from merge_metric.runs.texts import combined, from_hex, text_digests, to_hex
 
 FIELDS = ("premise", "hypothesis")
 

@@ -10,9 +10,9 @@ from helpers.commands import refused, run
 from helpers.dataset_files import write_source
 from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
 
-from merge_metric import read_runs, seed_results
-from merge_metric.runs.model import parse_source
-from merge_metric.runs.per_seed import write_seed_results
+from merge_metric import read_frames, seed_results
+from merge_metric.frame.answer_table import parse_source
+from merge_metric.frame.per_seed import write_seed_results
 
 
 @pytest.fixture
@@ -108,9 +108,9 @@ def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path
 
 def test_from_python(files: tuple[Path, Path]) -> None:
     """Runs of several configurations in one table, with the model's name."""
-    runs = read_runs([parse_source(f"bert={files[0]}")], files[1], ["snli", "snli_nouns"])
+    runs = read_frames([parse_source(f"bert={files[0]}")], files[1], ["snli", "snli_nouns"])
     frame = seed_results(runs).to_pandas()
     assert frame["model"].unique().tolist() == ["bert"]
     assert frame.groupby("config").size().to_dict() == {"snli": 3, "snli_nouns": 2}
-    with pytest.raises(ValueError, match="expected runs, got none"):
+    with pytest.raises(ValueError, match="expected frames, got none"):
         seed_results([])

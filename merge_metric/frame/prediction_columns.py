@@ -5,7 +5,7 @@ read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`
 from the dataset, where it is given and the file lacks them) and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label; labels may be merged on reading) and, optionally,
-`probabilities` (one per label, in that order), `text_digest` (see `runs.texts`) and what
+`probabilities` (one per label, in that order), `text_digest` (see `frame.texts`) and what
 `PredictionsFile.further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 """
 
@@ -30,7 +30,7 @@ from merge_dataset import json_lines as jsonl
 from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parquet
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
-from merge_metric.runs.column_checks import (
+from merge_metric.frame.column_checks import (
     ANSWER_TEXT,
     ANSWERS,
     COLUMNS,
@@ -49,8 +49,8 @@ from merge_metric.runs.column_checks import (
     require_distinct,
     row_number,
 )
-from merge_metric.runs.relations import DatasetRelations, fetch, unknown_ids
-from merge_metric.runs.texts import TEXT_DIGEST, digest_of
+from merge_metric.frame.relations import DatasetRelations, fetch, unknown_ids
+from merge_metric.frame.texts import TEXT_DIGEST, digest_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.runs.column_checks import REPEATS
-from merge_metric.runs.prediction_columns import PredictionsFile
+from merge_metric.frame.column_checks import REPEATS
+from merge_metric.frame.prediction_columns import PredictionsFile
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value

@@ -20,17 +20,17 @@ from merge_dataset.files import naming
 from merge_dataset.layout import as_dataset, collections, configurations, sources, split_files
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
-from merge_metric.runs.column_checks import ANSWERS, IDS, PROBABILITIES
-from merge_metric.runs.plausibility import (
+from merge_metric.frame.column_checks import ANSWERS, IDS, PROBABILITIES
+from merge_metric.frame.plausibility import (
     AnswerTally,
     disagreements,
     tell_of_answers,
     tell_of_model,
 )
-from merge_metric.runs.prediction_columns import PredictionsFile, open_predictions
-from merge_metric.runs.predictions import model_name, read_predictions
-from merge_metric.runs.relations import EXAMPLES, DatasetRelations, Stream, fetch, unknown_ids
-from merge_metric.runs.texts import TEXT_DIGEST, from_hex
+from merge_metric.frame.prediction_columns import PredictionsFile, open_predictions
+from merge_metric.frame.predictions import model_name, read_predictions
+from merge_metric.frame.relations import EXAMPLES, DatasetRelations, Stream, fetch, unknown_ids
+from merge_metric.frame.texts import TEXT_DIGEST, from_hex
 from merge_metric.seed_variant_accuracy.merging import Merging
 
 log = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class PredictionRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Model:
+class AnswerTable:
     """A model's predictions joined to one dataset folder, and the model's description."""
 
     name: str
@@ -300,7 +300,7 @@ def read_models(
     columns: Sequence[str] = (),
     tell: bool = True,
     merging: Merging | None = None,
-) -> Iterator[Model]:
+) -> Iterator[AnswerTable]:
     """Read models' predictions and join them to their dataset folders, by default `dataset`.
 
     Files with the same name and dataset are parts of one model's answers. Yields a model per
@@ -331,7 +331,7 @@ def _join(
     rows: PredictionRows,
     dataset: DatasetRelations,
     columns: Sequence[str],
-) -> Model:
+) -> AnswerTable:
     """Join a model's rows to the dataset, and run the checks on all rows."""
     wanted = ["word_class", "subsamples", *columns]
     stream = rows.stream(first=True)
@@ -357,7 +357,7 @@ def _join(
                 f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
                 "the file is damaged; restore it from a copy"
             )
-    return Model(name, rows, dataset, table, found, n_predictions)
+    return AnswerTable(name, rows, dataset, table, found, n_predictions)
 
 
 def _drop_repeated_seeds(
@@ -392,7 +392,7 @@ def _drop_repeated_seeds(
     return len(again)
 
 
-def choose(model: Model) -> list[str]:
+def choose(model: AnswerTable) -> list[str]:
     """Choose the configurations that a predictions file is meant for.
 
     For each source, it is the configuration of all word classes if every prediction is there, or

@@ -8,9 +8,9 @@ from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
 
 from merge_metric.analyses import analyse
+from merge_metric.frame.counting import ConfigAnswers
+from merge_metric.frame.relations import DatasetRelations
 from merge_metric.report.evidence import gather_evidence
-from merge_metric.runs.counting import ConfigAnswers
-from merge_metric.runs.relations import DatasetRelations
 from merge_metric.score import score_file
 
 STEPS = {"join": DatasetRelations, "count": ConfigAnswers}

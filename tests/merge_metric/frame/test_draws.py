@@ -9,16 +9,16 @@ from helpers.commands import run
 from helpers.dataset_files import write_rows
 from helpers.report_data import problems
 
-from merge_metric.predict.baselines import Majority
-from merge_metric.predict.driver import predict
-from merge_metric.predict.problems import read_problems
-from merge_metric.runs.predictions import (
+from merge_metric.frame.predictions import (
     read_metadata,
     read_predictions,
     with_metadata,
     write_predictions,
 )
-from merge_metric.runs.relations import changed_draws, draw_digests
+from merge_metric.frame.relations import changed_draws, draw_digests
+from merge_metric.predict.baselines import Majority
+from merge_metric.predict.driver import predict
+from merge_metric.predict.problems import read_problems
 
 NOUNS, VERBS = "snli/nouns/variants.parquet", "snli/verbs/variants.parquet"
 TOLD = "warning: these predictions are of another draw: the dataset"

@@ -13,7 +13,7 @@ from merge_dataset.files import RowGroupWriter, atomic, read_schema
 from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS
-from merge_metric.runs.column_checks import (
+from merge_metric.frame.column_checks import (
     ANSWERS,
     COLUMNS,
     FURTHER,
@@ -25,7 +25,7 @@ from merge_metric.runs.column_checks import (
     require_distinct,
     row_number,
 )
-from merge_metric.runs.prediction_columns import (
+from merge_metric.frame.prediction_columns import (
     CSV,
     DIGEST_KEY,
     METADATA_KEY,
@@ -37,7 +37,7 @@ from merge_metric.runs.prediction_columns import (
     place_in,
     suffix_of,
 )
-from merge_metric.runs.texts import TEXT_DIGEST, digest_of
+from merge_metric.frame.texts import TEXT_DIGEST, digest_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.runs.model import PredictionRows
-from merge_metric.runs.relations import fetch
+from merge_metric.frame.answer_table import PredictionRows
+from merge_metric.frame.relations import fetch
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
@@ -124,7 +124,7 @@ class ConfigAnswers:
     def count(
         self, seeds: ConfigSeeds, grouped: Sequence[str], clusters: Clusters | None
     ) -> tuple[SeedCounts | None, Ints, dict[str, dict[str, SeedCounts]]]:
-        """Count variants of complete seeds: all, by answer (as `Run.answers`), and by group.
+        """Count variants of complete seeds: all, by answer (as `Frame.answers`), and by group.
 
         The first counts are None if the dataset contradicts itself.
         """
@@ -253,7 +253,7 @@ class ConfigAnswers:
     def rows(
         self, seeds: ConfigSeeds, counts: SeedCounts, grouped: Sequence[str]
     ) -> tuple[Rows, dict[str, Any]]:
-        """List the variants of complete seeds in the dataset's order, and make `Run.values`.
+        """List the variants of complete seeds in the dataset's order, and make `Frame.values`.
 
         `place` in the rows is their position in the files of variants.
         """

@@ -27,7 +27,7 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_metric.runs.texts import digest_in_sql, hex_of
+from merge_metric.frame.texts import digest_in_sql, hex_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 

@@ -8,12 +8,12 @@ import pytest
 from helpers.dataset_files import write_plain, write_rows
 from helpers.scored_folder import C, E, N, Rows, predicted, problem_row, without
 
-from merge_metric.runs.model import PredictionsSource
-from merge_metric.runs.predictions import read_predictions
-from merge_metric.runs.run import VARIANT_IDS, Run, read_runs
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import VARIANT_IDS, Frame, read_frames
+from merge_metric.frame.predictions import read_predictions
 
 
-def columns_of(run: Run) -> dict[str, Any]:
+def columns_of(run: Frame) -> dict[str, Any]:
     rows = run.rows
     seeds = rows.seed.tolist()
     columns = {
@@ -33,10 +33,10 @@ def columns_of(run: Run) -> dict[str, Any]:
     return columns
 
 
-def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Run]:
+def joined(rows: Rows, folder: Path, *configs: str, **options: Any) -> list[Frame]:
     path = write_plain(folder.parent / "p.parquet", rows)
     try:
-        return list(read_runs([PredictionsSource("m", path)], folder, configs, **options))
+        return list(read_frames([PredictionsSource("m", path)], folder, configs, **options))
     except ValueError as error:
         raise ValueError(str(error).removeprefix(f"{path}: ")) from error
 
@@ -81,7 +81,7 @@ def test_seeds_and_labels_of_the_dataset(
 
     write(fewer)
     whole = joined(rows, folder)
-    assert [columns_of(run) for run in read_runs(path, folder)] == [*map(columns_of, whole)]
+    assert [columns_of(run) for run in read_frames(path, folder)] == [*map(columns_of, whole)]
     with pytest.raises(ValueError, match=f"has {' and '.join(sorted(lacking))}, too"):
         read_predictions(path)
     write(pa.Table.from_pylist([*fewer.to_pylist(), fewer.to_pylist()[0] | {"variant_id": "no"}]))
@@ -93,7 +93,7 @@ def test_many_groups_are_told(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr("merge_metric.runs.run._MANY_GROUPS", 1)
+    monkeypatch.setattr("merge_metric.frame.joined._MANY_GROUPS", 1)
     joined(predicted("snli"), folder, by=["mlms"])
     assert caplog.messages[1:] == [
         "word_class has 2 values; without bootstrap they are scored sooner",

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from merge_dataset import data_files
 from merge_dataset.schema import LABELS
-from merge_metric.runs.texts import PREFIX, TEXT_DIGEST, characters
+from merge_metric.frame.texts import PREFIX, TEXT_DIGEST, characters
 from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 

@@ -1,6 +1,6 @@
-"""Runs: a model's answers to one configuration, joined to the dataset and counted once.
+"""Frames: a model's answers to one configuration, joined to the dataset and counted once.
 
-Source (a file named by a user) → Model (table of its answers in the engine) → Run (its counts)
+Source (a file named by a user) → AnswerTable (in the engine) → Frame (its counts)
 """
 
 import logging
@@ -19,18 +19,9 @@ from merge_dataset.engine import connect
 from merge_dataset.layout import as_dataset, collections, format_in, split_files
 from merge_dataset.paths import as_list, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
-from merge_metric.runs.column_checks import require_distinct
-from merge_metric.runs.contradictions import (
-    explain,
-    judge_missing,
-    require_agreement,
-    require_whole_seeds,
-    tell_other_draws,
-)
-from merge_metric.runs.counting import ConfigAnswers, groupings
-from merge_metric.runs.model import (
+from merge_metric.frame.answer_table import (
     PREDICTIONS,
-    Model,
+    AnswerTable,
     PredictionRows,
     Predictions,
     PredictionsSource,
@@ -39,16 +30,25 @@ from merge_metric.runs.model import (
     naming_files,
     read_models,
 )
-from merge_metric.runs.noise import read_repeats
-from merge_metric.runs.prediction_columns import place_in
-from merge_metric.runs.relations import (
+from merge_metric.frame.column_checks import require_distinct
+from merge_metric.frame.contradictions import (
+    explain,
+    judge_missing,
+    require_agreement,
+    require_whole_seeds,
+    tell_other_draws,
+)
+from merge_metric.frame.counting import ConfigAnswers, groupings
+from merge_metric.frame.noise import read_repeats
+from merge_metric.frame.prediction_columns import place_in
+from merge_metric.frame.relations import (
     check_configurations,
     execute,
     fetch,
     preview,
     read_columns,
 )
-from merge_metric.runs.texts import UNVERIFIED
+from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
@@ -62,7 +62,7 @@ ALL_ROWS: Final = "all rows"
 """Name for the results of a whole file without configurations."""
 
 VARIANT_IDS: Final = "variant_ids"
-"""Name of the column of ids in `Run.values`."""
+"""Name of the column of ids in `Frame.values`."""
 
 _MANY_GROUPS: Final = 100
 """Number of groups above which the bootstrap takes minutes."""
@@ -72,7 +72,7 @@ Groups = Mapping[str, Mapping[str, SeedCounts]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class Frame:
     """One model's answers to one configuration of one dataset, counted."""
 
     model: str
@@ -102,7 +102,7 @@ class Run:
     @property
     def rows(self) -> Rows:
         """The single variants, in the order of the dataset."""
-        assert self.variants is not None, "the run was read with `with_rows=False`"
+        assert self.variants is not None, "the frame was read with `with_rows=False`"
         return self.variants
 
 
@@ -122,7 +122,7 @@ class JoinOptions:
     """Labels that count as one; by default as descriptions of predictions say."""
 
 
-def read_runs(
+def read_frames(
     sources: Predictions | Iterable[Predictions],
     dataset: str | Path,
     configs: str | Sequence[str] = (),
@@ -133,8 +133,8 @@ def read_runs(
     with_rows: bool = True,
     tell: bool = True,
     merge_labels: str | Sequence[str] = (),
-) -> Iterator[Run]:
-    """Read the runs of several models, one after the other.
+) -> Iterator[Frame]:
+    """Read the frames of several models, one after the other.
 
     Args:
         sources: Predictions files, one or several, as text or `Path`; those of one name and
@@ -151,7 +151,7 @@ def read_runs(
 
     Raises:
         FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
-        ValueError: a file cannot be used (see `runs_of`), is given twice, or two of one
+        ValueError: a file cannot be used (see `frames_of`), is given twice, or two of one
             model answer the same problems.
     """
     options = JoinOptions(
@@ -174,42 +174,42 @@ def read_runs(
         tell=tell,
         merging=Merging.parse(merge_labels),
     )
-    of_models = (runs_of(model, options, with_rows=with_rows, tell=tell) for model in models)
+    of_models = (frames_of(model, options, with_rows=with_rows, tell=tell) for model in models)
     return chain.from_iterable(of_models)
 
 
 @runtime_checkable
-class HasRuns(Protocol):
-    """A model with its runs, such as an `Evaluation`."""
+class HasFrames(Protocol):
+    """A model with its frames, such as an `Evaluation`."""
 
     @property
-    def runs(self) -> tuple[Run, ...]: ...  # noqa: D102
+    def frames(self) -> tuple[Frame, ...]: ...  # noqa: D102
 
 
-Runs = Run | HasRuns | Predictions
-"""Runs in the forms that users have; predictions files are read."""
+Frames = Frame | HasFrames | Predictions
+"""Frames in the forms that users have; predictions files are read."""
 
 
-def as_runs(
+def as_frames(
     name: str,
-    given: Runs | Iterable[Runs],
+    given: Frames | Iterable[Frames],
     dataset: str | Path | None = None,
     merge_labels: str | Sequence[str] = (),
-) -> Iterator[Run]:
-    """Yield the runs in one or several runs, evaluations or predictions files."""
+) -> Iterator[Frame]:
+    """Yield the frames in one or several frames, evaluations or predictions files."""
     folder = None if dataset is None else as_dataset("dataset", dataset)
-    kinds = (Run, HasRuns, *PREDICTIONS)
-    expected = "one or several runs, evaluations or predictions files"
+    kinds = (Frame, HasFrames, *PREDICTIONS)
+    expected = "one or several frames, evaluations or predictions files"
     items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)
     for each in items:
-        if isinstance(each, Run):
+        if isinstance(each, Frame):
             yield each
-        elif isinstance(each, HasRuns):
-            yield from each.runs
+        elif isinstance(each, HasFrames):
+            yield from each.frames
         else:
             for source in as_sources(name, each):
                 if place := source.dataset or folder:
-                    yield from read_runs(
+                    yield from read_frames(
                         [source], place, with_rows=False, merge_labels=merge_labels
                     )
                 else:
@@ -217,7 +217,7 @@ def as_runs(
                     yield replace(alone, model=source.model)
 
 
-def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Run]:
+def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Frame]:
     """Read and count a predictions file, configuration by configuration."""
     if dataset is not None:
         models = read_models(
@@ -226,7 +226,7 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
             columns=options.by,
             merging=options.merging,
         )
-        return [run for model in models for run in runs_of(model, options)]
+        return [frame for model in models for frame in frames_of(model, options)]
     for name in ("configs", "by", "cluster", "allow_missing"):
         if getattr(options, name):
             flag = {"configs": "config"}.get(name, name).replace("_", "-")
@@ -242,9 +242,9 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Ru
     return [found]
 
 
-def runs_of(
-    model: Model, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
-) -> Iterator[Run]:
+def frames_of(
+    model: AnswerTable, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
+) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other."""
     folder = model.folder
     with naming_files(model.rows):
@@ -261,7 +261,7 @@ def runs_of(
             require_text(folder, config, options.cluster)
         tell_other_draws(model, configs)
         for config in configs:
-            yield _run_of(model, config, options, with_rows=with_rows, tell=tell)
+            yield _frame_of(model, config, options, with_rows=with_rows, tell=tell)
         is_scored = np.zeros(model.rows.count, bool)
         for files in (model.dataset.numbers(c, split) for c in configs for split in SPLITS):
             found = model.query(
@@ -277,7 +277,9 @@ def runs_of(
         )
 
 
-def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool, tell: bool) -> Run:
+def _frame_of(
+    model: AnswerTable, config: str, options: JoinOptions, *, with_rows: bool, tell: bool
+) -> Frame:
     """Check and count a model's answers to a configuration."""
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
@@ -323,7 +325,7 @@ def _run_of(model: Model, config: str, options: JoinOptions, *, with_rows: bool,
         files = split_files(folder, config)["variants"]
         ids = read_columns(folder, files, ["variant_id"])["variant_id"]
         values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
-    return Run(
+    return Frame(
         model.name,
         config,
         counts,
@@ -370,7 +372,7 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 # --- Without a dataset ---
 
 
-def _read_alone(path: Path, merging: Merging | None = None) -> Run:
+def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
     """Read a file without dataset, and count every variant once."""
     (rows,) = PredictionRows.group([path], None, merging)
     with connect(streamed=True) as connection:
@@ -413,29 +415,29 @@ def _read_alone(path: Path, merging: Merging | None = None) -> Run:
         assert counts is not None
         shift = answers.shift(seeds, counts) if rows.has_probabilities else None
     repeats = read_repeats(rows.files)
-    return Run("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
+    return Frame("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 
-# --- Common properties of runs ---
+# --- Common properties of frames ---
 
 
 def common_texts(texts: Iterable[str]) -> str:
-    """Return the common `Run.texts` of all runs; `texts.UNVERIFIED` if they differ."""
+    """Return the common `Frame.texts` of all frames; `texts.UNVERIFIED` if they differ."""
     found = set(texts)
     return found.pop() if len(found) == 1 else UNVERIFIED
 
 
-def by_config(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Group runs by configuration, in the given order."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.config, []).append(run)
+def by_config(frames: Iterable[Frame]) -> dict[str, list[Frame]]:
+    """Group frames by configuration, in the given order."""
+    found: dict[str, list[Frame]] = {}
+    for frame in frames:
+        found.setdefault(frame.config, []).append(frame)
     return found
 
 
-def common_labels(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the labels that all runs share; NLI's without a run."""
-    return same_labels((run.config, run.counts.labels) for run in runs)
+def common_labels(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Return the labels that all frames share; NLI's without a frame."""
+    return same_labels((frame.config, frame.counts.labels) for frame in frames)
 
 
 def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:

@@ -14,14 +14,14 @@ import pytest
 from helpers.dataset_files import write_plain
 
 from merge_dataset.schema import LABELS
-from merge_metric.runs.prediction_columns import labelled, open_predictions
-from merge_metric.runs.predictions import (
+from merge_metric.frame.prediction_columns import labelled, open_predictions
+from merge_metric.frame.predictions import (
     model_name,
     read_predictions,
     with_metadata,
     write_predictions,
 )
-from merge_metric.runs.texts import digest_of
+from merge_metric.frame.texts import digest_of
 
 Rows = list[dict[str, Any]]
 
@@ -204,7 +204,7 @@ def test_rows_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     digests: list[str] = []
     for module in ("predictions", "prediction_columns"):
         monkeypatch.setattr(
-            f"merge_metric.runs.{module}.digest_of",
+            f"merge_metric.frame.{module}.digest_of",
             lambda *given: digests.append(digest_of(*given)) or digests[-1],
         )
     for name in ("p.parquet", "q.parquet"):

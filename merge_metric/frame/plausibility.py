@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
+from merge_metric.frame.column_checks import PROBABILITIES
 from merge_metric.models import odd_answers
 from merge_metric.models.label_order import (
     FAR_BETTER,
@@ -22,7 +23,6 @@ from merge_metric.models.label_order import (
     OrderCheck,
     check_order,
 )
-from merge_metric.runs.column_checks import PROBABILITIES
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
