@@ -52,7 +52,12 @@ class Setting:
 
 def setting(default: Value, help: str, **declared: Any) -> Value:
     """Declare a field of a settings class; its annotation gives the type; a dict is copied."""
-    metadata = {_KEY: Setting(help=help, **declared)}
+    return field_of(Setting(help=help, **declared), default)
+
+
+def field_of(setting: Setting, default: Value) -> Value:
+    """Make the field of a declared setting."""
+    metadata = {_KEY: setting}
     if isinstance(default, dict):
         field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
     else:

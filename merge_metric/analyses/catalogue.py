@@ -1,21 +1,97 @@
 """Every analysis of `merge-nli analyse`: summary, options, needs, and how it is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from merge_dataset.schema import PARAPHRASE, parse_config_name
-from merge_metric.analyses.registry import Request, analysis
+from merge_metric.analyses.registry import (
+    Made,
+    RandomSeed,
+    Replicates,
+    Request,
+    Threshold,
+    analysis,
+    option,
+)
 
 if TYPE_CHECKING:
     from merge_metric.analyses.accuracy import Choice
-    from merge_metric.analyses.registry import Made
     from merge_metric.seed_variant_accuracy.options import Settings
 
 _BOOTSTRAP: Final = ("n_bootstrap", "rng_seed")
 _ALL_SETTINGS: Final = ("correctness_threshold", *_BOOTSTRAP)
+
+Texts = tuple[str, ...]
+
+# --- Options of single analyses ---
+
+Tests = Annotated[Texts, option("predictions for all test problems; may be repeated.", "--test")]
+Groups = Annotated[
+    Texts,
+    option(
+        "what a model was trained on, such as bert=S; may be repeated. Predictions of a preset "
+        "say it.",
+        "--group",
+        metavar="NAME=GROUP",
+    ),
+]
+BestAndWorst = Annotated[
+    bool,
+    option(
+        "only the two best models and the worst of each group, by S on all test problems "
+        "(figures 3 to 5).",
+        "--best-and-worst",
+    ),
+]
+MlmMap = Annotated[Path | None, option("a TOML file of models and MLMs; else the paper's.")]
+Top = Annotated[int | None, option("number of seeds.", minimum=1)]
+Below = Annotated[
+    float | None,
+    option(
+        "seeds with a smaller share of variants right; the paper looks at 5.", metavar="PERCENT"
+    ),
+]
+Corrected = Annotated[
+    Texts,
+    option(
+        "a table of labels that annotators think are right: that of --format csv, with "
+        "corrected_label filled in; may be repeated.",
+        metavar="FILE",
+    ),
+]
+InDomain = Annotated[
+    Texts,
+    option(
+        "a source that the models were trained on; may be repeated. Averages are also made "
+        "without them.",
+        metavar="SOURCE",
+    ),
+]
+Sizes = Annotated[
+    Texts,
+    option(
+        "parameters of a model, such as bert=110M; may be repeated.",
+        "--size",
+        metavar="NAME=NUMBER",
+    ),
+]
+Encoder = Annotated[
+    str | None, option("a sentence encoder, folder or Hub id, for distances.", metavar="MODEL")
+]
+Annotations = Annotated[
+    Texts,
+    option(
+        "a session of merge-nli annotate, or answers as .csv or .json; may be repeated.",
+        metavar="PATH",
+    ),
+]
+Bins = Annotated[int, option("bins of a signal; else 5.", minimum=2)]
+RUN: Final = option("a run folder of merge-nli generate.")
+Draws = Annotated[int, option("draws of seeds; else 100.", minimum=2)]
+DrawnSeeds = Annotated[int, option("seeds of a draw; else 500.", minimum=1)]
+Difference = Annotated[float, option("difference to be shown; else 2.", metavar="POINTS")]
+Width = Annotated[float, option("wanted width of an interval; else 5.", metavar="POINTS")]
 
 # --- The paper ---
 
@@ -28,10 +104,10 @@ _ALL_SETTINGS: Final = ("correctness_threshold", *_BOOTSTRAP)
 def accuracy(
     request: Request,
     *,
-    tests: Sequence[str] = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
-    rng_seed: int = 0,
+    tests: Tests = (),
+    groups: Groups = (),
+    best_and_worst: BestAndWorst = False,
+    rng_seed: RandomSeed = 0,
 ) -> Made:
     """Accuracy on test problems, given as FILE or NAME=FILE, on seeds and on variants."""
     from merge_metric.analyses.accuracy import accuracy, plot_accuracy
@@ -49,11 +125,11 @@ def accuracy(
 def curves(
     request: Request,
     *,
-    tests: Sequence[str] = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
-    n_bootstrap: int = 0,
-    rng_seed: int = 0,
+    tests: Tests = (),
+    groups: Groups = (),
+    best_and_worst: BestAndWorst = False,
+    n_bootstrap: Replicates = 0,
+    rng_seed: RandomSeed = 0,
 ) -> Made:
     """SV curves of models."""
     from merge_metric.analyses.curves import curves, plot_curves
@@ -69,9 +145,9 @@ def curves(
 def matching(
     request: Request,
     *,
-    tests: Sequence[str] = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
+    tests: Tests = (),
+    groups: Groups = (),
+    best_and_worst: BestAndWorst = False,
 ) -> Made:
     """Thresholds at which SV accuracy matches S."""
     from merge_metric.analyses.curves import matching, plot_matching
@@ -82,7 +158,7 @@ def matching(
 
 def _choice(
     request: Request, tests: Sequence[str], groups: Sequence[str], best_and_worst: bool
-) -> Choice:
+) -> "Choice":
     """Read training groups and test predictions before anything is computed."""
     from merge_metric.analyses.accuracy import Choice, read_groups, read_tests
 
@@ -95,7 +171,7 @@ def _choice(
     "nouns, verbs, adjectives, adverbs in pairs, on seeds with both (figures 6, 12-14)",
     settings=_ALL_SETTINGS,
 )
-def classes(request: Request, *, settings: Settings) -> Made:
+def classes(request: Request, *, settings: "Settings") -> Made:
     """Word classes on the same seeds."""
     from merge_metric.analyses.contrasts import plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
@@ -108,7 +184,7 @@ def classes(request: Request, *, settings: Settings) -> Made:
     "kind, on seeds with all, equally many of each and all (figures 7, 15)",
     settings=_ALL_SETTINGS,
 )
-def mlms(request: Request, *, settings: Settings, mlm_map: Path | None = None) -> Made:
+def mlms(request: Request, *, settings: "Settings", mlm_map: MlmMap = None) -> Made:
     """Masked LMs on the same seeds; `mlm_map` maps models to them, by default the paper's do."""
     from merge_metric.analyses import variant_groups as groups
 
@@ -121,7 +197,7 @@ def mlms(request: Request, *, settings: Settings, mlm_map: Path | None = None) -
     "replacements that only one masked LM validated, each of them, and several (poster)",
     settings=_ALL_SETTINGS,
 )
-def origins(request: Request, *, settings: Settings) -> Made:
+def origins(request: Request, *, settings: "Settings") -> Made:
     """Masked LMs alone and together, whatever the model's own is."""
     from merge_metric.analyses.variant_groups import plot_source_mlms, sole_mlms
 
@@ -146,9 +222,9 @@ def ablations(request: Request) -> Made:
 def hardest(
     request: Request,
     *,
-    top: int | None = None,
-    below: float | None = None,
-    corrected: Sequence[str] = (),
+    top: Top = None,
+    below: Below = None,
+    corrected: Corrected = (),
 ) -> Made:
     """Seeds that models fail on; `below` is in percent."""
     from merge_metric.analyses import hardest as failures
@@ -183,7 +259,7 @@ def first_answers(request: Request) -> Made:
     of_seeds=True,
     settings=_BOOTSTRAP,
 )
-def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = ()) -> Made:
+def fooling(request: Request, *, settings: "Settings", in_domain: InDomain = ()) -> Made:
     """Fooling rates; `in_domain` are the sources that models were trained on."""
     from merge_metric.analyses.sensitivity import fooling_rates, plot_fooling
 
@@ -198,7 +274,7 @@ def fooling(request: Request, *, settings: Settings, in_domain: Sequence[str] = 
     of_seeds=True,
     settings=_BOOTSTRAP,
 )
-def sizes(request: Request, *, settings: Settings, sizes: Sequence[str] = ()) -> Made:
+def sizes(request: Request, *, settings: "Settings", sizes: Sizes = ()) -> Made:
     """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
     from merge_metric.analyses import sensitivity
 
@@ -238,7 +314,7 @@ def confidence(request: Request) -> Made:
     predictions="optional",
     extra="overlap",
 )
-def overlap(request: Request, *, encoder: str | None = None) -> Made:
+def overlap(request: Request, *, encoder: Encoder = None) -> Made:
     """Overlap of hypotheses; `encoder` is a directory or Hub id of a sentence encoder."""
     from merge_metric.analyses.overlap import hypotheses, load_encoder, overlap, plot_overlap
 
@@ -258,7 +334,7 @@ def overlap(request: Request, *, encoder: str | None = None) -> Made:
     settings=_BOOTSTRAP,
 )
 def signals(
-    request: Request, *, settings: Settings, annotations: Sequence[str] = (), bins: int = 5
+    request: Request, *, settings: "Settings", annotations: Annotations = (), bins: Bins = 5
 ) -> Made:
     """Signals of variants; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.signals import plot_signals, signal_columns, signals
@@ -268,8 +344,8 @@ def signals(
             f"{request.name}: expected predictions files or --annotations, got neither"
         )
     texts = (request.cluster,) if request.cluster else ()
-    found = request.variants(signal_columns, texts, annotations=annotations)
-    return signals(found, cluster=request.cluster, bins=bins, settings=settings), plot_signals
+    variants = request.variants(signal_columns, texts, annotations=annotations)
+    return signals(variants, cluster=request.cluster, bins=bins, settings=settings), plot_signals
 
 
 @analysis(
@@ -277,7 +353,7 @@ def signals(
     "all good variants have",
     settings=_BOOTSTRAP,
 )
-def validity(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
+def validity(request: Request, *, settings: "Settings", annotations: Annotations = ()) -> Made:
     """Changes by whether variants are good; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.validity import COLUMNS, plot_validity, validity, validity_row
 
@@ -285,8 +361,8 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
         raise ValueError(f"{request.name}: expected --annotations, got none")
     cluster = request.cluster
     texts = (cluster,) if cluster else ()
-    found = request.variants(lambda *_: COLUMNS, texts, annotations=annotations)
-    rows = (validity_row(each, cluster=cluster, settings=settings) for each in found)
+    variants = request.variants(lambda *_: COLUMNS, texts, annotations=annotations)
+    rows = (validity_row(of_run, cluster=cluster, settings=settings) for of_run in variants)
     return validity(rows, cluster), plot_validity
 
 
@@ -298,12 +374,12 @@ def validity(request: Request, *, settings: Settings, annotations: Sequence[str]
     of_seeds=True,
     settings=_ALL_SETTINGS,
 )
-def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str] = ()) -> Made:
+def phenomena(request: Request, *, settings: "Settings", annotations: Annotations = ()) -> Made:
     """Semantic phenomena; `annotations` are sessions, .jsonl or .csv files."""
     from merge_metric.analyses.phenomena import TEXTS, phenomena, plot_phenomena
 
-    found = request.variants(lambda *_: (), of_seeds=TEXTS, annotations=annotations)
-    return phenomena(found, settings), plot_phenomena
+    variants = request.variants(lambda *_: (), of_seeds=TEXTS, annotations=annotations)
+    return phenomena(variants, settings), plot_phenomena
 
 
 # --- Of the dataset itself ---
@@ -314,7 +390,7 @@ def phenomena(request: Request, *, settings: Settings, annotations: Sequence[str
     "folder (table 2, poster)",
     predictions="none",
 )
-def composition(request: Request, *, run: Path | None = None) -> Made:
+def composition(request: Request, *, run: Annotated[Path | None, RUN] = None) -> Made:
     """Numbers of seeds and of variants, by word class and label."""
     from merge_metric.analyses.run_folders import composition, of_dataset, of_run, plot_composition
 
@@ -329,7 +405,7 @@ def composition(request: Request, *, run: Path | None = None) -> Made:
     "would find; of a dataset, or before sampling with --run (table 10, figure 11)",
     predictions="none",
 )
-def provenance(request: Request, *, run: Path | None = None) -> Made:
+def provenance(request: Request, *, run: Annotated[Path | None, RUN] = None) -> Made:
     """Masked LMs of a dataset's variants, or of all replacements of a run folder."""
     from merge_metric.analyses.validators import of_dataset, of_run, plot_provenance, provenance
 
@@ -344,9 +420,9 @@ def provenance(request: Request, *, run: Path | None = None) -> Made:
 @analysis(
     "problems that share a word, by its class, their labels, and how many have a word that stands "
     "twice or in another form; of --run, which may take longer than a build (table 3)",
-    predictions="none",
+    predictions="run",
 )
-def seeds(request: Request, *, run: Path) -> Made:
+def seeds(request: Request, *, run: Annotated[Path, RUN]) -> Made:
     """Problems of a run folder that share words, and the seeds among them."""
     from merge_metric.analyses.run_folders import plot_potential_seeds, potential_seeds
 
@@ -356,9 +432,9 @@ def seeds(request: Request, *, run: Path) -> Made:
 @analysis(
     "suggestions of the word's class, and more probable ones, each filter by itself; of --run, "
     "which may take longer than a build (table 5)",
-    predictions="none",
+    predictions="run",
 )
-def filters(request: Request, *, run: Path) -> Made:
+def filters(request: Request, *, run: Annotated[Path, RUN]) -> Made:
     """Suggestions of a run folder that each filter lets pass."""
     from merge_metric.analyses.run_folders import filters, plot_filters, read_counts
 
@@ -375,16 +451,16 @@ def filters(request: Request, *, run: Path) -> Made:
 def stability(
     request: Request,
     *,
-    draws: int = 100,
-    seeds: int = 500,
-    width: float = 5.0,
-    correctness_threshold: int = 90,
-    rng_seed: int = 0,
+    draws: Draws = 100,
+    seeds: DrawnSeeds = 500,
+    width: Width = 5.0,
+    correctness_threshold: Threshold = 90,
+    rng_seed: RandomSeed = 0,
 ) -> Made:
     """Figures on random draws of seeds."""
     from merge_metric.analyses import seeds_needed as needed
 
-    how = needed.Draws(draws, seeds, correctness_threshold, width, rng_seed=rng_seed)
+    how = needed.Draws(draws, seeds, int(correctness_threshold), width, rng_seed=rng_seed)
     if request.sources:
         everything = [needed.seeds_of(frame) for frame in request.frames(with_rows=False)]
     else:
@@ -399,11 +475,15 @@ def stability(
     clusters=True,
 )
 def power(
-    request: Request, *, difference: float = 2.0, correctness_threshold: int = 90, rng_seed: int = 0
+    request: Request,
+    *,
+    difference: Difference = 2.0,
+    correctness_threshold: Threshold = 90,
+    rng_seed: RandomSeed = 0,
 ) -> Made:
     """Power of comparisons, by the answers of pairs of models; clustered by `request.cluster`."""
     from merge_metric.analyses import seeds_needed as needed
 
-    threshold = correctness_threshold
+    threshold = int(correctness_threshold)
     how = needed.Draws(correctness_threshold=threshold, difference=difference, rng_seed=rng_seed)
     return needed.power(request.frames(), how, request.cluster), needed.plot_power

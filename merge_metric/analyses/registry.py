@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from merge_dataset.paths import as_path, as_texts
-from merge_dataset.settings import did_you_mean
+from merge_dataset.settings import Setting, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     Made = tuple[Table, Callable[[Table], Figure]]
     """A table, and the function that draws it."""
+else:
+    Made = tuple
 
 Extra = Literal["plots", "overlap", "signals"]
 
-Predictions = Literal["needed", "optional", "none"]
-"""Whether an analysis requires, accepts or refuses predictions files."""
+Predictions = Literal["needed", "optional", "none", "run"]
+"""Whether an analysis requires, accepts or refuses predictions files, or is of a run folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,11 @@ class Analysis:
     summary: str
     """The question it answers, and where papers show it, for help and README."""
     name: str
-    options: tuple[str, ...]
-    needs_run: bool
+    options: Mapping[str, tuple[Any, Setting]]
+    """Name → type and description."""
     names_datasets: bool = False
     """Whether files may name a dataset of their own: FILE@DATASET."""
     predictions: Predictions = "needed"
-    """Whether it requires, accepts or refuses predictions."""
     extra: Extra = "plots"
     """Extra of this distribution that brings all that it imports."""
     of_seeds: bool = False
@@ -53,6 +54,24 @@ class Analysis:
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
 
+
+def option(help: str, name: str | None = None, **more: Any) -> Setting:
+    """Describe an option, which is called like its parameter unless it has another `name`."""
+    panel = "Options of single analyses"
+    return Setting(help=help, commands="analyse", panel=panel, option=name, **more)
+
+
+Threshold = Annotated[
+    float, option("threshold of the differences; else 90.", "--ct", metavar="PERCENT")
+]
+Replicates = Annotated[int, option("replicates for intervals.", minimum=0)]
+RandomSeed = Annotated[int, option("seed of whatever is random; else 0.", minimum=0)]
+
+_SETTINGS: Final = {
+    "correctness_threshold": Threshold,
+    "n_bootstrap": Replicates,
+    "rng_seed": RandomSeed,
+}
 
 ANALYSES: Final[dict[str, Analysis]] = {}
 """Name → analysis, in the order of the help."""
@@ -70,18 +89,19 @@ def analysis(
 ) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
     """Register a function as an analysis, under its name with hyphens.
 
-    A function with a keyword-only parameter `run` analyses a run folder; if `run` has a default, it
-    analyses a dataset folder instead where none is given. The arguments are fields of `Analysis`.
+    Its keyword-only parameters are its options, annotated with a type and an `option`; with `run`
+    it analyses a run folder. The arguments are fields of `Analysis`.
     """
 
     def register(make: Callable[..., Made]) -> Callable[..., Made]:
         name = make.__name__.replace("_", "-")
-        parameters = inspect.signature(make).parameters
-        own = (p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
-        options = (*(name for name in own if name != "settings"), *settings)
-        needs_run = "run" in parameters and parameters["run"].default is inspect.Parameter.empty
+        parameters = inspect.signature(make).parameters.values()
+        own = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+        own.pop("settings", None)
+        own |= {key: _SETTINGS[key] for key in settings}
+        options = {key: get_args(annotation) for key, annotation in own.items()}
         declared.update(settings=settings, clusters=clusters or "n_bootstrap" in options)
-        ANALYSES[name] = Analysis(make, summary, name, options, needs_run, **declared)
+        ANALYSES[name] = Analysis(make, summary, name, options, **declared)
         return make
 
     return register
@@ -89,7 +109,7 @@ def analysis(
 
 def takers(option: str) -> str:
     """Names of the analyses that take an option, separated by commas."""
-    return ", ".join(each.name for each in ANALYSES.values() if option in each.options)
+    return ", ".join(known.name for known in ANALYSES.values() if option in known.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +156,16 @@ class Request:
             merge_labels=self.merge_labels,
         )
         frames = self.watch.over(frames) if self.watch else frames
-        seen: dict[tuple[str, str], str] = {}
+        datasets: dict[tuple[str, str], str] = {}
         for frame in frames:
-            other = seen.get((frame.model, frame.config))
+            other = datasets.get((frame.model, frame.config))
             if other is not None and not repeated:
                 raise ValueError(
                     f"expected one data set per model and configuration, got {other!r} and "
                     f"{frame.dataset!r} for {frame.model!r} on {frame.config}; name them apart: "
                     "NAME=FILE@DATASET"
                 )
-            seen[frame.model, frame.config] = frame.dataset
+            datasets[frame.model, frame.config] = frame.dataset
             yield frame
 
     def variants(
@@ -170,12 +190,12 @@ class Request:
         from merge_metric.frame.joined import require_text
 
         judged = read_judgements(annotations) if annotations else None
-        found: Iterable[tuple[Path, str, Frame | None]]
+        places: Iterable[tuple[Path, str, Frame | None]]
         if self.sources:
-            found = ((frame.folder, frame.config, frame) for frame in self.frames())
+            places = ((frame.folder, frame.config, frame) for frame in self.frames())
         else:
-            found = ((self.dataset, config, None) for config in self.chosen_configs())
-        for folder, config, frame in found:
+            places = ((self.dataset, config, None) for config in self.chosen_configs())
+        for folder, config, frame in places:
             wanted = columns(folder, config)
             for name in of_seeds:
                 require_text(folder, config, name)
@@ -248,23 +268,23 @@ def analyse(
     sources = tuple(as_sources("predictions", predictions))
     place = None if dataset is None else as_dataset("dataset", dataset)
     wanted = as_texts("configs", configs)
-    if "run" in options or chosen.needs_run:
+    if "run" in options or chosen.predictions == "run":
         if options.get("run") is None:
-            raise ValueError(f"{chosen.name}: expected a run folder, got none; add --run FOLDER")
-        options["run"] = run = as_path("run", options["run"])
-        given = {"--dataset": place, "--config": wanted, "predictions files": sources}
-        if others := [name for name, value in given.items() if value]:
-            raise ValueError(f"{chosen.name}: expected --run alone, got {' and '.join(others)} too")
-        if not run.is_dir():
-            raise NotADirectoryError(f"{run}: expected a run folder, found none")
+            raise ValueError(f"{name}: expected a run folder, got none; add --run FOLDER")
+        options["run"] = folder = as_path("run", options["run"])
+        too = {"--dataset": place, "--config": wanted, "predictions files": sources}
+        if others := [option for option, value in too.items() if value]:
+            raise ValueError(f"{name}: expected --run alone, got {' and '.join(others)} too")
+        if not folder.is_dir():
+            raise NotADirectoryError(f"{folder}: expected a run folder, found none")
         return chosen.make(Request(name, (), Path()), **options)
     folder = _dataset_folder(chosen, sources, place)
-    watch = Watch() if chosen.of_seeds else None
-    if chosen.settings:
-        names = [name for name in chosen.settings if name in options]
-        options["settings"] = Settings(**{name: options.pop(name) for name in names})
     if merge_labels and not sources:
         raise ValueError(f"merge_labels: expected predictions with it, got none for {name}")
+    if chosen.settings:
+        given = {key: options.pop(key) for key in chosen.settings if key in options}
+        options["settings"] = Settings(**given)
+    watch = Watch() if chosen.of_seeds else None
     request = Request(name, sources, folder, wanted, allow_missing, cluster, merge_labels, watch)
     table, plot = chosen.make(request, **options)
     notes = [*(watch.notes if watch else ())]
@@ -277,7 +297,7 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
     """Raise ValueError for unknown options, and for clusters where no seeds are resampled."""
     from merge_metric.seed_variant_accuracy.options import USUAL, check_cluster, check_threshold
 
-    if other := sorted(options.keys() - set(chosen.options)):
+    if other := sorted(options.keys() - chosen.options.keys()):
         has = ", ".join(f"`{name}`" for name in sorted(chosen.options)) or "none"
         raise ValueError(
             f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with "
@@ -285,20 +305,16 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
         )
     if "correctness_threshold" in options:
         check_threshold(options["correctness_threshold"])
-    if not cluster:
-        return
-    if not chosen.clusters:
-        able = ", ".join(each.name for each in ANALYSES.values() if each.clusters)
+    if cluster and not chosen.clusters:
+        able = ", ".join(known.name for known in ANALYSES.values() if known.clusters)
         raise ValueError(
             f"cluster: expected with {able}, which say how seeds vary, got {cluster!r} with "
             f"{chosen.name}"
         )
-    usual = USUAL.n_bootstrap
-    if "n_bootstrap" not in chosen.settings:
+    if "n_bootstrap" in chosen.options:
         own = inspect.signature(chosen.make).parameters.get("n_bootstrap")
-        usual = own.default if own else usual
-    given = options.get("n_bootstrap", usual)
-    check_cluster(cluster, given if isinstance(given, int) else 1)
+        usual = own.default if own else USUAL.n_bootstrap
+        check_cluster(cluster, options.get("n_bootstrap", usual))
 
 
 def _dataset_folder(
@@ -308,7 +324,7 @@ def _dataset_folder(
     name = chosen.name
     own = [source.dataset for source in sources if source.dataset]
     if own and not chosen.names_datasets:
-        able = ", ".join(each.name for each in ANALYSES.values() if each.names_datasets)
+        able = ", ".join(known.name for known in ANALYSES.values() if known.names_datasets)
         raise ValueError(f"expected FILE@DATASET only for {able}, got it for {name}")
     if not sources and chosen.predictions == "needed":
         raise ValueError(f"{name}: expected predictions files, got none")

@@ -2,10 +2,10 @@
 
 import inspect
 import logging
-from dataclasses import dataclass
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from merge_dataset.commands.command_line import (
     user_errors,
     with_settings,
 )
-from merge_dataset.settings import declared_settings, setting
+from merge_dataset.settings import field_of
 from merge_metric.analyses import ANALYSES
 from merge_metric.analyses.registry import find_analysis, takers
 from merge_metric.commands.score import read_threshold
@@ -30,83 +30,23 @@ from merge_metric.commands.score import read_threshold
 log = logging.getLogger(__name__)
 
 
-def _option(default: Any, help: str, **more: Any) -> Any:
-    return setting(default, help, commands="analyse", panel="Options of single analyses", **more)
+_DECLARED: Final = {
+    name: option for known in ANALYSES.values() for name, option in known.options.items()
+}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOptions:
-    """Options of single analyses, named like the parameters of the analyses' functions."""
-
-    tests: tuple[str, ...] = _option(
-        (), "predictions for all test problems; may be repeated.", option="--test"
-    )
-    groups: tuple[str, ...] = _option(
-        (),
-        "what a model was trained on, such as bert=S; may be repeated. Predictions of a preset "
-        "say it.",
-        option="--group",
-        metavar="NAME=GROUP",
-    )
-    best_and_worst: bool = _option(
-        False,
-        "only the two best models and the worst of each group, by S on all test problems "
-        "(figures 3 to 5).",
-        option="--best-and-worst",
-    )
-    mlm_map: Path | None = _option(  # noqa: RUF009 - a field
-        None, "a TOML file of models and MLMs; else the paper's."
-    )
-    top: int | None = _option(None, "number of seeds.", minimum=1)
-    below: float | None = _option(
-        None,
-        "seeds with a smaller share of variants right; the paper looks at 5.",
-        metavar="PERCENT",
-    )
-    corrected: tuple[str, ...] = _option(
-        (),
-        "a table of labels that annotators think are right: that of --format csv, with "
-        "corrected_label filled in; may be repeated.",
-        metavar="FILE",
-    )
-    correctness_threshold: float | None = _option(
-        None, "threshold of the differences; else 90.", option="--ct", metavar="PERCENT"
-    )
-    n_bootstrap: int | None = _option(None, "replicates for intervals.", minimum=0)
-    rng_seed: int | None = _option(None, "seed of whatever is random; else 0.", minimum=0)
-    in_domain: tuple[str, ...] = _option(
-        (),
-        "a source that the models were trained on; may be repeated. Averages are also made "
-        "without them.",
-        metavar="SOURCE",
-    )
-    sizes: tuple[str, ...] = _option(
-        (),
-        "parameters of a model, such as bert=110M; may be repeated.",
-        option="--size",
-        metavar="NAME=NUMBER",
-    )
-    encoder: str | None = _option(
-        None, "a sentence encoder, folder or Hub id, for distances.", metavar="MODEL"
-    )
-    annotations: tuple[str, ...] = _option(
-        (),
-        "a session of merge-nli annotate, or answers as .csv or .json; may be repeated.",
-        metavar="PATH",
-    )
-    bins: int | None = _option(None, "bins of a signal; else 5.", minimum=2)
-    run: Path | None = _option(  # noqa: RUF009 - a field
-        None, "a run folder of merge-nli generate."
-    )
-    draws: int | None = _option(None, "draws of seeds; else 100.", minimum=2)
-    seeds: int | None = _option(None, "seeds of a draw; else 500.", minimum=1)
-    difference: float | None = _option(None, "difference to be shown; else 2.", metavar="POINTS")
-    width: float | None = _option(None, "wanted width of an interval; else 5.", metavar="POINTS")
-
-
-for _field, _declared in declared_settings(AnalysisOptions).items():
-    # The help of an option begins with the analyses that take it.
-    object.__setattr__(_declared, "help", f"{takers(_field.name)}: {_declared.help}")
+OPTIONS: Final = make_dataclass(
+    "AnalysisOptions",
+    [
+        # The help of an option begins with the analyses that take it.
+        (
+            name,
+            kind | None,
+            field_of(replace(setting, help=f"{takers(name)}: {setting.help}"), None),
+        )
+        for name, (kind, setting) in _DECLARED.items()
+    ],
+)
+"""Options of single analyses, named like the parameters of the analyses' functions."""
 
 
 @user_errors()
@@ -135,7 +75,7 @@ def analyse_command(
     allow_missing: AllowMissing = False,
     merge_labels: MergeLabels = None,
     cluster: Cluster = "",
-    given: Annotated[Given, OptionsOf(AnalysisOptions, "analyse")],
+    given: Annotated[Given, OptionsOf(OPTIONS, "analyse")],
 ) -> None:
     """Make the papers' tables and figures from predictions, datasets and run folders.
 

@@ -60,7 +60,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(@analysis.*?)```", page, flags=re.DOTALL)
     example = example.replace("merge_metric.analyses.asked", "my_asked")
-    imports = "from merge_metric.analyses import Request, analysis\nMade = tuple\n"
+    imports = "from typing import Annotated\nfrom merge_metric.analyses.registry import *\n"
     files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
     commands = [
         ["analyse", "--help"],
