@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from merge_dataset.annotation.answers import read_answers
     from merge_dataset.checks import check_dataset
     from merge_dataset.export import export_dataset
-    from merge_dataset.hub.dataset import push_to_hub
+    from merge_dataset.hub.publication import push_to_hub
     from merge_dataset.merge_nli import builder
     from merge_dataset.register import register_dataset
 

@@ -1,17 +1,29 @@
-"""Plans of publishing and their execution, the same for the dataset, the metric and results.
+"""Publishing on the Hub: a dataset folder, the metric, and a model's results on a dataset.
 
 Planning only reads. `carry_out` makes `main` equal to the planned files in one commit, loads it
 back with empty caches, tags it, and updates other branches. Both may be repeated.
+
+A version covers the data: Parquet files and provenance; the card may change without a new one. The
+branch `script` has the loading script beside the same data, for datasets 3. A model's figures are
+in `.eval_results/*.yaml` of the model's repository (docs: hub/eval-results).
 """
 
+import datetime
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
+from merge_dataset.checks import check_dataset
 from merge_dataset.files import size_in_words
+from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark, task_ids
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
     MAIN,
@@ -22,20 +34,22 @@ from merge_dataset.hub.repository import (
     State,
     account_of_token,
     compare,
+    hub_api,
     is_offline,
     make_file,
-    parse_repository,
 )
+from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_dataset, parquet_files
 
 log = logging.getLogger(__name__)
 
-NOTHING_TO_DO: Final = "Nothing to do."
-NOTHING_WRITTEN: Final = "Nothing was written. To do this, add --yes."
+SCRIPT_REVISION: Final = "script"
+FIRST_VERSION: Final = (1, 0, 0)
 
-LoadedBack = tuple[Mapping[str, Any], str]
-"""Further entries of the JSON, and a text for readers, empty if nothing was loaded."""
+Version = tuple[int, int, int]
 
-_MARKS: Final = {"added": "+", "changed": "~", "removed": "-"}
+_TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+_SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py", "numbered_files.py")
+_LOADING: Final = "## Loading\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +58,17 @@ class Branch:
 
     name: str = MAIN
     files: tuple[File, ...]
-    difference: Changes
+    changes: Changes
     message: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tag:
-    """The version of the published data."""
-
-    name: str
-    is_set: bool
-    """Whether the repository already has the tag, on these files."""
-    message: str
-    covers: Callable[[str], bool]
-    """Predicate for the files that the version covers."""
+    def __str__(self) -> str:
+        """Write the counts of changes in words."""
+        counts = Counter(self.changes.values())
+        unchanged = len(self.files) - counts["added"] - counts["changed"]
+        words = {"to add": counts["added"], "to change": counts["changed"],
+                 "to remove": counts["removed"], "as they are": unchanged}  # fmt: skip
+        listed = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
+        return f"{self.name}: {listed if self.changes else 'up to date'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,34 +81,29 @@ class PublishingPlan:
     state: State | None
     """Current state of the repository; None if it does not exist or was not looked up."""
     private: bool = False
-    heading: str = ""
-    """Line on what would be published, unless it is the whole repository."""
     facts: Mapping[str, Any]
     """Further entries of the plan's JSON."""
-    notes: tuple[str, ...] = ()
-    """Further lines for readers, before the branches."""
+    lines: tuple[str, ...]
+    """Lines for readers, after those on repository and account."""
     branches: tuple[Branch, ...]
     """The branches; the first is `main`, which users load."""
     removable: Callable[[str], bool] | None = None
     """Predicate for files to remove from a branch if not planned; None keeps all files."""
     sdk: str | None = None
-    tag: Tag | None = None
-    load_back: Callable[[str], LoadedBack] | None = None
-    """Function that loads a commit back; None if nothing can load it."""
+    tag: str | None = None
+    """Tag of the data's version, to be set."""
+    check: Callable[[str], dict[str, Any]] | None = None
+    """Function that loads a commit back and returns entries of the JSON; None if it need not."""
     proposal: str | None = None
     """Description of a pull request to open instead of a commit; None for a commit."""
     is_done: bool
-    settled: str | None = None
-    """Reason to leave all branches unchanged, if there is one."""
-    remark_lines: tuple[str, ...] = ()
-    """Further lines for readers, after the branches."""
     usage: str = ""
     """Instruction for loading; if empty, the address of the commit is shown."""
 
     @property
     def has_steps(self) -> bool:
         """Whether `carry_out` does anything; even a Space that is up to date is loaded back."""
-        return self.settled is None and (not self.is_done or self.load_back is not None)
+        return not self.is_done or self.check is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +115,12 @@ class Published:
     """Commit of `main`; None for a pull request."""
     committed: bool = False
     tagged: bool = False
-    loaded: LoadedBack = ({}, "")
-
-
-def look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
-    """Return the token's user and a repository's state; check that it is `private` if wanted."""
-    if is_offline():
-        return None, None
-    account, state = account_of_token(), target.state()
-    if state is not None and private and not state.private:
-        raise ValueError(
-            f"expected {target.name} to be private, it is public: change that in its settings, "
-            "or leave --private out"
-        )
-    return account, state
+    loaded: Mapping[str, Any]
+    """Rows or figures that were loaded back, by name; empty if nothing was loaded."""
 
 
 def carry_out(plan: PublishingPlan) -> Published:
-    """Carry out a plan; on failure, the message gives the state of `main`."""
+    """Carry out a plan."""
     target, main = plan.repository, plan.branches[0]
     if account_of_token() is None:
         raise PublishError(
@@ -135,35 +129,50 @@ def carry_out(plan: PublishingPlan) -> Published:
         )
     head = None if plan.state is None else plan.state.head
     if not plan.has_steps:
-        return Published(address=target.address, revision=head)
+        return Published(address=target.address, revision=head, loaded={})
     if plan.proposal is not None:
         address = target.propose(main.files, message=main.message, description=plan.proposal)
-        return Published(address=address)
+        return Published(address=address, loaded={})
+    api = hub_api()
     if plan.state is None:
-        target.create(private=plan.private, sdk=plan.sdk)
+        options: dict[str, Any] = {"private": plan.private, "exist_ok": True, "space_sdk": plan.sdk}
+        target.call(f"making {target.name}", api.create_repo, **options)
     revision = target.make_equal(
         main.files, message=main.message, removable=plan.removable, planned_on=head
     )
-    loaded: LoadedBack = plan.load_back(revision) if plan.load_back is not None else ({}, "")
-    if (tag := plan.tag) is not None and not tag.is_set:
-        target.tag(tag.name, revision, tag.message)
-        covered = [file for file in main.files if tag.covers(file.path)]
-        if compare(covered, target.files(tag.name), tag.covers):
+    loaded: dict[str, Any] = {}
+    if plan.check is not None:
+        log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
+        try:
+            loaded = plan.check(revision)
+        except PublishError as error:
+            untagged = f", and {plan.tag} was not tagged" if plan.tag else ""
             raise PublishError(
-                f"{tag.name} was set on other data meanwhile, and versions do not change; run the "
+                f"{target.name} at {revision[:12]} does not load as it should: {error}\n{MAIN} "
+                f"holds it{untagged}; the same command, run again, checks it again."
+            ) from error
+    if plan.tag is not None:
+        options = {"tag": plan.tag, "tag_message": f"Version {plan.tag} of the data"}
+        options |= {"revision": revision, "exist_ok": True}
+        target.call(f"tagging {plan.tag}", api.create_tag, **options)
+        data = [file for file in main.files if _is_data(file.path)]
+        if compare(data, target.files(plan.tag), _is_data):
+            raise PublishError(
+                f"{plan.tag} was set on other data meanwhile, and versions do not change; run the "
                 "same command again for the next one"
             )
     for branch in plan.branches[1:]:
-        if branch.difference or plan.state is None:
-            target.branch(branch.name, revision)
+        if branch.changes:
+            options = {"branch": branch.name, "revision": revision, "exist_ok": True}
+            target.call(f"making the branch {branch.name}", api.create_branch, **options)
             target.make_equal(
                 branch.files, message=branch.message, revision=branch.name, removable=plan.removable
             )
     return Published(
         address=target.address if plan.usage else f"{target.address}/commit/{revision}",
         revision=revision,
-        committed=bool(main.difference),
-        tagged=plan.tag is not None and not plan.tag.is_set,
+        committed=bool(main.changes),
+        tagged=plan.tag is not None,
         loaded=loaded,
     )
 
@@ -174,45 +183,33 @@ def carry_out(plan: PublishingPlan) -> Published:
 def plan_lines(plan: PublishingPlan) -> Iterator[str]:
     """Yield lines on what publishing would do."""
     target, state = plan.repository, plan.state
-    seen = "private" if (plan.private if state is None else state.private) else "public"
-    kind: str = "Space" if target.kind == "space" else target.kind
-    whole = f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
-    yield plan.heading or whole
+    if plan.usage:
+        seen = "private" if (plan.private if state is None else state.private) else "public"
+        kind: str = "Space" if target.kind == "space" else target.kind
+        yield f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
+    else:
+        yield f"{target.name}: {plan.branches[0].message}"
     if is_offline():
         yield "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
     elif plan.account is not None:
         yield f"logged in as {plan.account}"
     else:
         yield "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
-    yield from plan.notes
-    if plan.settled is not None:
-        yield plan.settled
-    else:
-        main, *others = plan.branches
-        where = main.name if plan.proposal is None else f"a pull request to {main.name}"
-        yield f"{where}: {main.difference or ('nothing to commit' if plan.tag else 'up to date')}"
-        sizes = {file.path: file.size for file in main.files}
-        for kind, mark in _MARKS.items():
-            for path in getattr(main.difference, kind):
-                yield f"  {mark} {path}" + (
-                    f"  {size_in_words(sizes[path])}" if path in sizes else ""
-                )
-        if plan.tag is not None:
-            yield f"tag {plan.tag.name}: {'is there' if plan.tag.is_set else 'to be set'}"
-        for branch in others:
-            yield f"branch {branch.name}: {branch.difference or 'up to date'}"
-    yield from plan.remark_lines
+    yield from plan.lines
 
 
 def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
     """Yield lines on what publishing has done, if anything."""
     if done is None:
-        yield NOTHING_TO_DO if plan.is_done else NOTHING_WRITTEN
+        yield "Nothing to do." if plan.is_done else "Nothing was written. To do this, add --yes."
         return
     if plan.usage:
         yield f"main is at {done.revision}" + ("" if done.committed else ", as before")
-    if text := done.loaded[1]:
-        yield f"loaded back: {text}"
+    if rows := done.loaded.get("rows"):
+        count = sum(sum(splits.values()) for splits in rows.values())
+        yield f"loaded back: {len(rows)} configurations, {count:,} rows, as in the folder"
+    if figures := done.loaded.get("figures"):
+        yield f"loaded back: {', '.join(f'{name} {value}' for name, value in figures.items())}"
     yield f"Published: {done.address}"
     if plan.usage:
         yield plan.usage
@@ -226,20 +223,243 @@ def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
     if not plan.usage:
         outcome = {"published": None if done is None else done.address}
     elif done is not None:
-        steps = {"committed": done.committed, "tagged": done.tagged} if plan.tag else {}
-        outcome = {"done": {"revision": done.revision, **steps, **done.loaded[0]}}
+        steps = {"committed": done.committed, "tagged": done.tagged}
+        steps = steps if plan.repository.kind == "dataset" else {}
+        outcome = {"done": {"revision": done.revision, **steps, **done.loaded}}
     return {
         "repository": plan.repository.name,
         **seen,
         "account": plan.account,
         **plan.facts,
         **{
-            branch.name: {kind: list(getattr(branch.difference, kind)) for kind in _MARKS}
+            branch.name: {
+                kind: [path for path, change in branch.changes.items() if change == kind]
+                for kind in ("added", "changed", "removed")
+            }
             for branch in plan.branches
         },
         "nothing_to_do": plan.is_done,
         **outcome,
     }
+
+
+def _look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
+    """Return the token's user and a repository's state; check that it is `private` if wanted."""
+    if is_offline():
+        return None, None
+    account, state = account_of_token(), target.state()
+    if state is not None and private and not state.private:
+        raise ValueError(
+            f"expected {target.name} to be private, it is public: change that in its settings, "
+            "or leave --private out"
+        )
+    return account, state
+
+
+def _change_lines(branch: Branch) -> Iterator[str]:
+    """Yield a line for a branch, and one for each file that changes."""
+    yield str(branch)
+    sizes = {file.path: f"  {size_in_words(file.size)}" for file in branch.files}
+    marks = {"added": "+", "changed": "~", "removed": "-"}
+    yield from (f"  {marks[of]} {path}{sizes.get(path, '')}" for path, of in branch.changes.items())
+
+
+# --- The dataset ---
+
+
+def push_to_hub(
+    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
+) -> Published:
+    """Publish a dataset folder, with its card, as `merge-nli publish dataset --yes` does.
+
+    Args:
+        folder: The dataset folder.
+        repository: OWNER/NAME.
+        version: Of the data, for example 1.2.0; by default that of the tag with the same data,
+            else the next minor one.
+        private: Make a new repository private; one that is there must be.
+
+    Raises:
+        TypeError: the folder is no path.
+        ValueError: an argument is not as it should be, or contradicts the repository.
+        PublishError: the folder is not good, nobody is logged in, or the Hub fails.
+    """
+    return carry_out(plan_dataset(folder, repository, version=version, private=private))
+
+
+def plan_dataset(
+    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
+) -> PublishingPlan:
+    """Plan what `push_to_hub` does, with the same arguments and errors; nothing is written."""
+    folder = as_dataset("folder", folder)
+    target = Repository(repository, "dataset")
+    wanted = None if version is None else parse_version(version)
+    if problems := check_dataset(folder):
+        listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
+        raise PublishError(f"{folder}: not published: {listed}")
+    configs = all_configurations(folder)
+    own = f"{target.short_name}.py"  # datasets 3 looks for a script with the repository's name
+    files = (*_described(folder, target, configs[0]), *_data_files(folder))
+    here = Path(__file__).parents[1]
+    scripts = zip((own, *_SCRIPT[1:]), (here / name for name in _SCRIPT), strict=True)
+    script_files = (*files, *(make_file(*script) for script in scripts))
+    account, state = _look_at(target, private=private)
+    same = {} if state is None else _compare_tags(target, state, files)
+    chosen, why = choose_version(same, wanted)
+    tag, is_tagged = tag_of(chosen), same.get(chosen, False)
+
+    def removable(path: str) -> bool:
+        # Also remove from `main` a script with the repository's name, which datasets 4 refuses.
+        return _is_data(path) or path == own
+
+    present = {} if state is None else target.files(state.head)
+    begun = None if state is None else state.branches.get(SCRIPT_REVISION)
+    main = Branch(files=files, changes=compare(files, present, removable), message=f"Data {tag}")
+    script = Branch(
+        name=SCRIPT_REVISION,
+        files=script_files,
+        changes=compare(script_files, target.files(begun) if begun else {}, removable),
+        message=f"Data {tag} with the loading script, for datasets 3",
+    )
+    is_older = is_tagged and any(map(_is_data, main.changes))
+    is_done = is_older or (is_tagged and not main.changes and not script.changes)
+    lines = [f"version {tag}: {why}"]
+    if is_older:
+        lines.append(f"main holds other data than {tag} and stays as it is")
+    elif is_done:
+        lines.append("main, tag and script are up to date")
+    else:
+        tagging = f"tag {tag}: {'is there' if is_tagged else 'to be set'}"
+        lines += [*_change_lines(main), tagging, f"branch {script}"]
+    published = {file.path for file in files}
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    left_out = [n for path in paths if (n := path.relative_to(folder).as_posix()) not in published]
+    lines += [f"left out: {', '.join(left_out)}"] if left_out else []
+    check = partial(load_back, "dataset", target.name, str(folder.resolve()))
+    return PublishingPlan(
+        repository=target,
+        account=account,
+        state=state,
+        private=private,
+        facts={"version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
+               "configurations": configs, "left_out": left_out},
+        lines=tuple(lines),
+        branches=(main, script),
+        removable=removable,
+        tag=None if is_tagged else tag,
+        check=check if not is_done and (main.changes or not is_tagged) else None,
+        is_done=is_done,
+        usage=f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")',
+    )  # fmt: skip
+
+
+def find_revision(folder: Path, repository: str) -> tuple[str, str]:
+    """Find the version of a repository with a folder's data; return its tag and commit."""
+    target = Repository(repository, "dataset")
+    state = target.state()
+    if state is None:
+        raise PublishError(
+            f"expected a dataset repository {repository}, found none that you may see: run "
+            f"`merge-nli publish dataset` first"
+        )
+    same = _compare_tags(target, state, list(_data_files(folder)))
+    for version in sorted(same, reverse=True):
+        if same[version]:
+            return tag_of(version), target.commit_of(tag_of(version))
+    raise PublishError(
+        f"expected a version of {repository} with the data of {folder}, got "
+        f"{', '.join(map(tag_of, sorted(same))) or 'no version'}, with other data: publish the "
+        "folder first, or give the one that is published"
+    )
+
+
+def parse_version(text: str) -> Version:
+    """Parse a version.
+
+    >>> parse_version("1.2.0"), parse_version("v1.2.0")
+    ((1, 2, 0), (1, 2, 0))
+    """
+    match = _TAG.fullmatch(f"v{text.removeprefix('v')}")
+    if match is None:
+        raise ValueError(f"version: expected three numbers such as 1.0.0, got {text!r}")
+    major, minor, patch = map(int, match.groups())
+    return major, minor, patch
+
+
+def tag_of(version: Version) -> str:
+    """Return the tag of a version, such as v1.2.0."""
+    return "v" + ".".join(map(str, version))
+
+
+def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
+    """Choose the version of the data, and give the reason.
+
+    >>> choose_version({}, None)
+    ((1, 0, 0), 'the first')
+    >>> choose_version({(1, 0, 0): True, (1, 1, 0): False}, None)
+    ((1, 0, 0), 'it has these data')
+    >>> choose_version({(1, 0, 0): False, (1, 9, 3): False}, None)
+    ((1, 10, 0), 'the data differ from those of v1.9.3')
+    """
+    newest = max(same, default=None)
+    if wanted is None:
+        if alike := [version for version, is_same in same.items() if is_same]:
+            return max(alike), "it has these data"
+        if newest is None:
+            return FIRST_VERSION, "the first"
+        major, minor, _ = newest
+        return (major, minor + 1, 0), f"the data differ from those of {tag_of(newest)}"
+    if same.get(wanted):
+        return wanted, "it has these data"
+    if wanted in same:
+        raise ValueError(
+            f"{tag_of(wanted)} is there with other data, and versions do not change: give a "
+            f"newer one than {tag_of(max(same))}, or leave --version out"
+        )
+    if newest is not None and wanted < newest:
+        raise ValueError(f"expected a newer version than {tag_of(newest)}, got {tag_of(wanted)}")
+    return wanted, "as given"
+
+
+def _described(folder: Path, target: Repository, example: str) -> Iterator[File]:
+    """Yield the files beside the data: a card with loading instructions, and the benchmark."""
+    card = (folder / CARD).read_text(encoding="utf-8")
+    text = f"""\
+{_LOADING}
+From this repository, where each version of the data is a tag, such as `v1.0.0`:
+
+```python
+from datasets import load_dataset
+
+data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
+```
+"""
+    yield make_file(CARD, card.replace(_LOADING, text, 1).encode())
+    if tasks := benchmark(folder):
+        yield make_file(BENCHMARK_FILE, tasks)
+
+
+def _data_files(folder: Path) -> Iterator[File]:
+    made = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"*/{PROVENANCE}"))
+    for path in (*made, *parquet_files(folder)):
+        yield make_file(path, folder / path)
+
+
+def _is_data(path: str) -> bool:
+    """Return whether a file belongs to the data, which have a version, or to their description."""
+    return path.endswith((".parquet", f"/{PROVENANCE}"))
+
+
+def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> dict[Version, bool]:
+    """Map each version in the repository to whether its data equal these files'."""
+    data = [file for file in files if _is_data(file.path)]
+    versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
+    return {
+        version: not compare(data, target.files(tag_of(version)), _is_data) for version in versions
+    }
+
+
+# --- The metric ---
 
 
 def plan_metric(
@@ -249,7 +469,7 @@ def plan_metric(
 
     `example` has the `arguments` of `compute`, `figures` computed by hand, and the full `result`.
     """
-    target = parse_repository(repository, "space")
+    target = Repository(repository, "space")
     if target.short_name != folder.name:
         raise ValueError(
             f"expected a Space called OWNER/{folder.name}, got {repository!r}: evaluate loads "
@@ -260,36 +480,120 @@ def plan_metric(
         for path in sorted(folder.iterdir())
         if path.suffix == ".py" or path.name in ("README.md", "requirements.txt")
     )
-    account, state = look_at(target, private=private)
-    main = compare(files, {} if state is None else target.files(state.head), _is_removable)
+
+    def removable(path: str) -> bool:
+        # A module of an earlier version, which is not needed any more.
+        return "/" not in path and path.endswith(".py")
+
+    account, state = _look_at(target, private=private)
+    changes = compare(files, {} if state is None else target.files(state.head), removable)
+    main = Branch(files=files, changes=changes, message="The metric of merge-nli")
     return PublishingPlan(
         repository=target,
         account=account,
         state=state,
         private=private,
         facts={},
-        branches=(Branch(files=files, difference=main, message="The metric of merge-nli"),),
-        removable=_is_removable,
+        lines=tuple(_change_lines(main)),
+        branches=(main,),
+        removable=removable,
         sdk="gradio",
-        load_back=lambda _: _load_back(target, example),
-        is_done=state is not None and not main,
+        check=partial(load_back, "metric", target.name, json.dumps(example)),
+        is_done=state is not None and not changes,
         usage=f'evaluate.load("{target.name}")',
     )
 
 
-def _load_back(target: Repository, example: Mapping[str, Any]) -> LoadedBack:
-    """Compute the example by `evaluate.load(OWNER/NAME)` with empty caches."""
-    log.info("Loading %s back with empty caches …", target.name)
-    try:
-        figures = load_back("metric", target.name, json.dumps(example))
-    except PublishError as error:
+# --- Results of a model ---
+
+
+def plan_results(
+    figures: Mapping[str, Mapping[str, Any]],
+    target: Repository,
+    folder: Path,
+    dataset: str,
+    *,
+    pull_request: bool = False,
+    date: str | None = None,
+) -> PublishingPlan:
+    """Plan the publication of a model's results; nothing is written.
+
+    `figures` maps configurations to `value`, the accuracy on distinct variants in percent, and
+    `notes`, a text with other figures. Results on the same dataset for other tasks are kept.
+    `dataset` is the repository of the published folder, `date` (ISO 8601) the evaluation's day.
+    """
+    from huggingface_hub import (
+        EvalResultEntry,
+        eval_result_entries_to_yaml,
+        parse_eval_result_entries,
+    )
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    if date is not None:
+        try:
+            datetime.date.fromisoformat(date)
+        except ValueError:
+            raise ValueError(f"date: expected a date such as 2026-01-31, got {date!r}") from None
+    tasks = task_ids(folder)
+    if other := sorted(figures.keys() - set(tasks)):
+        raise ValueError(
+            f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
+            f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
+        )
+    account, state = _look_at(target)
+    version, revision = (
+        ("(version not looked up)", None) if is_offline() else find_revision(folder, dataset)
+    )
+    path, present = f".eval_results/{dataset.replace('/', '__')}.yaml", b""
+    if state is not None:
+        if local := target.call(
+            f"reading {path} of {target.name}",
+            hub_api().hf_hub_download,
+            absent=RemoteEntryNotFoundError,
+            filename=path,
+            revision=state.head,
+        ):
+            present = Path(local).read_bytes()
+    elif not is_offline():
         raise PublishError(
-            f'evaluate.load("{target.name}") does not give the metric: {error}\n'
-            "main of the Space holds it; the same command, run again, checks it again."
+            f"expected a model repository {target.name}, found none that you may see: publish "
+            "the model first"
+        )
+    try:
+        earlier = parse_eval_result_entries(yaml.safe_load(present) or [])
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise PublishError(
+            f"{path} in the model repository: expected a list of results, got something else "
+            f"({type(error).__name__}: {error}); mend or delete it"
         ) from error
-    return {"figures": figures}, ", ".join(f"{k} {v}" for k, v in figures.items())
-
-
-def _is_removable(path: str) -> bool:
-    """Return whether a file is a module of an earlier version, which is not needed any more."""
-    return "/" not in path and path.endswith(".py")
+    common: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
+    entries = [entry for entry in earlier if entry.task_id not in figures]
+    entries += [EvalResultEntry(task_id=name, **of, **common) for name, of in figures.items()]
+    listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
+    text = yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100)
+    file = make_file(path, text.encode())
+    values = {config: of["value"] for config, of in figures.items()}
+    main = Branch(
+        files=(file,),
+        changes=compare([file], target.files(state.head) if state is not None else {}),
+        message=f"Results on {dataset} {version}",
+    )
+    where, *changed = _change_lines(main)
+    proposal = (
+        f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant accuracy "
+        "in the notes:\n\n" + "".join(f"- {name}: {value}\n" for name, value in values.items())
+    )
+    return PublishingPlan(
+        repository=target,
+        account=account,
+        state=state,
+        facts={"dataset": dataset, "version": version, "values": values},
+        lines=(
+            f"a pull request to {where}" if pull_request else where,
+            *changed,
+            *(f"  {name}: {value}" for name, value in values.items()),
+        ),
+        branches=(main,),
+        proposal=proposal if pull_request else None,
+        is_done=not main.changes,
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,11 +23,13 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.files import to_json
-from merge_dataset.hub.repository import PublishError
+from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.schema import DATASET_NAME
 
 if TYPE_CHECKING:
     from merge_dataset.hub.publication import PublishingPlan
+
+log = logging.getLogger(__name__)
 
 publish_app = typer.Typer(
     no_args_is_help=True,
@@ -85,7 +87,7 @@ def publish_dataset_command(
     \b
       merge-nli publish dataset --repo somebody/merge-nli --version 2.0.0 --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.dataset import plan_dataset
+    from merge_dataset.hub.publication import plan_dataset
 
     publish(plan_dataset(folder, repo, version=version, private=private), yes, output)
 
@@ -112,10 +114,11 @@ def publish_metric_command(
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import plan_metric
-    from merge_metric.publishing import worked_example
     from merge_metric.register import SPACE
+    from merge_metric.seed_variant_accuracy.scoring import score
 
-    publish(plan_metric(SPACE, repo, worked_example(), private=private), yes, output)
+    example = EXAMPLE | {"result": score(**EXAMPLE["arguments"])}
+    publish(plan_metric(SPACE, repo, example, private=private), yes, output)
 
 
 @publish_app.command("results")
@@ -155,16 +158,75 @@ def publish_results_command(
       merge-nli publish results predictions.parquet --dataset merge-nli
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.dataset import plan_results
-    from merge_dataset.hub.repository import parse_repository
-    from merge_metric.publishing import model_figures
+    from merge_dataset.hub.publication import plan_results
 
-    model = parse_repository(repo, "model")
-    figures = model_figures(
-        predictions, dataset, config or (), model=repo, merge_labels=merge_labels or ()
-    )
+    model = Repository(repo, "model")
+    figures = _model_figures(predictions, dataset, config or (), repo, merge_labels or ())
     planned = plan_results(figures, model, dataset, dataset_repo, pull_request=pr, date=date)
     publish(planned, yes, output)
+
+
+EXAMPLE: Final[dict[str, Any]] = {
+    "arguments": {
+        "predictions": ["entailment", "entailment", "entailment", "neutral"],
+        "references": ["entailment"] * 4,
+        "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
+        "seed_predictions": ["entailment"] * 4,
+    },
+    "figures": {
+        "seed_accuracy": 1.0,
+        "variant_accuracy": 0.75,
+        "seed_variant_accuracy": 0.5,
+        "matching_threshold_low": 1.0,
+        "matching_threshold_high": 50.0,
+        "relaxed_fooling_rate": 0.5,
+        "strict_fooling_rate": 0.0,
+    },
+}
+"""Arguments of the metric, with a wrong answer to one variant of the second seed, and the figures,
+computed by hand."""
+
+
+def _model_figures(
+    predictions: Path, folder: Path, configs: Sequence[str], model: str, merge_labels: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Score predictions for a model's page, by configuration: accuracy on variants, and notes."""
+    import numpy as np
+
+    from merge_metric.frame.joined import JoinOptions, read_file
+    from merge_metric.frame.predictions import read_metadata
+    from merge_metric.score import score_all
+    from merge_metric.seed_variant_accuracy.merging import Merging
+    from merge_metric.seed_variant_accuracy.options import Settings
+
+    name = str(read_metadata(predictions).get("name", ""))
+    if name and name != model:
+        log.warning(
+            "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
+        )
+    options = JoinOptions(configs=configs, merging=Merging.parse(merge_labels))
+    frames = read_file(predictions, folder, options)
+    results = score_all(frames, Settings(), shown=False)
+    figures = {}
+    for frame in frames:
+        right = np.arange(len(frame.answers)), frame.counts.gold
+        result, share = results[frame.config], frame.answers[right].sum() / frame.answers.sum()
+        accuracy, of_seeds, sv, low, high = (
+            round(100 * float(part), 2)
+            for part in (
+                share,
+                result["seed_accuracy"],
+                result["seed_variant_accuracy"],
+                *result["seed_variant_accuracy_ci"],
+            )
+        )
+        figures[frame.config] = {
+            "value": accuracy,
+            "notes": f"value: accuracy on variants, each once; seed-variant accuracy at 90 % {sv}, "
+            f"95 % interval {low}-{high}; accuracy on seeds {of_seeds}; {result['n_seeds']} seeds, "
+            f"{result['n_variants']} variants; {result['signature_short']}",
+        }
+    return figures
 
 
 def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:

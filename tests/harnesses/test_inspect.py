@@ -11,7 +11,7 @@ from helpers.hub.repositories import entries_of
 from helpers.processes import python_of
 from helpers.tiny_language_models import tiny_tokenizer
 
-from merge_dataset.hub.dataset import benchmark
+from merge_dataset.hub.benchmark import benchmark
 from merge_dataset.layout import split_files
 
 pytestmark = [pytest.mark.harness, pytest.mark.slow]

@@ -8,7 +8,7 @@ from helpers.hub.publishing import STRANGER, Desk
 from helpers.hub.repositories import Entry
 
 from merge_dataset.hub.load_back import check_metric
-from merge_metric.publishing import worked_example
+from merge_metric.commands.publish import EXAMPLE
 from merge_metric.register import SPACE, module_files
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -21,10 +21,8 @@ def local() -> dict[str, bytes]:
 
 
 def test_example_by_hand() -> None:
-    example = worked_example()
-    result = score(**example["arguments"])
-    assert {key: result[key] for key in example["figures"]} == example["figures"]
-    assert result == example["result"]
+    result = score(**EXAMPLE["arguments"])
+    assert {key: result[key] for key in EXAMPLE["figures"]} == EXAMPLE["figures"]
 
 
 @pytest.mark.slow
@@ -37,7 +35,7 @@ def test_publishing_and_again(desk: Desk) -> None:
     published = repo.at()
     del published[".gitattributes"]
     assert published == local()
-    figures = worked_example()["figures"]
+    figures = EXAMPLE["figures"]
     assert result.value["done"] == {"revision": repo.branches["main"], "figures": figures}
     loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
     assert set(module_files()) - {"__init__.py"} <= loaded
@@ -56,6 +54,7 @@ def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
 
 
 def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = EXAMPLE | {"result": score(**EXAMPLE["arguments"])}
     for changed, told in (
         ({"variant_accuracy": 0.5}, "'variant_accuracy': 0.75"),
         ({"signature": "other"}, "expected the figures of this version, got those of another"),
@@ -63,7 +62,7 @@ def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> 
         metric = SimpleNamespace(compute=lambda changed=changed, **given: score(**given) | changed)
         monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda _, m=metric: m))
         with pytest.raises(ValueError, match=re.escape(told)):
-            check_metric(NAME, json.dumps(worked_example()))
+            check_metric(NAME, json.dumps(example), "main")
 
 
 def test_spaces_that_cannot_be(desk: Desk) -> None:

@@ -497,12 +497,12 @@ def _check_benchmark(files: Mapping[str, Entry]) -> None:
     if "eval.yaml" not in files:
         return
     value = yaml.safe_load(files["eval.yaml"].content)
-    wanted = {"name", "description", "evaluation_runwork", "tasks"}
+    wanted = {"name", "description", "evaluation_framework", "tasks"}
     if not isinstance(value, dict) or not wanted <= set(value):
         raise Refused(400, f"eval.yaml: expected {sorted(wanted)}")
     if any("id" not in task for task in value["tasks"]):
         raise Refused(400, "eval.yaml: every task needs an id")
-    framework = value["evaluation_runwork"]
+    framework = value["evaluation_framework"]
     if framework not in _FRAMEWORKS:
         raise Refused(400, f"eval.yaml: unknown evaluation framework {framework!r}")
     needed = {"field_spec", "solvers", "scorers"} if framework == "inspect-ai" else set()

@@ -26,9 +26,10 @@ _COMMAND = "from merge_metric.commands.publish import publish_app; publish_app(p
 
 _IMPORTS = """
 import datasets, duckdb, yaml
-import merge_dataset.hub.dataset, merge_dataset.hub.repository, merge_dataset.hub.publication
-import merge_dataset.checks.rules, merge_dataset.hub.load_back, merge_metric.publishing
-import merge_metric.register, merge_metric.frame.counting, merge_metric.frame.relations
+import merge_dataset.hub.repository, merge_dataset.hub.publication
+import merge_dataset.checks.rules, merge_dataset.hub.load_back
+import merge_metric.register, merge_metric.score
+import merge_metric.frame.counting, merge_metric.frame.relations
 from huggingface_hub import CommitOperationAdd, EvalResultEntry, HfApi, eval_result_entries_to_yaml
 from merge_metric.commands.publish import publish_app
 
@@ -36,7 +37,6 @@ merge_dataset.hub.repository._WAITS = (0.01, 0.01, 0.01)
 """
 _RUN = """
 if not asked["verify"]:
-    merge_dataset.hub.dataset.load_back = lambda *_: {}
     merge_dataset.hub.publication.load_back = lambda *_: {}
 publish_app(asked["arguments"], prog_name="publish")
 """
@@ -51,11 +51,15 @@ class Desk:
         self.close = self._forks.close
 
     def run(
-        self, *arguments: str | Path, token: str | None = TOKEN, verify: bool = False
+        self,
+        *arguments: str | Path,
+        token: str | None = TOKEN,
+        verify: bool = False,
+        **environment: str,
     ) -> Result:
         """Run `publish …`; without `verify`, nothing is loaded again."""
         login = {} if token is None else {"HF_TOKEN": token}
-        return checked(self._forks.ask(arguments, login, verify=verify))
+        return checked(self._forks.ask(arguments, login | environment, verify=verify))
 
     def good(self, *arguments: str | Path, **options: Any) -> Result:
         result = self.run(*arguments, **options)

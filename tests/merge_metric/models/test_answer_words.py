@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_dataset.hub.answer_line import answer_pattern
+from merge_dataset.hub.benchmark import answer_pattern
 from merge_metric.models import answer_words
 from merge_metric.models.answer_words import (
     ALPHABET,

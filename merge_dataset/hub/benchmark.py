@@ -1,0 +1,162 @@
+"""A published dataset as a benchmark of the Hub: `eval.yaml`, whose tasks Inspect runs.
+
+Inspect's `pattern` scorer searches an answer for a regular expression, and compares its groups with
+the gold letter. Ours reads the last line "ANSWER: LETTER" as `merge-nli predict --answers words`
+reads it, or not at all; a label's name alone cannot be compared with a letter.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any, Final
+
+import yaml
+
+from merge_dataset.files import read_record
+from merge_dataset.layout import PROVENANCE, collections, format_in
+from merge_dataset.provenance import REPLACEMENTS, kind_of
+from merge_dataset.schema import ProblemFormat
+
+BENCHMARK_FILE: Final = "eval.yaml"
+
+_DESCRIPTION: Final = """\
+Tests whether a model that answers a natural language inference problem right also answers minimal \
+variants of it right. The value is the accuracy on variants, each distinct one once, in percent, \
+as Inspect computes it. Higher is better. The figure of the paper, seed-variant accuracy, is \
+computed by merge-nli and stands in the notes of results.\
+"""
+
+_IDS: Final = ("variant_id", "seed_id")
+"""Columns that identify a problem in Inspect's logs."""
+
+
+def benchmark(folder: Path) -> bytes | None:
+    """Return the content of `eval.yaml`: the folder's own file, or one with a task per source.
+
+    None if no source has a task. Single word classes, ablations and paraphrases, which one NLI
+    model chose, have no tasks. The Hub (docs: hub/eval-results) requires one of
+    EVALUATION_FRAMEWORKS in packages/tasks/src/eval.ts of huggingface.js. Inspect's tasks need
+    columns, solvers and scorers (HFTask in inspect_ai/_eval/task/hf.py), and measure accuracy on
+    variants.
+    """
+    own = folder / BENCHMARK_FILE
+    if own.is_file():
+        return own.read_bytes()
+    tasks = []
+    for name in collections(folder):
+        made = read_record(folder / name / PROVENANCE, verify=False)
+        if kind_of(made) == REPLACEMENTS and made.get("ablation") in (None, "paper"):
+            tasks.append(_task(name, format_in(folder, name)))
+    if not tasks:
+        return None
+    value: dict[str, Any] = {
+        "name": "MERGE-NLI",
+        "description": _DESCRIPTION,
+        "evaluation_framework": "inspect-ai",
+        "tasks": tasks,
+    }
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()
+
+
+def task_ids(folder: Path) -> list[str]:
+    """List the ids of tasks in the `eval.yaml` that `benchmark` returns."""
+    try:
+        value = yaml.safe_load(benchmark(folder) or b"tasks: []")
+        return [str(task["id"]) for task in value["tasks"]]
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / BENCHMARK_FILE}: expected a list `tasks` of tasks with an `id`, got "
+            f"something else ({type(error).__name__}: {error}); mend or delete it"
+        ) from error
+
+
+def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
+    """Describe a task with the prompts of `merge-nli predict`; the answer is a letter on a line."""
+    # Inspect's templates have its input as {prompt}, and other columns by their names.
+    fields = problem_format.fields
+    asked = "prompt" if "prompt" in fields else fields[-1]
+    others = [name for name in fields if name != asked]
+    lines = [
+        f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
+        for name in fields
+    ]
+    lines += [
+        f"{letter}. {label.capitalize()}"
+        for letter, label in zip(ascii_uppercase, problem_format.labels, strict=False)
+    ]
+    letters = ", ".join(ascii_uppercase[: len(problem_format.labels)])
+    form = (
+        'The last line of your response should be of the form "ANSWER: LETTER", without quotes, '
+        f"where LETTER is one of {letters}."
+    )
+    return {
+        "id": config,
+        "config": config,
+        "split": "variants",
+        # With choices, Inspect makes the label's number a letter; the template shows the labels.
+        "field_spec": {
+            "input": asked,
+            "target": "label",
+            "choices": [_IDS[0]],
+            "metadata": [*others, *_IDS],
+        },
+        "solvers": [
+            {"name": "prompt_template", "args": {"template": "\n".join([*lines, "", form])}},
+            {"name": "generate"},
+        ],
+        "scorers": [
+            {"name": "pattern", "args": {"pattern": answer_pattern(fields, problem_format.labels)}}
+        ],
+    }
+
+
+# --- Answers ---
+
+_CUE = r"\bANSWER[*_`\"']*\s*:"
+_TAG = r"(?:think(?:ing)?|thought|reasoning|reflection)>"
+_BETWEEN = (
+    r"(?:[\s*_`\"'“”‘’$#=>(\[{\u200b\u2060\ufeff-]|\\(?:boxed|text\w*|math\w+)\{|"
+    r"(?:the|option|choice|letter)\s)*"
+)
+_NEXT = (
+    r"\n\W*(?:(?:next|new) )?(?:(?:question|example|problem|instruction|input)\b[ \t]*\d*[ \t"
+    r"*_]*(?:[:.\n]|\Z)|(?:user|human|q[ \t]*\d*)[*_]*:)"
+)
+_TURN = r"</s>|<\[?[|｜]|\[\||<(?:end|start)_of_\w+>|<eos>|\[/?INST\]|<extra_id_1>"
+_END = r"(?:[)\]}*_`\"'”’$]|\s*(?:[.,;:!(<—–-]|\Z|\n|(?:because|since|as)\b))"
+_REVISION = r"\b(?:wait|actually|sorry|correction|hold on|no(?=\W*[,.;:!—–-]))\b\W+(?:\w+\W+){0,4}?"
+
+
+def answer_pattern(fields: Sequence[str], labels: Sequence[str]) -> str:
+    r"""Write the expression for a problem format; it has a group for each letter.
+
+    >>> pattern = answer_pattern(["premise", "hypothesis"], ["entailment", "neutral"])
+    >>> text = "They agree.\n**ANSWER:** (A) Entailment\n\nPremise: It rains.\nANSWER: B"
+    >>> re.search(pattern, text, re.IGNORECASE).groups()
+    ('A', None)
+    """
+    letters = ascii_uppercase[: len(labels)]
+    names = [re.escape(label) for label in labels]
+    first = fields[0].replace("_", " ")
+    stop = rf"(?:{_TURN}|[\r\n\u2028]\W*{re.escape(first)}\W*:|{_NEXT})"
+    named = "|".join([rf"(?-i:[{letters.replace('A', '')}]|A(?![ \t]+[a-z]))", *names])
+    words = rf"(?:(?!{_CUE})[^\n]){{0,99}}?"
+    # Up to the last such line before the answer ends. It is no thinking, and not of a further
+    # problem that follows a first line with a choice.
+    before = (
+        rf"\A(?:.*</{_TAG})?(?!(?:<[|｜][^>]{{1,40}}>\s*(?:assistant|model)?\s*){{0,9}}{words}"
+        rf"(?<!\w)(?:{named})(?!\w){words}\s*{stop})(?:(?!<{_TAG}|{_CUE}(?:(?!{_CUE}).)*?{stop}).)*?{_CUE}"
+        rf"(?=(?:(?!{stop}|{_CUE}).)*(?:{stop}|\Z)){_BETWEEN}"
+    )
+    choices = []
+    for letter, name in zip(letters, names, strict=True):
+        others = [rf"{a}(?![ \t]+[a-z])" if a in "AI" else a for a in letters if a != letter]
+        other = rf"(?:{'|'.join(others)})(?![\w'’])"
+        choices.append(
+            rf"(?:{name}\W+)?({letter})(?![\w'’])(?={_END})"
+            rf"(?![^\w\n]*(?:(?:or|and)\b\W+)?(?:option\s+)?{other})"
+            rf"(?![^\n]*\s*[^\n]*{_REVISION}{other}[^\w\n]*(?:\n|\Z))"
+        )
+    return rf"(?is){before}(?:{'|'.join(choices)})"
