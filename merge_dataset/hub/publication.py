@@ -525,9 +525,7 @@ def plan_results(
     from huggingface_hub import (
         EvalResultEntry,
         eval_result_entries_to_yaml,
-        parse_eval_result_entries,
     )
-    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     if date is not None:
         try:
@@ -544,31 +542,16 @@ def plan_results(
     version, revision = (
         ("(version not looked up)", None) if is_offline() else find_revision(folder, dataset)
     )
-    path, present = f".eval_results/{dataset.replace('/', '__')}.yaml", b""
-    if state is not None:
-        if local := target.call(
-            f"reading {path} of {target.name}",
-            hub_api().hf_hub_download,
-            absent=RemoteEntryNotFoundError,
-            filename=path,
-            revision=state.head,
-        ):
-            present = Path(local).read_bytes()
-    elif not is_offline():
+    if state is None and not is_offline():
         raise PublishError(
             f"expected a model repository {target.name}, found none that you may see: publish "
             "the model first"
         )
-    try:
-        earlier = parse_eval_result_entries(yaml.safe_load(present) or [])
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise PublishError(
-            f"{path} in the model repository: expected a list of results, got something else "
-            f"({type(error).__name__}: {error}); mend or delete it"
-        ) from error
     common: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
-    entries = [entry for entry in earlier if entry.task_id not in figures]
-    entries += [EvalResultEntry(task_id=name, **of, **common) for name, of in figures.items()]
+    entries = [EvalResultEntry(task_id=name, **of, **common) for name, of in figures.items()]
+    path = f".eval_results/{dataset.replace('/', '__')}.yaml"
+    earlier = [] if state is None else _read_results(target, path, state.head)
+    entries += [entry for entry in earlier if entry.task_id not in figures]
     listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
     text = yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100)
     file = make_file(path, text.encode())
@@ -597,3 +580,21 @@ def plan_results(
         proposal=proposal if pull_request else None,
         is_done=not main.changes,
     )
+
+
+def _read_results(target: Repository, path: str, revision: str) -> list[Any]:
+    """Read the entries of a model's file of results; none if there is no such file."""
+    from huggingface_hub import parse_eval_result_entries
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    doing, download = f"reading {path} of {target.name}", hub_api().hf_hub_download
+    absent = RemoteEntryNotFoundError
+    local = target.call(doing, download, absent=absent, filename=path, revision=revision)
+    try:
+        entries = yaml.safe_load(Path(local).read_bytes()) if local else None
+        return list(parse_eval_result_entries(entries or []))
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise PublishError(
+            f"{path} in the model repository: expected a list of results, got something else "
+            f"({type(error).__name__}: {error}); mend or delete it"
+        ) from error
