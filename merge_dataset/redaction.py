@@ -3,7 +3,6 @@
 import base64
 import html
 import json
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -93,11 +92,3 @@ def spellings(secrets: Iterable[str]) -> list[str]:
         found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
         found |= {html.escape(secret), base64.b64encode(secret.encode()).decode().rstrip("=")}
     return sorted((secret for secret in found if len(secret) >= _SHORTEST), key=len, reverse=True)
-
-
-class MaskingFormatter(logging.Formatter):
-    """Formatter of log messages that masks passwords and keys in URLs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record as the base class does."""
-        return mask_urls(super().format(record))

@@ -19,12 +19,11 @@ from merge_dataset.commands.command_line import (
     Given,
     OptionsOf,
     OutputFormat,
+    command,
     distribution_of,
     option,
     option_of,
     parse_assignments,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
@@ -46,8 +45,7 @@ SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
 
 
-@user_errors(extra="generation,predict,report")
-@with_settings
+@command(extra="generation,predict,report")
 def demo_command(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
@@ -81,8 +79,7 @@ def demo_command(
         typer.echo(f"{error.name} is not installed; {needed}", err=True)
 
 
-@user_errors(extra="generation", failures=(ExecutorError,))
-@with_settings
+@command(extra="generation", failures=(ExecutorError,))
 def generate_command(
     *,
     recipe: Recipe = "paper-v2",
@@ -124,8 +121,7 @@ def generate_command(
     _export(RunFolder(Path(run)), make, out, overwrite=overwrite, output=output)
 
 
-@user_errors(extra="generation", failures=(ExecutorError,))
-@with_settings
+@command(extra="generation", failures=(ExecutorError,))
 def suggest_command(
     *,
     recipe: Recipe = "paper-v2",
@@ -180,8 +176,7 @@ def suggest_command(
     write_result(output, record, *lines, f"Next: merge-nli build --run {folder.path}")
 
 
-@user_errors(extra="generation", failures=(ExecutorError,))
-@with_settings
+@command(extra="generation", failures=(ExecutorError,))
 def build_command(
     *,
     run: Run = "runs/default",
@@ -246,8 +241,7 @@ def build_command(
     _export(base.named(name), make, target, overwrite=overwrite, output=output)
 
 
-@user_errors(extra="generation", failures=(ExecutorError,))
-@with_settings
+@command(extra="generation", failures=(ExecutorError,))
 def signals_command(
     *,
     mlm: Annotated[
@@ -371,8 +365,7 @@ def _export(
     return folder
 
 
-@user_errors(extra="generation,predict", failures=(ExecutorError,))
-@with_settings
+@command(extra="generation,predict", failures=(ExecutorError,))
 def paraphrase_command(
     *,
     given: Annotated[Given, OptionsOf(ParaphraseConfig, "paraphrase", defaults=True)],

@@ -8,16 +8,14 @@ import typer
 from generation.config import RECIPES, Config
 from merge_dataset.commands.command_line import (
     Format,
+    command,
     in_options,
     option,
-    user_errors,
-    with_settings,
 )
 from merge_metric.commands.predict import Only, PresetName, read_list
 
 
-@user_errors(extra="predict")
-@with_settings
+@command(extra="predict")
 def models_command(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Folders, Hub ids, .gguf files.")
@@ -82,8 +80,7 @@ def models_command(
     asked += [model_of_preset(each, request) for each in listed if not each.not_on_hub]
     looks = inspect_models(asked, machine)
     record = readiness_record(looks, left_out)
-    names = {"label_order": "--label-order", "dtype": "--dtype"}
-    table = readiness_table(looks, left_out, lambda text: in_options(text, names))
+    table = readiness_table(looks, left_out, in_options)
     typer.echo(to_json(record) if output == "json" else table.to_text())
     if any(look.problems for look in looks):
         raise typer.Exit(1)

@@ -7,7 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, asdict, dataclass, replace
+from contextvars import ContextVar
+from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -16,7 +17,7 @@ import typer
 from merge_dataset.engine import engine_errors
 from merge_dataset.executors.plan import COMMANDS, EXECUTORS, Distribution, Resources, TaskOptions
 from merge_dataset.files import describe_os_error, to_json
-from merge_dataset.redaction import MaskingFormatter, mask_urls
+from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import (
     INPUT,
     OUTPUT,
@@ -158,14 +159,14 @@ class OptionsOf:
             annotation, default = types[field.name], cast(Any, None)
             if setting.parse is not None:
                 annotation = list[str] if setting.repeated else str
-            elif any(get_origin(each) is tuple for each in (annotation, *get_args(annotation))):
+            elif any(get_origin(hint) is tuple for hint in (annotation, *get_args(annotation))):
                 annotation = list[str]
             if _is_required(field):
                 default = inspect.Parameter.empty
             elif self.defaults and setting.parse is None and not isinstance(field.default, tuple):
                 default = field.default
             annotation = annotation | None if default is None else annotation
-            annotation = Annotated[annotation, _option(setting, field.name)]
+            annotation = Annotated[annotation, option_of(self.settings, field.name)]
             made.append(inspect.Parameter(field.name, kind, default=default, annotation=annotation))
         return made
 
@@ -180,21 +181,27 @@ class OptionsOf:
                 try:
                     value = setting.parse(value)
                 except ValueError as error:
-                    raise ValueError(f"{_option_name(field.name, setting)}: {error}") from None
+                    raise ValueError(f"{field.name}: {error}") from None
             given[field.name] = tuple(value) if isinstance(value, list) else value
         return given
 
-    def names(self, *, assigned: bool) -> dict[str, str]:
-        """Map settings to the names of their options, or to `--set` if the command has it."""
-        others = declared_settings(self.settings) if assigned else {}
-        return {f.name: f"--set {f.name}" for f in others} | {
-            f.name: _option_name(f.name, setting) for f, setting in self.declared.items()
-        }
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def option_of(settings: type, name: str, **changes: Any) -> Any:
+    """Make the option of one setting."""
+    declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
+    declared = replace(declared, **changes)
+    names = (declared.option,) if declared.option else ()
+    panel, least = declared.panel or PANELS.get(name), declared.minimum
+    return option(declared.help, *names, panel=panel, metavar=declared.metavar, min=least)
 
 
 _RESOURCES: Final = OptionsOf(Resources, COMMANDS, defaults=True)
 Dealt = Annotated[Given, OptionsOf(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
-"""Options on where tasks run, and on their resources, for commands with `with_settings`."""
+"""Options on where tasks run, and on their resources."""
 DealtAsConfigured = Annotated[Given, OptionsOf(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
 """Options of tasks for commands whose own settings include the number of workers."""
 
@@ -216,109 +223,72 @@ def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
     )
 
 
-def option_of(settings: type, name: str, **changes: Any) -> Any:
-    """Make the option of one setting, for an ordinary parameter of a command."""
-    declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
-    return _option(replace(declared, **changes), name)
+def command(
+    *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command: its `OptionsOf` become options, its errors messages and exit codes.
 
+    The exit code is 1 for `failures`, and 2 for wrong use; `extra` installs what may be missing.
+    """
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of its `OptionsOf`; messages then name options."""
-    own = inspect.signature(command, eval_str=True).parameters
-    for name, p in own.items():
-        for each in get_args(p.annotation):
-            if isinstance(each, typer.models.OptionInfo) and each.rich_help_panel is None:
-                each.rich_help_panel = PANELS.get(name)
-    groups = {
-        name: found
-        for name, p in own.items()
-        if (found := [each for each in get_args(p.annotation) if isinstance(each, OptionsOf)])
-    }
-    own_names = {name: _own_option(name, p.annotation) for name, p in own.items()}
-    assigned = "--set" in own_names.values()
-    of_groups = [each.names(assigned=assigned) for group in groups.values() for each in group]
-    option_names = {k: v for names in (*of_groups, own_names) for k, v in names.items()}
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        groups: dict[str, list[OptionsOf]] = {}
+        parameters, names = [], dict[str, str]()
+        for name, p in inspect.signature(run, eval_str=True).parameters.items():
+            marks = get_args(p.annotation)
+            if markers := [mark for mark in marks if isinstance(mark, OptionsOf)]:
+                groups[name] = markers
+                parameters += [made for marker in markers for made in marker.parameters()]
+                continue
+            for mark in marks:
+                if isinstance(mark, typer.models.OptionInfo) and mark.rich_help_panel is None:
+                    mark.rich_help_panel = PANELS.get(name)
+            parameters.append(p)
+        for p in parameters:
+            for mark in get_args(p.annotation):
+                if isinstance(mark, typer.models.OptionInfo):
+                    # Before reading the annotation, Typer stores the first name as the default.
+                    written = (mark.default, *(mark.param_decls or ()), f"--{p.name}")
+                    long = (x for x in written if isinstance(x, str) and x.startswith("--"))
+                    names[p.name] = next(long).partition("/")[0].replace("_", "-")
+        if "--set" in names.values():
+            settings = [f for group in groups.values() for m in group for f in fields(m.settings)]
+            names = {field.name: f"--set {field.name}" for field in settings} | names
 
-    @functools.wraps(command)
-    def with_options(**values: Any) -> None:
-        given = {
-            name: {k: v for each in group for k, v in each.take(values).items()}
-            for name, group in groups.items()
-        }
-        try:
-            with _logged_in_options(option_names):
-                command(**given, **values)
-        except (ValueError, TypeError, OSError) as error:
-            if len(error.args) == 1 and isinstance(error.args[0], str):
-                error.args = (in_options(error.args[0], option_names),)
-            raise
+        @functools.wraps(run)
+        def with_options(**values: Any) -> None:
+            _OPTION_NAMES.set(names)
+            with user_errors(extra=extra, failures=failures):
+                given = {
+                    name: {k: v for marker in group for k, v in marker.take(values).items()}
+                    for name, group in groups.items()
+                }
+                run(**given, **values)
 
-    parameters = [
-        each
-        for name, p in own.items()
-        for each in (
-            [one for group in groups[name] for one in group.parameters()] if name in groups else [p]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
         )
-    ]
-    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
-    )
-    return with_options
+        return with_options
+
+    return decorate
 
 
-def _own_option(name: str, annotation: Any) -> str:
-    """Return the option's name of an ordinary parameter; arguments keep their names."""
-    declared = next((each for each in get_args(annotation) if hasattr(each, "param_decls")), None)
-    if declared is None or isinstance(declared, typer.models.ArgumentInfo):
-        return name
-    # Before reading the annotation, Typer stores the first name as the default.
-    written = (declared.default, *(declared.param_decls or ()))
-    names = [each for each in written if isinstance(each, str) and each.startswith("--")]
-    return names[0].partition("/")[0] if names else f"--{name.replace('_', '-')}"
+_OPTION_NAMES: Final[ContextVar[Mapping[str, str]]] = ContextVar("option_names", default={})  # noqa: B039 - never changed
+"""Parameter of the command at work → its option."""
 
 
-def _option(setting: Setting, name: str) -> Any:
-    names = (setting.option,) if setting.option else ()
-    panel = setting.panel or PANELS.get(name)
-    return option(setting.help, *names, panel=panel, metavar=setting.metavar, min=setting.minimum)
+def in_options(message: str) -> str:
+    """Name the command's options where a text begins with a setting, or has it in backticks.
 
-
-def _option_name(name: str, setting: Setting) -> str:
-    return setting.option.partition("/")[0] if setting.option else f"--{name.replace('_', '-')}"
-
-
-@contextmanager
-def _logged_in_options(names: Mapping[str, str]) -> Iterator[None]:
-    """Replace settings by options in all log messages."""
-
-    def speaks_of_options(record: logging.LogRecord) -> bool:
-        record.msg, record.args = in_options(record.getMessage(), names), ()
-        return True
-
-    handlers = list(logging.getLogger().handlers)
-    for handler in handlers:
-        handler.addFilter(speaks_of_options)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(speaks_of_options)
-
-
-def in_options(message: str, names: Mapping[str, str]) -> str:
-    """Replace settings by options where a text begins with them or has them in backticks.
-
-    >>> in_options("label_map: expected …; see `id_column`", {"label_map": "--label-map",
-    ...                                                        "id_column": "--id-column"})
+    >>> _ = _OPTION_NAMES.set({"label_map": "--label-map", "id_column": "--id-column"})
+    >>> in_options("label_map: expected …; see `id_column`")
     '--label-map: expected …; see --id-column'
     """
-    message = re.sub(r"`(\w+)`", lambda found: names.get(found[1], found[0]), message)
-    return re.sub(r"^\w+(?=: )", lambda found: names.get(found[0], found[0]), message)
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+    names = _OPTION_NAMES.get()
+    message = re.sub(r"`(\w+)`", lambda quoted: names.get(quoted[1], quoted[0]), message)
+    name, colon, rest = message.partition(": ")
+    return f"{names.get(name, name)}{colon}{rest}"
 
 
 _NOT_OF_RECIPES: Final = {
@@ -350,6 +320,13 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 # --- Messages and results ---
 
 
+class _Formatter(logging.Formatter):
+    """Formatter of log messages in the words of the command line, without passwords and keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask_urls(in_options(super().format(record)))
+
+
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
     """Mark errors of missing packages with the extra that installs them, if not the command's."""
@@ -358,22 +335,6 @@ def needing(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         error.args = (*error.args, extra)
         raise
-
-
-_LOOP: Final = re.compile(r"Symlink loop from '(.+)'")
-"""Message of Python before 3.13 about a link that leads to itself."""
-
-
-@contextmanager
-def telling_of_a_stop() -> Iterator[None]:
-    """Turn Ctrl+C, also as a SystemError of a C import, into a message and an exit code."""
-    try:
-        yield
-    except (KeyboardInterrupt, Exception) as error:
-        if not is_stop(error):
-            raise
-        typer.echo(f"\n{STOPPED}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def is_stop(error: BaseException | None) -> bool:
@@ -388,52 +349,54 @@ def is_stop(error: BaseException | None) -> bool:
 def user_errors(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Turn errors into messages and exit codes, 1 for `failures`, else 2; also a decorator."""
+    """Turn errors into messages and exit codes; see `command`."""
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(MaskingFormatter("%(message)s"))
+    shown.setFormatter(_Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[shown])
     for name in ("httpx", "httpx2"):  # the type depends on huggingface_hub's release
         logging.getLogger(name).setLevel(logging.WARNING)
-    expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, *failures)
-    caught: tuple[type[Exception], ...] = (*expected, RuntimeError)
+    logging.getLogger("huggingface_hub").propagate = False  # it has its own handler
+    usual: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, MemoryError)
+    usual += (ModuleNotFoundError, *failures)
+    caught: tuple[type[Exception], ...] = (RuntimeError, *usual)
     try:
-        with telling_of_a_stop(), engine_errors():
+        with engine_errors():
             yield
-    except ModuleNotFoundError as error:
-        extra = next(iter(error.args[1:]), extra)  # see `needing`
-        package = f"merge-nli[{extra}]" if extra else "merge-nli"
-        typer.echo(
-            f"error: this command needs {error.name}; run: pip install '{package}'", err=True
-        )
-        raise typer.Exit(2) from error
-    except MemoryError as error:
-        is_own = type(error) is MemoryError and error.args
-        typer.echo(f"error: {error if is_own else 'expected more memory than there is'}", err=True)
-        raise typer.Exit(2) from error
     except BrokenPipeError:
         raise  # the reader closed the output
     except caught as error:
-        said = describe_os_error(error) if isinstance(error, OSError) else str(error)
-        if loop := _LOOP.fullmatch(said):
-            said = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
-        elif isinstance(error, UnicodeEncodeError):
-            if error.encoding == "utf-8":
+        # Python before 3.13 raises RuntimeError for a link that leads to itself.
+        loop = re.fullmatch("Symlink loop from '(.+)'", str(error))
+        if is_stop(error) or not (loop or isinstance(error, usual)):
+            raise
+        match error:
+            case ModuleNotFoundError():
+                extra = next(iter(error.args[1:]), extra)  # see `needing`
+                package = f"merge-nli[{extra}]" if extra else "merge-nli"
+                text = f"this command needs {error.name}; run: pip install '{package}'"
+            case MemoryError():
+                is_own = type(error) is MemoryError and error.args
+                text = str(error) if is_own else "expected more memory than there is"
+            case OSError():
+                text = describe_os_error(error)
+            case UnicodeEncodeError(encoding="utf-8"):
                 place = error.object[max(error.start - 20, 0) : error.end + 20]
-                said = (
+                text = (
                     f"expected text in UTF-8, got {place!r}; rename a file or folder of this name"
                 )
-            else:  # of a request's header, which may be a key
-                said = (
+            case UnicodeEncodeError():  # of a request's header, which may be a key
+                text = (
                     f"expected ASCII in the header of a request, got a character outside it at "
                     f"position {error.start}: is there one in a key or token?"
                 )
-        elif not isinstance(error, expected):
-            raise
-        typer.echo(f"error: {mask_urls(said)}", err=True)
+            case _:
+                text = str(error)
+        if loop:
+            text = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
+        typer.echo(f"error: {mask_urls(in_options(text))}", err=True)
         raise typer.Exit(1 if isinstance(error, failures) else 2) from error
 
 
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:
     """Write a command's result to stdout: an object as JSON, or text lines."""
-    as_json = output == "json"
-    typer.echo(to_json(value) if as_json else "\n".join(lines))
+    typer.echo(to_json(value) if output == "json" else "\n".join(lines))

@@ -10,10 +10,9 @@ from merge_dataset.commands.command_line import (
     OF_DATASET,
     DatasetArgument,
     Format,
+    command,
     config_option,
     option,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.schema import DATASET_NAME
@@ -21,8 +20,7 @@ from merge_dataset.schema import DATASET_NAME
 _PROBLEMS, _VARIANTS = 3, 5
 
 
-@user_errors()
-@with_settings
+@command()
 def show_command(
     folder: DatasetArgument = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("all classes of every source")] = None,
@@ -74,7 +72,7 @@ def show_command(
     write_result(output, whole, "\n\n".join(texts))
 
 
-@user_errors()
+@command()
 def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format = "text") -> None:
     """Check a dataset folder: columns, ids, labels, substitutions, paraphrases, card.
 
@@ -122,8 +120,7 @@ Sampled = Annotated[list[str] | None, config_option("all but paraphrases", panel
 DrawSeed = Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)]
 
 
-@user_errors()
-@with_settings
+@command()
 def annotate_command(
     out: SessionFolder,
     dataset: Begun = None,

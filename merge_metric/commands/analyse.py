@@ -17,10 +17,9 @@ from merge_dataset.commands.command_line import (
     Given,
     MergeLabels,
     OptionsOf,
+    command,
     needing,
     option,
-    user_errors,
-    with_settings,
 )
 from merge_dataset.settings import field_of
 from merge_metric.analyses import ANALYSES
@@ -49,8 +48,7 @@ OPTIONS: Final = make_dataclass(
 """Options of single analyses, named like the parameters of the analyses' functions."""
 
 
-@user_errors()
-@with_settings
+@command()
 def analyse_command(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="What to find out: a name of the list above.")

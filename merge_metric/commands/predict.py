@@ -19,11 +19,10 @@ from merge_dataset.commands.command_line import (
     OptionsOf,
     OutputFormat,
     SampleSeed,
+    command,
     config_option,
     distribution_of,
     option,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
@@ -81,8 +80,7 @@ Overwrite = Annotated[
 ]
 
 
-@user_errors(extra="predict", failures=(ExecutorError,))
-@with_settings
+@command(extra="predict", failures=(ExecutorError,))
 def predict_command(
     *,
     dataset: Dataset,
@@ -222,8 +220,7 @@ def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[
 
 
 @baseline_app.command("hypothesis-only")
-@user_errors(extra="predict", failures=(ExecutorError,))
-@with_settings
+@command(extra="predict", failures=(ExecutorError,))
 def hypothesis_only_command(
     *,
     train: Annotated[
@@ -264,8 +261,7 @@ def hypothesis_only_command(
 
 
 @baseline_app.command("majority")
-@user_errors(extra="predict", failures=(ExecutorError,))
-@with_settings
+@command(extra="predict", failures=(ExecutorError,))
 def majority_command(
     *,
     dataset: Dataset,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,10 +15,9 @@ from merge_dataset.commands.command_line import (
     Format,
     MergeLabels,
     OutputFormat,
+    command,
     config_option,
     option,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.files import to_json
@@ -42,18 +40,8 @@ Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--
 Private = Annotated[bool, option("Make it private; an existing one must be private.", "--private")]
 
 
-@contextmanager
-def publishing() -> Iterator[None]:
-    """Handle errors as `user_errors` does; a refusal by the Hub has exit code 1."""
-    # That logger has its own handler, and every message would appear twice.
-    logging.getLogger("huggingface_hub").propagate = False
-    with user_errors(failures=(PublishError,)):
-        yield
-
-
 @publish_app.command("dataset")
-@publishing()
-@with_settings
+@command(failures=(PublishError,))
 def publish_dataset_command(
     repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
     folder: DatasetArgument = Path(DATASET_NAME),
@@ -93,8 +81,7 @@ def publish_dataset_command(
 
 
 @publish_app.command("metric")
-@publishing()
-@with_settings
+@command(failures=(PublishError,))
 def publish_metric_command(
     repo: Annotated[str, option("The Space, OWNER/seed_variant_accuracy.")],
     private: Private = False,
@@ -122,8 +109,7 @@ def publish_metric_command(
 
 
 @publish_app.command("results")
-@publishing()
-@with_settings
+@command(failures=(PublishError,))
 def publish_results_command(
     predictions: Annotated[
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
@@ -242,8 +228,7 @@ def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
         typer.echo(to_json(as_json(planned, done)))
 
 
-@user_errors()
-@with_settings
+@command()
 def register_command(
     folder: Annotated[
         Path | None,

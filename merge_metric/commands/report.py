@@ -15,9 +15,8 @@ from merge_dataset.commands.command_line import (
     DatasetFolder,
     MergeLabels,
     Replicates,
+    command,
     option,
-    user_errors,
-    with_settings,
 )
 from merge_metric.report import ReportFormat
 
@@ -48,8 +47,7 @@ ReportReplicates = Annotated[
 MaxVariants = Annotated[int, option("Variants shown in the page; figures are those of all.", min=0)]
 
 
-@user_errors(extra="report")
-@with_settings
+@command(extra="report")
 def report_command(
     predictions: Predictions,
     dataset: DatasetFolder,
@@ -118,8 +116,7 @@ def report_command(
         typer.echo(f"Open it in a browser: {out.resolve().as_uri()}", err=True)
 
 
-@user_errors(extra="annotation")
-@with_settings
+@command(extra="annotation")
 def agreement_command(
     files: Annotated[
         list[Path],

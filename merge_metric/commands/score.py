@@ -17,10 +17,9 @@ from merge_dataset.commands.command_line import (
     MergeLabels,
     Replicates,
     TableFormat,
+    command,
     needing,
     option,
-    user_errors,
-    with_settings,
 )
 from merge_dataset.files import to_json
 
@@ -88,8 +87,7 @@ LogTo = Annotated[
 ]
 
 
-@user_errors()
-@with_settings
+@command()
 def score_command(
     files: Files,
     dataset: ScoredDataset = None,
@@ -182,8 +180,7 @@ def score_command(
         raise typer.Exit(1)
 
 
-@user_errors()
-@with_settings
+@command()
 def compare_command(
     predictions: Annotated[
         list[str],

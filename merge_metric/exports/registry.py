@@ -20,10 +20,9 @@ from merge_dataset.commands.command_line import (
     DatasetArgument,
     Format,
     OutputFormat,
+    command,
     config_option,
     option,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.files import (
@@ -87,7 +86,7 @@ def export(
 
     def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
         @functools.wraps(run)
-        def command(*, output: OutputFormat = "text", **options: Any) -> None:
+        def run_export(*, output: OutputFormat = "text", **options: Any) -> None:
             done = run(**options)
             whole = {"out": str(done.out), **done.contents, "next": done.next}
             write_result(output, whole, done.text, f"Next: {done.next}")
@@ -97,9 +96,9 @@ def export(
             "output", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=Format
         )
         parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own] + [form]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(name, rich_help_panel=panel)(user_errors(extra=extra)(with_settings(command)))
+        run_export.__annotations__ = {p.name: p.annotation for p in parameters}
+        run_export.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        app.command(name, rich_help_panel=panel)(command(extra=extra)(run_export))
         return run
 
     return register

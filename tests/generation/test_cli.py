@@ -154,7 +154,7 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
         import atexit, os, signal, sys, threading, time
         from generation.__main__ import main
         from generation.cli import app
-        from merge_dataset.commands.command_line import user_errors
+        from merge_dataset.commands.command_line import command
         from merge_dataset.engine import connect
         signal.signal(signal.SIGINT, signal.default_int_handler)
         def press():
@@ -164,7 +164,7 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
             def __del__(self):
                 press()
         @app.command("stay")
-        @user_errors()
+        @command()
         def stay() -> None:
             if {when!r} == "in a destructor":
                 Destroyed()

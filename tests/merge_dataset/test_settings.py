@@ -15,9 +15,8 @@ from merge_dataset.commands.command_line import (
     Format,
     Given,
     OptionsOf,
+    command,
     parse_assignments,
-    user_errors,
-    with_settings,
     write_result,
 )
 from merge_dataset.settings import (
@@ -68,11 +67,11 @@ class Drawing:
 def app_of(annotation: Any) -> typer.Typer:
     app = typer.Typer(rich_markup_mode="rich")
 
-    def command(*, given: Given, output: Format = "json") -> None:
+    def show(*, given: Given, output: Format = "json") -> None:
         write_result(output, given, *map(str, given))
 
-    command.__annotations__["given"] = annotation
-    app.command()(user_errors()(with_settings(command)))
+    show.__annotations__["given"] = annotation
+    app.command()(command()(show))
     return app
 
 
