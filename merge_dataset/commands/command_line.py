@@ -320,10 +320,11 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
 # --- Messages and results ---
 
 
-class _Formatter(logging.Formatter):
+class MessageFormatter(logging.Formatter):
     """Formatter of log messages in the words of the command line, without passwords and keys."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record as the base class does."""
         return mask_urls(in_options(super().format(record)))
 
 
@@ -351,7 +352,7 @@ def user_errors(
 ) -> Iterator[None]:
     """Turn errors into messages and exit codes; see `command`."""
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Formatter("%(message)s"))
+    shown.setFormatter(MessageFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[shown])
     for name in ("httpx", "httpx2"):  # the type depends on huggingface_hub's release
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,9 +1,11 @@
 import base64
+import logging
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from merge_dataset.commands.command_line import MessageFormatter
 from merge_dataset.layout import require_collections
 from merge_dataset.redaction import mask_known, mask_urls, spellings
 
@@ -41,12 +43,14 @@ def test_urls(text: str, masked: str | None) -> None:
 
 
 def test_secrets() -> None:
-    """Secrets are masked in quotes, JSON, HTML or Base64, in any case; in errors."""
+    """Secrets are masked in quotes, JSON, HTML or Base64, in any case; in logs and errors."""
     key = 'a/b"c&D e'
     known = spellings([key, "abc"])
     for spelt in (key, key.upper(), quote(key, safe=""), 'a/b\\"c&D e', "a/b&quot;c&amp;D e"):
         assert mask_known(f"<{spelt}> abc", known) == "<***> abc", spelt
     assert mask_known(base64.b64encode(key.encode()).decode(), known).startswith("***")
+    record = logging.LogRecord("x", 20, "f", 1, "at %s", ("http://me:pw@host/",), None)
+    assert MessageFormatter("%(message)s").format(record) == "at http://***@host/"
     with pytest.raises(NotADirectoryError) as raised:
         require_collections(Path("https://user:c0ffee@host/v1"))
     assert "https:/***@host/v1: expected a dataset folder or a registered name, found" in str(
