@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from merge_dataset.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from merge_dataset.annotation.answers import read_answers
+    from merge_dataset.annotation import read_answers
     from merge_dataset.checks import check_dataset
     from merge_dataset.export import export_dataset
     from merge_dataset.hub.publication import push_to_hub

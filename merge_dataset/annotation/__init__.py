@@ -1,1 +1,431 @@
-"""Human judgements of variants: samples, files to fill in, and the answers in them."""
+"""People's judgements: sessions with a sample of variants, files to fill in, and answers.
+
+A session is a folder: `session.json` describes the population, for the weights of figures;
+`sample.jsonl` has the variants; `answers/` has the filled files, tables for any spreadsheet or
+exports of Label Studio (https://labelstud.io/guide/task_format, /guide/export).
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
+from merge_dataset.data_files import plain, read_header, read_rows
+from merge_dataset.files import (
+    digest_of_file,
+    digests,
+    draw_rank,
+    read_json,
+    read_record,
+    read_text,
+    target_of,
+    write_record,
+    write_text,
+)
+from merge_dataset.json_lines import parse_object
+from merge_dataset.layout import split_files
+from merge_dataset.locks import LOCK, working_in
+from merge_dataset.paths import as_paths
+from merge_dataset.schema import PARAPHRASE, parse_config_name
+from merge_dataset.show import marked
+
+JudgementKind = Literal["scores", "equivalence"]
+"""Fluency and reasoning (MERGE paper, A.3), or equivalence (Arakelyan et al. 2024, 3.1)."""
+
+ASKED: Final[Mapping[JudgementKind, dict[str, pa.DataType]]] = {
+    "scores": {"fluency": pa.int8(), "reasoning": pa.int8()},
+    "equivalence": {"equivalent": pa.bool_()},
+}
+"""Kind → names and types of the values of an answer."""
+
+SCHEMAS: Final = {
+    kind: pa.schema(
+        {"annotator": pa.string(), "variant_id": pa.string(), **asked, "comment": pa.string()}
+    )
+    for kind, asked in ASKED.items()
+}
+"""Kind → schema of a table of answers."""
+
+ENOUGH: Final = 9
+"""Least F + R of a good variant (paper, section 4)."""
+
+
+def is_good(total: Any, annotators: Any = 1) -> Any:
+    """Return whether sums of F + R (numbers or arrays) average at least `ENOUGH` per annotator.
+
+    >>> is_good(4 + 5), is_good(4 + 4), is_good((4 + 4) + (5 + 5), annotators=2)
+    (True, False, True)
+    """
+    return total >= ENOUGH * annotators
+
+
+# --- The folder ---
+
+SESSION: Final = "session.json"
+SAMPLE: Final = "sample.jsonl"
+ANSWERS: Final = "answers"
+
+_KEYS: Final = ("configurations", "dataset", "files", "items", "kind", "per_class", "population",
+                "rng_seed", "sample_sha256")  # fmt: skip
+_DIGEST: Final = "sha256"
+_SUFFIXES: Final = (".csv", ".json")
+_ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Contents of a session folder."""
+
+    folder: Path
+    items: dict[str, Item]
+    """Variant id → item, in the order of the file."""
+    description: dict[str, Any]
+    """Contents of `session.json`."""
+
+    @property
+    def kind(self) -> JudgementKind:
+        """The kind of judgement that is asked for."""
+        kind: JudgementKind = self.description["kind"]
+        return kind
+
+
+def open_session(
+    folder: Path,
+    dataset: Path | None = None,
+    configs: Sequence[str] = (),
+    *,
+    per_class: int | None = None,
+    per_source: int | None = None,
+    rng_seed: int | None = None,
+) -> Session:
+    """Continue a folder's session, or draw a new one; options are those of `draw`, None for any."""
+    sizes = {"per_class": per_class, "per_source": per_source, "rng_seed": rng_seed}
+    wanted: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
+    if dataset is not None and not (folder / SESSION).is_file():
+        # Parts of an interrupted session may be there.
+        present = {target_of(path) or path for path in folder.glob("*")}
+        foreign = {path for path in present if not path.name.startswith(LOCK)}
+        if foreign - {folder / SAMPLE, folder / SESSION} or folder.is_file():
+            raise FileExistsError(
+                f"{folder}: expected an annotation session, an empty folder or none, got something "
+                f"else; name another --out"
+            )
+        chosen = choose(dataset, configs)
+        paraphrases = [name for name in chosen if parse_config_name(name)[1] == PARAPHRASE]
+        if paraphrases and (others := [name for name in chosen if name not in paraphrases]):
+            raise ValueError(
+                f"--config: expected paraphrases, which are judged by whether they mean the same, "
+                f"or replacements, which are scored, got {', '.join(paraphrases)} and "
+                f"{', '.join(others)}; make a session of each"
+            )
+        with working_in(folder):
+            if not (folder / SESSION).is_file():  # otherwise another command has drawn it meanwhile
+                kind: JudgementKind = "equivalence" if paraphrases else "scores"
+                _write_sample(folder, dataset, chosen, kind, wanted)
+    session = read_session(folder)
+    if configs and dataset is None:
+        raise ValueError("--config: expected the dataset folder with it, got none")
+    if dataset is not None:
+        chosen = choose(dataset, configs or session.description["configurations"])
+        wanted |= {"configurations": chosen, "files": _digests(dataset, chosen)}
+    for name, value in wanted.items():  # some answers would be to variants not in the sample
+        if value != (drawn_with := session.description.get(name)):
+            shown = "" if name == "files" else f" ({drawn_with})"
+            raise ValueError(
+                f"{folder}: expected the {name} that its sample was drawn with{shown}, got others; "
+                f"go on without that option, or take another --out for another sample"
+            )
+    return session
+
+
+def _write_sample(
+    folder: Path, dataset: Path, configs: list[str], kind: JudgementKind, sizes: Mapping[str, int]
+) -> None:
+    """Draw a sample and write it, with its description, to a folder."""
+    items, population = draw(dataset, configs, **sizes)
+    per_source = sizes.get("per_source")
+    lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
+    write_text(folder / SAMPLE, "".join(lines))
+    description = {
+        "format": 1,
+        "kind": kind,
+        "dataset": dataset.resolve().name,
+        "files": _digests(dataset, configs),
+        "configurations": configs,
+        "per_class": None if per_source else sizes.get("per_class", PER_CLASS),
+        **({"per_source": per_source} if per_source else {}),
+        "rng_seed": sizes.get("rng_seed", 0),
+        "items": len(items),
+        "population": population,
+        "sample_sha256": digest_of_file(folder / SAMPLE),
+    }
+    # Written last, so a folder with a description is complete.
+    write_record(folder / SESSION, description, digest_key=_DIGEST)
+
+
+def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
+    names = [name for config in configs for name in split_files(dataset, config)["variants"]]
+    return digests({name: dataset / name for name in names})
+
+
+def read_session(folder: Path) -> Session:
+    """Read a session folder."""
+    if not (folder / SESSION).is_file():
+        raise FileNotFoundError(
+            f"{folder}: expected a session folder with {SESSION}, found none; restore it from a "
+            f"copy, name the files of answers instead, or draw a sample of a dataset into it, as in "
+            f"`merge-nli annotate merge-nli --out {folder}`"
+        )
+    description = read_record(folder / SESSION, *_KEYS, digest_key=_DIGEST)
+    path = folder / SAMPLE
+    if not path.is_file() or description["sample_sha256"] != digest_of_file(path):
+        raise ValueError(
+            f"{path}: expected the items that were drawn, got something else: the file is damaged "
+            f"or was edited; restore it from a copy"
+        )
+    # Split at "\n" only: `str.splitlines` also splits at U+2028 and others, which texts contain.
+    lines = read_text(path).removesuffix("\n").split("\n")
+    items = [Item(**parse_object(line)) for line in lines]
+    return Session(folder, {item.variant_id: item for item in items}, description)
+
+
+# --- Files to fill in ---
+
+
+def write_files(session: Session, annotators: Sequence[str] = ()) -> list[Path]:
+    """Write guidelines, Label Studio's tasks, and a table for each annotator, where there is none.
+
+    An annotator's order is their own, so that tiredness affects different items.
+    """
+    for name in annotators:
+        if not _ANNOTATOR.fullmatch(name):
+            raise ValueError(
+                f"--annotator: expected a name of up to 64 letters, digits and . _ - + @ that "
+                f"begins with a letter or digit, got {name!r}"
+            )
+    here, kind = Path(__file__).parent, session.kind
+    texts = {
+        "guidelines.md": (here / f"guidelines_{kind}.md").read_text(encoding="utf-8"),
+        "label-studio.json": _tasks(session),
+        "label-studio.xml": (here / f"label_studio_{kind}.xml").read_text(encoding="utf-8"),
+        **{f"{ANSWERS}/{name}.csv": _table(session, name) for name in annotators},
+    }
+    written = [session.folder / name for name in texts if not (session.folder / name).exists()]
+    for path in written:
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, texts[path.relative_to(session.folder).as_posix()])
+    return written
+
+
+def _in_order(session: Session, annotator: str) -> list[Item]:
+    return sorted(session.items.values(), key=lambda item: draw_rank(annotator, item.variant_id))
+
+
+def _table(session: Session, annotator: str) -> str:
+    """Render a CSV table to fill in, with a row per item, and a byte order mark for Excel."""
+    items = _in_order(session, annotator)
+    fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
+    texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
+    shown = ("label", "original", "replacement") if session.kind == "scores" else ()
+    own = SCHEMAS[session.kind].names
+    written = io.StringIO()
+    written.write("\ufeff")
+    table = csv.DictWriter(written, [*own[:2], *shown, *texts, *own[2:]], restval="")
+    table.writeheader()
+    for item in items:
+        row = {"annotator": annotator, "variant_id": item.variant_id}
+        row |= {name: getattr(item, name) for name in shown}
+        row |= {f"original_{field}": text for field, text in item.seed_texts.items()}
+        row |= {f"variant_{field}": text for field, text in item.variant_texts.items()}
+        table.writerow({name: plain(text) for name, text in row.items()})
+    return written.getvalue()
+
+
+def _tasks(session: Session) -> str:
+    """Render tasks for Label Studio, original and variant side by side, a row per text.
+
+    Paraphrases are shown without label and marks, and texts of both problems once.
+    """
+    tasks, is_pair = [], session.kind == "equivalence"
+    for item in _in_order(session, ""):
+        head = "" if is_pair else f"<p>Label of the original: <b>{escape(item.label)}</b></p>"
+        rows = (
+            f"<tr><th></th><th>Original</th><th>{'Paraphrase' if is_pair else 'Variant'}</th></tr>"
+        )
+        for field, text in item.variant_texts.items():
+            name, original = escape(field.replace("_", " ")), item.seed_texts[field]
+            if is_pair and text == original:
+                head += f"<p>{name} of both: {escape(text)}</p>"
+                continue
+            old, new = ([], []) if is_pair else (item.seed_spans[field], item.variant_spans[field])
+            for_marks = (
+                escape(marked(*side, "\1{}\2".format)) for side in ((original, old), (text, new))
+            )
+            cells = "</td><td>".join(for_marks).replace("\1", "<mark>").replace("\2", "</mark>")
+            rows += f"<tr><th>{name}</th><td>{cells}</td></tr>"
+        problem = f'{head}<table border="1" cellpadding="8">{rows}</table>'
+        tasks.append({"data": {"variant_id": item.variant_id, "problem": problem}})
+    return json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"
+
+
+# --- Answers ---
+
+
+def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
+    """Read the answers of all annotators into a table.
+
+    Args:
+        paths: One or several session folders, whose files in `answers/` are read; tables (.csv)
+            with the columns in `SCHEMAS`, and exports of Label Studio (.json). An answer may stand
+            in several of them. Where a file does not name the annotator, its own name does.
+
+    Returns:
+        A table with the columns in `SCHEMAS` for the kind of judgement, sorted by annotator and
+        variant, each pair once.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        TypeError: a path is none.
+        ValueError: a file is malformed, has answers to variants that its session does not have, or
+            an annotator's answers to a variant differ, or some are scores and others about
+            equivalence.
+    """
+    answers: dict[tuple[str, str], dict[str, Any]] = {}
+    places: dict[tuple[str, str], str] = {}
+    kinds: dict[JudgementKind, Path] = {}
+    for path in as_paths("paths", paths):
+        session, files = None, [path]
+        if path.is_dir():
+            session = read_session(path)
+            files = sorted(p for p in path.glob(f"{ANSWERS}/*") if p.suffix in _SUFFIXES)
+        if not files or not (session or path.suffix in _SUFFIXES):
+            raise ValueError(
+                f"{path}: expected a session folder with files in {ANSWERS}/, a filled table "
+                "(.csv) or an export of Label Studio (.json), found none"
+            )
+        for file in files:
+            read = _read_table if file.suffix == ".csv" else _read_label_studio
+            for place, record in read(file):
+                try:
+                    answer = parse_answer(record)
+                except ValueError as error:
+                    raise ValueError(f"{place}: {error}") from error
+                kinds.setdefault("equivalence" if "equivalent" in answer else "scores", file)
+                variant = answer["variant_id"]
+                if session is not None and variant not in session.items:
+                    raise ValueError(f"{place}: expected variants of {path}, got {variant!r}")
+                key = (answer["annotator"], variant)
+                earlier = answers.setdefault(key, answer)
+                if earlier != answer:
+                    raise ValueError(
+                        f"{place}: expected the answer of {key[0]} to {variant!r} that stands in "
+                        f"{places[key]}, got another; leave out one of them"
+                    )
+                places.setdefault(key, place)
+    if len(kinds) > 1:
+        raise ValueError(
+            f"expected answers to one kind of question, got fluency and reasoning in "
+            f"{kinds['scores']}, and whether paraphrases mean the same in {kinds['equivalence']}; "
+            f"look at them one by one"
+        )
+    rows = [answers[key] for key in sorted(answers)]
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds), "scores")])
+
+
+def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse an answer, about a paraphrase if it has `equivalent`; values may be texts.
+
+    >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
+    {'variant_id': 'snli:1', 'fluency': 4, 'reasoning': 5}
+    >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "})
+    {'variant_id': 'snli:1', 'equivalent': True}
+    """
+    variant = record.get("variant_id")
+    if not isinstance(variant, str) or not variant:
+        raise ValueError(f"variant_id: expected the id of a variant, got {variant!r}")
+    answer: dict[str, Any] = dict(record)
+    if "equivalent" in record:
+        word = str(record["equivalent"]).strip().lower()
+        if word not in ("yes", "y", "true", "no", "n", "false"):
+            raise ValueError(f"equivalent: expected yes or no, got {record['equivalent']!r}")
+        return answer | {"equivalent": word in ("yes", "y", "true")}
+    for name in ASKED["scores"]:
+        value, number = record.get(name), None
+        with suppress(ValueError, OverflowError):
+            number = float(str(value))
+        if number not in (1, 2, 3, 4, 5):
+            raise ValueError(f"{name}: expected a whole number from 1 to 5, got {value!r}")
+        answer[name] = int(number)
+    return answer
+
+
+def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield places and answers of a table, whose columns show the kind; skip blank rows."""
+    asked = ASKED["equivalence" if "equivalent" in read_header(path) else "scores"]
+    rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), ended=True)
+    for number, cells in rows:
+        place = f"{path}: line {number}"
+        blank = [name for name in asked if not cells[name].strip()]
+        if 0 < len(blank) < len(asked):
+            raise ValueError(
+                f"{place}: expected both scores or neither, got no {blank[0]}; fill it in, or "
+                f"empty the other to leave {cells['variant_id']!r} unanswered"
+            )
+        if not blank:
+            annotator = cells.get("annotator", "").strip() or path.stem
+            yield place, {"comment": "", **cells, "annotator": annotator}
+
+
+def _read_label_studio(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield places and answers of an export as JSON or JSON-MIN; user 3 is `label-studio-3`."""
+    exported = read_json(path)
+    if not isinstance(exported, list):
+        raise ValueError(
+            f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
+            f"got something else"
+        )
+    for number, task in enumerate(exported, start=1):
+        place = f"{path}: task {number}"
+        try:
+            answers = [(task.get("annotator"), task, task)]  # JSON-MIN
+            if "annotations" in task:
+                answers = [
+                    (annotation.get("completed_by"), task["data"],
+                     {part["from_name"]: part["value"] for part in annotation["result"]})
+                    for annotation in task["annotations"]
+                    if not annotation.get("was_cancelled")
+                ]  # fmt: skip
+            for user, data, values in answers:
+                user = user.get("email") or user.get("id") if isinstance(user, dict) else user
+                name = f"label-studio-{user}" if isinstance(user, int) else user or path.stem
+                answer = {"annotator": str(name), "variant_id": data.get("variant_id")}
+                for question in ASKED[
+                    "scores" if values.get("equivalent") is None else "equivalence"
+                ]:
+                    # A choice such as "4" or "4 mostly good", or the number of a rating.
+                    value = _unwrapped(values.get(question))
+                    answer[question] = str(value).split(maxsplit=1)[0] if value else value
+                text = _unwrapped(values.get("comment")) or ""
+                comment = text if isinstance(text, str) else "\n".join(map(str, text))
+                yield place, answer | {"comment": comment.strip()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{place}: expected data, and annotations with results, as Label Studio exports "
+                f"them, got {json.dumps(task, ensure_ascii=False)[:60]}"
+            ) from error
+
+
+def _unwrapped(value: Any) -> Any:
+    """Unwrap the value of a result, which may be in a list, or in an object under its kind."""
+    while isinstance(value, dict | list) and len(value) == 1:
+        (value,) = value.values() if isinstance(value, dict) else value
+    return value

@@ -150,8 +150,7 @@ def annotate_command(
     \b
       merge-nli annotate merge-nli --out pairs --config snli_paraphrases --annotator ann
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.annotation.answers import write_files
-    from merge_dataset.annotation.session import open_session
+    from merge_dataset.annotation import open_session, write_files
 
     if per_class is not None and per_source is not None:
         raise ValueError("expected --per-class or --per-source, got both")

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.annotation.answers import is_good, read_answers
-from merge_dataset.annotation.session import Session, read_session
+from merge_dataset.annotation import Session, is_good, read_answers, read_session
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.schema import SPLITS, VARIANT_CLASSES, format_of, parse_config_name

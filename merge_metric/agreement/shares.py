@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation import ENOUGH
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.agreement.coefficients import Floats, resampled
 from merge_metric.agreement.judgements import (

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation import ENOUGH
 from merge_dataset.layout import split_files
 from merge_metric.agreement.coefficients import (
     auc,

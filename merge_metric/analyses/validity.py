@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
-from merge_dataset.annotation.answers import ENOUGH
+from merge_dataset.annotation import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
 from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row
 from merge_metric.analyses.variant_rows import VariantRows

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from merge_dataset.annotation.answers import ENOUGH, read_answers
-from merge_dataset.annotation.session import read_session
+from merge_dataset.annotation import ENOUGH, read_answers, read_session
 from merge_dataset.engine import connect
 from merge_dataset.layout import split_files
 from merge_metric.frame.joined import VARIANT_IDS, Frame

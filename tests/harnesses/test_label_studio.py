@@ -6,8 +6,8 @@ import pytest
 from helpers.harness import run
 from helpers.processes import python_of
 
-from merge_dataset.annotation.answers import read_answers, write_files
-from merge_dataset.annotation.session import Item, Session
+from merge_dataset.annotation import Session, read_answers, write_files
+from merge_dataset.annotation.sample import Item
 
 pytestmark = pytest.mark.harness
 

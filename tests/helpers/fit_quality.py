@@ -19,8 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 from generation.records import REPLACEMENT_KEY
 from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
 from helpers.judged import answers_of
-from merge_dataset.annotation.answers import is_good
-from merge_dataset.annotation.session import read_session
+from merge_dataset.annotation import is_good, read_session
 from merge_dataset.files import digest_of_file, read_table, write_text
 from merge_metric.agreement.shares import wilson
 

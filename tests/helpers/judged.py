@@ -11,8 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from helpers.dataset_files import seed_row, variant_row, write_source
-from merge_dataset.annotation.answers import read_answers
-from merge_dataset.annotation.session import Session, open_session, read_session
+from merge_dataset.annotation import Session, open_session, read_answers, read_session
 from merge_dataset.schema import LABELS
 from merge_metric.agreement.coefficients import (
     Codes,

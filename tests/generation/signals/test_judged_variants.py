@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from helpers.judged import answers_of
 
-from merge_dataset.annotation.answers import is_good
-from merge_dataset.annotation.session import Session, read_session
+from merge_dataset.annotation import Session, is_good, read_session
 
 JUDGED = Path(__file__).parents[2] / "data" / "judged_variants"
 PAGE = " ".join((JUDGED / "README.md").read_text(encoding="utf-8").split())

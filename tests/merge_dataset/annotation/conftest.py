@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_dataset.annotation.session import Session, open_session, read_session
+from merge_dataset.annotation import Session, open_session, read_session
 
 
 @pytest.fixture(scope="session")

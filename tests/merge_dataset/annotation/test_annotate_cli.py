@@ -8,7 +8,7 @@ from helpers.commands import refused, run
 from helpers.judged import fill_in
 from helpers.pages import commands
 
-from merge_dataset.annotation.session import read_session
+from merge_dataset.annotation import read_session
 
 README = (Path(__file__).parents[3] / "merge_dataset/annotation/README.md").read_text("utf-8")
 

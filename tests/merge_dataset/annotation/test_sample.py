@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.annotation.session import chances, choose, draw, original_spans, spread
+from merge_dataset.annotation.sample import chances, choose, draw, original_spans, spread
 from merge_dataset.export import export_dataset
 from merge_dataset.files import write_record
 from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words

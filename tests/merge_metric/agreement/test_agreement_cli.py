@@ -11,7 +11,7 @@ from helpers.judged import fill_in, write_dataset, write_session
 from helpers.pages import commands, section
 from typer.testing import Result
 
-from merge_dataset.annotation.answers import read_answers
+from merge_dataset.annotation import read_answers
 from merge_dataset.files import read_record, write_record
 
 Ask = Callable[..., Result]
@@ -67,7 +67,7 @@ def test_one_annotator(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: expected a session folder or a file of answers, found nothing"),
+        (["nowhere"], "nowhere: expected a session folder with files in answers/"),
         (["study", "--session", "merge-nli"], "merge-nli: expected a session folder with"),
         (["study", "--dataset", "study"], "study: expected a dataset folder, with <source>/"),
     ],

@@ -10,7 +10,7 @@ from helpers.commands import refused, run
 from helpers.judged import fill_in, kappa
 from helpers.paraphrase_run import write_paraphrase_run
 
-from merge_dataset.annotation.session import open_session
+from merge_dataset.annotation import open_session
 from merge_dataset.export import export_dataset
 from merge_metric.agreement.judgements import SAME, Judgements
 from merge_metric.agreement.shares import meaning_table
