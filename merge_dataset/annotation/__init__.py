@@ -181,8 +181,8 @@ def read_session(folder: Path) -> Session:
     """Read a session folder."""
     if not (folder / SESSION).is_file():
         raise FileNotFoundError(
-            f"{folder}: expected a session folder with {SESSION}, found none; restore it from a "
-            f"copy, name the files of answers instead, or draw a sample of a dataset into it, as in "
+            f"{folder}: expected a session folder with {SESSION}, found none; restore it from "
+            f"a copy, name the files of answers instead, or draw a sample into it, as in "
             f"`merge-nli annotate merge-nli --out {folder}`"
         )
     description = read_record(folder / SESSION, *_KEYS, digest_key=_DIGEST)
