@@ -330,7 +330,7 @@ def evaluate_model(
             strict_server=strict_server,
         )
         predict(asked, problems, path, progress=progress, overwrite=overwrite)
-        called = name or str(asked.describe()["name"])
+        called = name or str(asked.describe().identity["name"])
         allow_missing = limit_seeds is not None
         source = PredictionsSource(called, path)
         frames = tuple(

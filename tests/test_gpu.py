@@ -93,8 +93,8 @@ def test_answers_in_words(kind: str) -> None:
     said = []
     for model in both:
         texts = dict[int, str]()
-        for rows, _ in model.probabilities(PAIRS[:6]):
-            texts |= dict(zip(rows, model.texts, strict=True))
+        for batch in model.answer(PAIRS[:6]):
+            texts |= dict(zip(batch.positions, batch.texts or (), strict=True))
         said.append(texts)
     assert said[0] == said[1]
 

@@ -18,7 +18,7 @@ from generation.paraphrases.rounds import Candidate, ParaphraseRequest, TextGene
 from merge_dataset.files import digest_of, read_record, write_record
 from merge_dataset.part_store import read_or_make, sound_parts
 from merge_dataset.schema import LABELS
-from merge_metric.models.pair_model import WHOLE, Pair, PairModel, Share, require_probabilities
+from merge_metric.models.pair_model import WHOLE, Model, Pair, Share, require_probabilities
 
 PART: Final = 8192
 """Number of pairs whose answers are saved together; a killed run loses at most these."""
@@ -177,7 +177,7 @@ def rewrite_in_parts(
 
 
 def ask_in_parts(
-    judge: Callable[[], PairModel],
+    judge: Callable[[], Model],
     pairs: Sequence[Pair],
     *,
     identity: Any,
@@ -190,9 +190,10 @@ def ask_in_parts(
     def ask(some: Sequence[Pair]) -> pa.Table:
         answers = np.empty((len(some), len(LABELS)))
         done = np.zeros(len(some), bool)
-        for positions, rows in judge().probabilities(some):
-            require_probabilities([some[i] for i in positions], LABELS, rows)
-            answers[positions], done[positions] = rows, True
+        for batch in judge().answer(some):
+            positions, mine = batch.positions, [some[i] for i in batch.positions]
+            answers[positions] = require_probabilities(mine, LABELS, batch.probabilities)
+            done[positions] = True
             bar.update(len(positions))
         if not done.all():
             raise ValueError(

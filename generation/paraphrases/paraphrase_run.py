@@ -67,7 +67,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.loading import open_model
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import WHOLE, ModelRequest, Pair, PairModel, Share
+from merge_metric.models.pair_model import WHOLE, Model, ModelRequest, Pair, Share
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def paraphrase(
     distribution: Distribution | None = None,
     overwrite: bool = False,
     generator: Callable[[], TextGenerator] | None = None,
-    judge: Callable[[Path], PairModel] | None = None,
+    judge: Callable[[Path], Model] | None = None,
 ) -> RunFolder:
     """Paraphrase the hypotheses of the problems that an NLI model answers right.
 
@@ -169,7 +169,7 @@ def open_generator(config: ParaphraseConfig) -> TextGenerator:
     return Generator(load(found, device=config.device, dtype=config.dtype), config)
 
 
-def open_judge(config: ParaphraseConfig, problems: Path) -> PairModel:
+def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
     """Open the NLI model; gold labels of some problems may show which label each class means."""
 
     def sample() -> tuple[list[Pair], NDArray[np.int64]]:
@@ -224,7 +224,7 @@ class _Work:
     run: RunFolder
     config: ParaphraseConfig
     generator: LazyModel[TextGenerator]
-    judge: LazyModel[PairModel]
+    judge: LazyModel[Model]
 
     @classmethod
     def of(
@@ -232,17 +232,17 @@ class _Work:
         run: RunFolder,
         config: ParaphraseConfig,
         generator: Callable[[], TextGenerator] | None = None,
-        judge: Callable[[Path], PairModel] | None = None,
+        judge: Callable[[Path], Model] | None = None,
     ) -> Self:
         """Prepare to open the models given, or else the models of the settings."""
         open_it = judge or partial(open_judge, config)
 
-        def described(model: PairModel) -> dict[str, Any]:
+        def described(model: Model) -> dict[str, Any]:
             # With the problems' evidence for the meaning of its classes, if it was needed.
-            order = getattr(model, "label_order", None)
-            if not order or order.source != SEEDS:
-                return model.describe()
-            return model.describe() | {"label_order_evidence": dict(order.evidence)}
+            known, name = model.describe(), "label_order_evidence"
+            if known.identity.get("label_order_source") != SEEDS:
+                return known.identity
+            return known.identity | {name: known.facts.get(name, known.identity.get(name))}
 
         def asked(model: str, *names: str) -> dict[str, Any]:
             return {**{n: getattr(config, n) for n in names}, "files": file_stamps(model)}

@@ -26,14 +26,14 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
-from merge_metric.models.pair_model import ModelRequest, PairModel
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.models.presets import Preset
-    from merge_metric.predict.driver import Outcome
+    from merge_metric.predict.driver import Outcome, PredictRun
     from merge_metric.predict.jobs import Done
 
 baseline_app = typer.Typer(
@@ -136,7 +136,7 @@ def predict_command(
     """
     from merge_metric.models.presets import on_hub
     from merge_metric.predict import batch_files
-    from merge_metric.predict.driver import check_output, predict
+    from merge_metric.predict.driver import check_output
     from merge_metric.predict.jobs import run_models
     from merge_metric.predict.problems import merging_labels
 
@@ -171,9 +171,9 @@ def predict_command(
     if preset is not None or distribution is not None:
         got = "--executor" if preset is None else f"--preset {preset}"
         raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-    files = _files_of_one(asked, request, problems, out)
+    runs = _runs_of_one(asked, request, problems, out)
     if dry_run:
-        plans = [batch_files.plan(*file, prices=price, tokenizer=tokenizer) for file in files]
+        plans = [batch_files.plan(run, prices=price, tokenizer=tokenizer) for run in runs]
         total = plans[0] | {
             name: sum(plan[name] for plan in plans)
             for name, value in plans[0].items()
@@ -183,21 +183,24 @@ def predict_command(
     elif batch_out is not None:
         made = {
             str(path): count
-            for file in files
-            for path, count in batch_files.write_requests(*file, batch_out, overwrite=overwrite)
+            for run in runs
+            for path, count in batch_files.write_requests(run, batch_out, overwrite=overwrite)
         }
         lines = [f"{path}: {count:,} requests" for path, count in made.items()]
         write_result(output, {"requests": made}, *lines or ["no request is left"])
     else:
-        take = partial(batch_files.take_results, paths=batch_in or [])
-        outcomes = [predict(*f, extra=extra, overwrite=overwrite, batch=take) for f in files]
+        outcomes = []
+        for run in runs:
+            take = partial(batch_files.take_results, run, paths=batch_in or [])
+            outcomes.append(run.complete(take, extra, overwrite=overwrite))
         _report((outcomes, [], None), dataset, output)
 
 
-def _files_of_one(
+def _runs_of_one(
     asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
-) -> Iterator[tuple[PairModel, pa.Table, Path]]:
-    """Open the model for the option `asked`; yield it with the problems and the output file."""
+) -> Iterator[PredictRun]:
+    """Open the model for the option `asked`; yield its run for each output file."""
+    from merge_metric.predict.driver import PredictRun
     from merge_metric.predict.jobs import open_files
     from merge_metric.predict.problems import sources_of
 
@@ -206,7 +209,9 @@ def _files_of_one(
             f"{asked}: expected problems of one source, or --out, a file for all of them, got "
             f"{', '.join(sources)}: name configurations of one with --config"
         )
-    yield from open_files(request, problems, out=out)
+    for model, part, path in open_files(request, problems, out=out):
+        times = request.repeat_seeds
+        yield PredictRun(model.describe(), part, path, model=model, repeat_seeds=times)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:

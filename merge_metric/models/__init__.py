@@ -1,6 +1,6 @@
 """Models: everything that loads weights or asks an endpoint.
 
-A model gives probabilities of the labels for pairs of texts, as `PairModel` says; `open_model`
+A model gives probabilities of the labels for pairs of texts, as `Model` says; `open_model`
 finds out of which kind one is. Weights of all kinds are loaded by `checkpoints`.
 
 >>> from merge_metric.demo import MODEL
@@ -8,8 +8,8 @@ finds out of which kind one is. Weights of all kinds are loaded by `checkpoints`
 >>> model = Classifier.load(MODEL, device="cpu")
 >>> model.label_order.names
 ['entailment', 'neutral', 'contradiction']
->>> for positions, probabilities in model.probabilities([("A man sleeps.", "Nobody sleeps.")]):
-...     print(positions, probabilities.argmax(axis=1))
+>>> for answers in model.answer([("A man sleeps.", "Nobody sleeps.")]):
+...     print(answers.positions, answers.labels)
 [0] [2]
 """
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from merge_metric.models.label_order import LabelOrder, parse_order
     from merge_metric.models.language_model import LanguageModel
     from merge_metric.models.loading import open_model
-    from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
+    from merge_metric.models.pair_model import Answers, Model, ModelRequest, Pair
     from merge_metric.models.presets import read_presets
     from merge_metric.models.prompts import read_prompt
     from merge_metric.models.remote import RemoteModel
     from merge_metric.models.templates import Prompt
 
 __all__ = [
+    "Answers",
     "Classifier",
     "LabelOrder",
     "LanguageModel",
+    "Model",
     "ModelRequest",
     "Pair",
-    "PairModel",
     "Prompt",
     "RemoteModel",
     "open_model",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,21 +14,26 @@ from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.odd_answers import count_unknown, evenly, warn_of_unknown
-from merge_metric.models.pair_model import WHOLE, batch_tokens_for, batches_of, unknown_batches
+from merge_metric.models.pair_model import (
+    Answers,
+    Description,
+    batch_tokens_for,
+    batched,
+    batches_of,
+)
 
 if TYPE_CHECKING:
-    from merge_metric.models.pair_model import Answered, Pair, Positions, Prepared, Share
+    from merge_metric.models.pair_model import Pair, Prepared
     from merge_metric.models.word_tokens import WordTokens
 
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _PIECE: Final = 256
 """Pairs tokenised at a time: the tokenizer's objects take many times the memory of ids."""
-_SPECIAL: Final = 8
-"""Upper bound of the number of special tokens that a tokenizer adds to a pair."""
-
 _Encoded = dict[str, NDArray[np.int32]]
 """One pair as the model sees it: `input_ids` and, for some models, `token_type_ids`."""
+_Result = tuple[NDArray[np.float64], int]
+"""Probabilities of the labels, (rows, labels), and the number of pairs that were cut."""
 
 
 class Classifier:
@@ -65,9 +69,6 @@ class Classifier:
             self._backend.no_padding()
             self._backend.no_truncation()
             self._words = word_tokens(self._backend)
-            if self.max_tokens is not None:
-                side = self._tokenizer.truncation_side
-                self._backend.enable_truncation(self.max_tokens, direction=side)
         self._warned = False
         config = model.config.get_text_config()
         if config.pad_token_id is None:
@@ -112,128 +113,103 @@ class Classifier:
         loaded = loaded or load(found, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines the probabilities."""
-        return {
-            "kind": "classifier",
-            **self._loaded.describe(),
-            "label_order": self.label_order.names,
-            "label_order_source": self.label_order.source,
-            "max_tokens": self.max_tokens,
-        }
-
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Return size, evidence of the label order, number of pairs cut, and unknown tokens."""
-        told = {
+    def describe(self) -> Description:
+        """Describe the model, its settings and its size."""
+        facts = {
+            "parameters": self._model.num_parameters(),
             "weights": self.weights,
             "label_order_evidence": dict(self.label_order.evidence),
-            "unknown_tokens": self._unknown_tokens(pairs),
         }
-        return {
-            "parameters": self._model.num_parameters(),
-            "truncated": self._n_truncated(pairs),
-            **{name: each for name, each in told.items() if each},
-        }
-
-    def _unknown_tokens(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        def tokenize(texts: list[str]) -> list[list[int]]:
-            tokens = self._tokenizer(texts, add_special_tokens=False, verbose=False)
-            return list(tokens["input_ids"])
-
-        texts = [f"{first} {second}" for first, second in evenly(pairs)]
-        return count_unknown(texts, tokenize, self._tokenizer.unk_token_id)
-
-    def _n_truncated(self, pairs: Sequence[Pair]) -> int:
-        if self.max_tokens is None:
-            return 0
-        # In ASCII there is at most a token per character, and nothing expands.
-        room = self.max_tokens - _SPECIAL
-        long = (
-            pair
-            for pair in pairs
-            if len(pair[0]) + len(pair[1]) > room or not (pair[0] + pair[1]).isascii()
+        return Description(
+            identity={
+                "kind": "classifier",
+                **self._loaded.describe(),
+                "label_order": self.label_order.names,
+                "label_order_source": self.label_order.source,
+                "max_tokens": self.max_tokens,
+            },
+            facts={name: fact for name, fact in facts.items() if fact},
         )
-        count = 0
-        while some := list(islice(long, _PIECE)):
-            whole = self._tokenize(some, truncate=False)["input_ids"]
-            count += sum(len(ids) > self.max_tokens for ids in whole)
-        return count
 
-    def probabilities(
-        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
-    ) -> Answered:
-        """Yield probabilities of the labels for pairs.
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield probabilities of the labels, and note how many pairs were cut.
 
         On a CPU there is no padding; other pairs of a batch change a pair's probabilities by
-        rounding only. Batches, and so answers, are bit-identical whatever is known.
+        rounding only.
 
         Args:
-            pairs: Premises and hypotheses; the longer one is cut where they exceed
+            questions: Premises and hypotheses; the longer one is cut where they exceed
                 `max_tokens` together.
-
-            known: Positions whose answers are known; batches with only these are skipped.
-            share: Share of the batches to compute.
-
-        Yields:
-            Positions in `pairs`, (b,), and probabilities of the labels, (b, n_labels).
+            repeat: Changes nothing here.
         """
+        texts = [f"{first} {second}" for first, second in evenly(questions)]
+        unknown = count_unknown(texts, self._ids_of, self._tokenizer.unk_token_id)
         if not self._warned:
-            unknown = self._unknown_tokens(pairs)
             warn_of_unknown(self.name, unknown)
             self._warned = bool(unknown)
 
-        def prepare(some: Sequence[Pair], start: int) -> Prepared[NDArray[np.float64]]:
-            encoded = self._encode(some)
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Result]:
+            encoded, cut = self._encode(some)
             # Encoder-decoders require equal numbers of end-of-sequence tokens in a batch's rows.
             end = None if self._is_flat else getattr(self._model.config, "eos_token_id", None)
             every = [row["input_ids"] for row in encoded]
             shapes = [(len(ids), 0 if end is None else int((ids == end).sum())) for ids in every]
             batches = batches_of(shapes, self._budget, mixed=self._is_flat, filler=self._filler)
-            return batches, lambda batch: self._run([encoded[i] for i in batch])
 
+            def ask(batch: list[int]) -> _Result:
+                return self._run([encoded[i] for i in batch]), len(cut.intersection(batch))
+
+            return batches, ask
+
+        notes = {"unknown_tokens": unknown} if unknown else {}
         device = self._model.device.type
-        yield from unknown_batches(
-            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
-        )
+        for positions, (probabilities, n_cut) in batched(
+            questions, window=_WINDOW, prepare=prepare, device=device
+        ):
+            counts = {"truncated": n_cut}
+            yield Answers.of(positions, probabilities, counts=counts, notes=notes)
 
-    resume = probabilities
+    def _ids_of(self, texts: list[str]) -> list[list[int]]:
+        return list(self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
 
-    def _tokenize(self, pairs: Sequence[Pair], *, truncate: bool) -> Any:
-        return self._tokenizer(
-            [premise for premise, _ in pairs],
-            [hypothesis for _, hypothesis in pairs],
-            truncation="longest_first" if truncate else False,
-            max_length=self.max_tokens if truncate else None,
-            return_attention_mask=False,
-            verbose=False,
-        )
-
-    def _encode(self, pairs: Sequence[Pair]) -> list[_Encoded]:
+    def _encode(self, pairs: Sequence[Pair]) -> tuple[list[_Encoded], set[int]]:
+        """Encode pairs; return them, and the places of those that were cut."""
         known = self._tokenizer.model_input_names
         names = [name for name in ("input_ids", "token_type_ids") if name in known]
 
         def row_of(values: Iterable[Sequence[int]]) -> _Encoded:
             return {n: np.array(ids, np.int32) for n, ids in zip(names, values, strict=False)}
 
+        def tokenize(places: Sequence[int], most: int | None) -> Iterator[_Encoded]:
+            tokens = self._tokenizer(
+                *([pairs[i][side] for i in places] for side in (0, 1)),
+                truncation="longest_first" if most else False,
+                max_length=most,
+                return_attention_mask=False,
+                verbose=False,
+            )
+            return map(row_of, zip(*(tokens[name] for name in names), strict=True))
+
         rows: dict[int, _Encoded] = {}
+        words = self._words
         for i, (first, second) in enumerate(pairs):
-            words = self._words
             if words is not None and words.knows(first) and words.knows(second):
-                columns = words.pair(first, second)
-                if self.max_tokens is None or len(columns[0]) <= self.max_tokens:
-                    rows[i] = row_of(columns)
+                rows[i] = row_of(words.pair(first, second))
         others = [i for i in range(len(pairs)) if i not in rows]
         for start in range(0, len(others), _PIECE):
             places = others[start : start + _PIECE]
-            some = [pairs[i] for i in places]
             if self._backend is None:
-                tokens = self._tokenize(some, truncate=self.max_tokens is not None)
-                found = list(zip(*(tokens[name] for name in names), strict=True))
+                rows |= zip(places, tokenize(places, None), strict=True)
             else:
-                encodings = self._backend.encode_batch_fast([(pair[0], pair[1]) for pair in some])
-                found = [(each.ids, each.type_ids) for each in encodings]
-            rows |= {i: row_of(values) for i, values in zip(places, found, strict=True)}
-        return [rows[i] for i in range(len(pairs))]
+                encodings = self._backend.encode_batch_fast([pairs[i] for i in places])
+                found = (row_of((each.ids, each.type_ids)) for each in encodings)
+                rows |= zip(places, found, strict=True)
+        most = self.max_tokens or 0
+        cut = [i for i, row in rows.items() if 0 < most < len(row["input_ids"])]
+        for start in range(0, len(cut), _PIECE):
+            places = cut[start : start + _PIECE]
+            rows |= zip(places, tokenize(places, most), strict=True)
+        return [rows[i] for i in range(len(pairs))], set(cut)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:
         import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.pair_model import WHOLE, batch_tokens_for, unknown_batches
+from merge_metric.models.pair_model import Answers, Description, batch_tokens_for, batched
 from merge_metric.models.prompts import PromptTokens, common_prefix
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.fast_layers import PrefixCache
-    from merge_metric.models.pair_model import Answered, Pair, Positions, Prepared, Share
+    from merge_metric.models.pair_model import Pair, Prepared
 
 TOLERANCE: Final = 1e-4
 """Largest allowed difference of float32 probabilities with and without the prefix cache."""
@@ -33,21 +33,18 @@ _BYTES: Final = 2**29
 """Most bytes for a batch's keys and values in one layer, and for its logits."""
 
 LETTER_MASS: Final = "letter_mass"
-"""Name of the measure: the probability that the next token is any of the letters."""
+"""Name of the number: the probability that the next token is any of the letters."""
 _FEW: Final = 0.1
 """Letter mass below which a model hardly answers in letters."""
 
 log = logging.getLogger(__name__)
 
-_Answers = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Probabilities of the labels, (rows, labels), and the letter mass, (rows, 1)."""
+_Result = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Probabilities of the labels, (rows, labels), and the letter mass, (rows,)."""
 
 
 class LanguageModel:
     """A causal LM that answers multiple-choice questions by a letter."""
-
-    measured: Final = (LETTER_MASS,)
-    reads_fields: Final = True
 
     def __init__(
         self,
@@ -82,32 +79,28 @@ class LanguageModel:
         # whether the head can be computed at only some positions
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._budget = batch_tokens or batch_tokens_for(model.device.type)
-        self.measures: NDArray[np.float64] = np.empty((0, 1))
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines the probabilities."""
-        return {
-            "kind": "language-model",
-            **self._loaded.describe(),
-            "attention": getattr(self._model.config, "_attn_implementation", None),
-            "chat_template": self._chat,
-            "prefix_cache": self._asked_for_cache,
-            **self.prompt.describe(),
-        }
+    def describe(self) -> Description:
+        """Describe the model, its prompt and its size."""
+        return Description(
+            identity={
+                "kind": "language-model",
+                **self._loaded.describe(),
+                "attention": getattr(self._model.config, "_attn_implementation", None),
+                "chat_template": self._chat,
+                "prefix_cache": self._asked_for_cache,
+                **self.prompt.describe(),
+            },
+            facts={
+                "parameters": self._model.num_parameters(),
+                **({"weights": self.weights} if self.weights else {}),
+            },
+            prompt=self.prompt,
+            chat=self._chat,
+        )
 
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tell the model's size and the number of cached tokens."""
-        self._prepare(pairs)
-        return {
-            "parameters": self._model.num_parameters(),
-            "prefix_cached_tokens": self._cache.length if self._cache else 0,
-            **({"weights": self.weights} if self.weights else {}),
-        }
-
-    def probabilities(
-        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
-    ) -> Answered:
-        """Yield probabilities of the labels; batches and answers are the same whatever is known.
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield probabilities of the labels, and the probability of any letter.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. The prefix cache changes probabilities by rounding only
@@ -117,11 +110,11 @@ class LanguageModel:
         Raises:
             ValueError: a prompt is longer than the model's context.
         """
-        if not pairs:
+        if not questions:
             return
-        self._prepare(pairs)
+        self._prepare(questions)
 
-        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Answers]:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Result]:
             prompts = self._encode(some)
             shared = 0
             if self._cache is not None:
@@ -131,14 +124,12 @@ class LanguageModel:
             batches = self._batches([len(ids) - shared for ids in prompts], shared)
             return batches, lambda batch: self._run([prompts[i] for i in batch], shared)
 
+        notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
         device = self._model.device.type
-        for positions, (answers, measures) in unknown_batches(
-            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
+        for positions, (probabilities, mass) in batched(
+            questions, window=_WINDOW, prepare=prepare, device=device
         ):
-            self.measures = measures
-            yield positions, answers
-
-    resume = probabilities
+            yield Answers.of(positions, probabilities, numbers={LETTER_MASS: mass}, notes=notes)
 
     def _prepare(self, pairs: Sequence[Pair]) -> None:
         """Check the length of all prompts before any work, and decide on the prefix cache."""
@@ -161,7 +152,7 @@ class LanguageModel:
             return float(abs(self._run([longest], shared)[0] - reference).max())
 
         (difference,) = on_single_threads(difference_of, [longest], self._model.device.type)
-        limit = TOLERANCE if self.describe()["dtype"] == "float32" else _TOLERANCE_HALF
+        limit = TOLERANCE if self._loaded.describe()["dtype"] == "float32" else _TOLERANCE_HALF
         if not difference <= limit:
             self._cache = None
             log.warning(
@@ -211,7 +202,7 @@ class LanguageModel:
             and max(states, logits) <= _BYTES
         )
 
-    def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Answers:
+    def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Result:
         """Run the tokens after the first `shared`, padded at the end."""
         import torch
 
@@ -231,7 +222,7 @@ class LanguageModel:
             final = logits[torch.arange(len(rows)), columns].float()
             letters = torch.tensor(self._tokens.letters, device=device)
             found = (final - final.logsumexp(-1, keepdim=True))[:, letters].logsumexp(1).double()
-        mass = found.exp().sum(-1, keepdim=True)
+        mass = found.exp().sum(-1)
         return found.softmax(-1).cpu().numpy(), mass.cpu().numpy()
 
 

@@ -1,4 +1,4 @@
-"""Open a model as a `PairModel`, given its name or a live object, without heavy imports."""
+"""Open a `Model`, given its name or a live object, without heavy imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -38,11 +38,10 @@ from merge_metric.models.label_order import (
     written,
 )
 from merge_metric.models.model_files import find_files, list_files
-from merge_metric.models.pair_model import ModelRequest, Pair, PairModel
+from merge_metric.models.pair_model import Answers, Description, Model, ModelRequest, Pair
 
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
-    from merge_metric.models.pair_model import Answered
     from merge_metric.models.prompts import HeldOut
 
 ModelKind = Literal["classifier", "lm", "remote"]
@@ -59,7 +58,7 @@ _TOLERANCE: Final = 1e-3
 _KINDS: Final = (
     "a name or folder, a function from a list of (premise, hypothesis) to labels or "
     "probabilities, a scikit-learn estimator, a transformers text-classification pipeline, a "
-    "Trainer, (model, tokenizer), a CrossEncoder, an OpenAI client, or a PairModel"
+    "Trainer, (model, tokenizer), a CrossEncoder, an OpenAI client, or a Model"
 )
 
 
@@ -70,7 +69,7 @@ def open_model(
     sources: Sequence[str] = (),
     seeds: Callable[[], LabelledPairs] | None = None,
     held_out: HeldOut | None = None,
-) -> PairModel:
+) -> Model:
     """Load a model, or prepare to ask one on a server.
 
     Args:
@@ -212,8 +211,8 @@ def find_order(
         return
     pairs, gold = seeds()
     classes = np.empty(len(pairs), np.int64)
-    for positions, probabilities in model.probabilities(pairs):
-        classes[positions] = probabilities.argmax(axis=1)
+    for answers in model.answer(pairs):
+        classes[answers.positions] = answers.labels
     try:
         model.label_order = order_from_seeds(classes, gold, labels)
     except ValueError as error:
@@ -235,15 +234,15 @@ class AskedFunction:
         self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
     ) -> None:
         """Wrap a function; see `as_pair_model` for what it may return."""
-        self.name, self.has_probabilities, self.gives_names = name, True, False
+        self.name, self._gives_names = name, False
         self.label_order = order
         self._function, self._kind, self._batch_size = function, kind, batch_size
         self._run = uuid.uuid4().hex
 
-    def describe(self) -> dict[str, Any]:
-        """Describe the function, as far as it can be known, and this run of it."""
+    def describe(self) -> Description:
+        """Describe the function, as far as it can be known, and this call of it."""
         evidence = dict(self.label_order.evidence)
-        return {
+        identity = {
             "kind": self._kind,
             "name": self.name,
             "revision": None,
@@ -252,19 +251,23 @@ class AskedFunction:
             **({"label_order_evidence": evidence} if evidence else {}),
             "run": self._run,
         }
+        return Description(identity=identity)
 
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield batches of positions and probabilities; a bare label has the probability 1."""
-        for start in range(0, len(pairs), self._batch_size):
-            batch = list(pairs[start : start + self._batch_size])
-            answers = self._read(self._function(batch), batch)
-            yield list(range(start, start + len(batch))), answers
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield probabilities or, from a function that gives these, bare labels."""
+        for start in range(0, len(questions), self._batch_size):
+            batch = list(questions[start : start + self._batch_size])
+            positions = list(range(start, start + len(batch)))
+            values = self._read(self._function(batch), batch)
+            # No label order applies to names of labels.
+            notes = {"gives_names": True} if self._gives_names else {}
+            if values.ndim == 1:
+                yield Answers(positions=positions, labels=values, notes=notes)
+            else:
+                yield Answers.of(positions, values, notes=notes)
 
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Note answers by names of labels, to which no label order applies."""
-        return {"gives_names": True} if self.gives_names else {}
-
-    def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[np.float64]:
+    def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[Any]:
+        """Return labels, (n,), or probabilities of the labels, (n, labels)."""
         values = np.asarray(given)
         if isinstance(given, list | tuple) and any(isinstance(v, bool | np.bool_) for v in given):
             values = np.array(given, object)  # NumPy would turn booleans among numbers into numbers
@@ -275,8 +278,7 @@ class AskedFunction:
             f"{n_labels - 1}), or {n_labels} probabilities that sum to 1"
         )
         if values.shape == (len(batch),):
-            self.has_probabilities = False
-            return np.eye(n_labels)[self._codes(values.tolist(), expected)]
+            return np.array(self._codes(values.tolist(), expected), np.int64)
         if values.shape != (len(batch), n_labels):
             raise ValueError(
                 f"{expected}; got an array of shape {values.shape} for a list of {len(batch):,} "
@@ -303,7 +305,7 @@ class AskedFunction:
         for value in given:
             if isinstance(value, str) and (position := label_of(value, order.known)) is not None:
                 _require_order_unsaid(order, self.name)
-                self.gives_names = True
+                self._gives_names = True
                 codes.append(position)
             elif isinstance(value, bool | np.bool_):
                 raise ValueError(
@@ -327,8 +329,8 @@ def as_pair_model(
     seeds: Callable[[], LabelledPairs] | None = None,
     batch_size: int = 256,
     strict_server: bool = False,
-) -> PairModel:
-    """Make a `PairModel` out of any object that `_KINDS` names.
+) -> Model:
+    """Make a `Model` out of any object that `_KINDS` names.
 
     A function takes a list of at most `batch_size` pairs, and returns labels or probabilities,
     (n, 3). A client with `base_url` needs `name`. `label_order` says what classes 0, 1, 2 mean; by
@@ -345,9 +347,9 @@ def as_pair_model(
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
     if isinstance(model, type):
         raise TypeError(f"model: expected {_KINDS}; got type")
-    if hasattr(model, "describe") and hasattr(model, "probabilities"):
-        require_no_order(label_order, "a PairModel, which answers in the order of the labels")
-        found: PairModel = model
+    if hasattr(model, "describe") and hasattr(model, "answer"):
+        require_no_order(label_order, "a Model, which answers in the order of the labels")
+        found: Model = model
         return found
     if hasattr(model, "base_url") and hasattr(model, "chat"):
         require_no_order(label_order, "an OpenAI client, whose model is asked for letters")

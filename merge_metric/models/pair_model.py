@@ -1,10 +1,10 @@
-"""The protocol of models that answer pairs of texts, and the settings that define one."""
+"""The protocol `Model`, its `Answers`, and the settings that define a model."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from merge_dataset.settings import RUNNING, Value, setting
@@ -15,21 +15,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Prepared = tuple[list[list[int]], Callable[[list[int]], _Answers]]
-    """Batches, as positions of pairs, and a function that asks the model about a batch."""
-    Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
-    """Batches: positions of pairs, (b,), and probabilities of the labels, (b, labels)."""
+    from merge_metric.models.templates import Prompt
+
+Prepared = tuple[list[list[int]], Callable[[list[int]], _Answers]]
+"""Batches, as places in a window of questions, and a function that asks about a batch."""
 
 Pair = tuple[str, ...]
-"""Texts of a problem: the first and the others joined, or with `reads_fields` all fields."""
+"""Texts of a problem: the first and the others joined or, for language models, all fields."""
 
 _LM, _SERVER = "Language models", "Models on a server"
 _WORDS = "Answers in words"
 """Heading of the help for settings of answers in words."""
-
-
-PREDICTION: Final = "prediction"
-"""Name of the measure that holds the position of the label answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +62,22 @@ class Share:
 WHOLE: Final = Share()
 
 
-class Known(Set[int]):
-    """Set of the positions of pairs with known answers, for `resume`; takes a byte per pair."""
-
-    def __init__(self, is_known: NDArray[np.bool_]) -> None:
-        """Make the set from a mask of known answers, (n,)."""
-        self._is_known = is_known
-
-    def __contains__(self, position: Any) -> bool:
-        return position in range(len(self._is_known)) and bool(self._is_known[position])
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(position) for position in self._is_known.nonzero()[0])
-
-    def __len__(self) -> int:
-        return int(self._is_known.sum())
-
-    def issuperset(self, positions: Iterable[int]) -> bool:
-        """Return whether the answers at all of these positions are known."""
-        return bool(self._is_known[list(positions)].all())
-
-
-Positions = frozenset[int] | Known
-
-
-def unknown_batches(
-    pairs: Sequence[Pair],
-    known: Positions,
-    share: Share,
+def batched(
+    questions: Sequence[Pair],
     *,
     window: int,
     prepare: Callable[[Sequence[Pair], int], Prepared[_Answers]],
     device: str,
 ) -> Iterator[tuple[list[int], _Answers]]:
-    """Yield answers of unknown batches; `prepare` encodes a window of pairs, given its start.
+    """Yield positions and answers of batches; `prepare` encodes a window, given its start.
 
     On the device "cpu" several threads ask: see `on_single_threads`.
     """
     from merge_metric.models.batch_threads import on_single_threads
 
-    starts = range(0, len(pairs), window)
-    for number, start in enumerate(starts):
-        end = min(start + window, len(pairs))
-        if known.issuperset(range(start, end)) or not share.looks_at(number, len(starts)):
-            continue
-        batches, ask = prepare(pairs[start:end], start)
-        asked = [
-            batch
-            for place, batch in enumerate(batches)
-            if share.takes(place, number, len(starts))
-            and not known.issuperset([start + i for i in batch])
-        ]
-        for batch, answers in zip(asked, on_single_threads(ask, asked, device), strict=True):
+    for start in range(0, len(questions), window):
+        batches, ask = prepare(questions[start : start + window], start)
+        for batch, answers in zip(batches, on_single_threads(ask, batches, device), strict=True):
             yield [start + i for i in batch], answers
 
 
@@ -155,71 +115,78 @@ def batches_of(
     return batches
 
 
-class PairModel(Protocol):
-    """A model that gives label probabilities for pairs of texts."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """A model's answers to n of the questions it was asked."""
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines its answers; JSON-able.
+    positions: list[int]
+    """Places of the questions among those asked, (n,)."""
+    labels: NDArray[np.int64]
+    """Positions of the labels answered, (n,); `NO_LABEL` where an answer names none."""
+    probabilities: NDArray[np.float64] | None = None
+    """Probabilities of the labels, (n, labels); None from a model that only names labels."""
+    texts: list[str] | None = None
+    """The answers in the model's own words, (n,)."""
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Further numbers about each answer, by name, (n,); metadata have their means."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of things, such as tokens; metadata have the sums."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts for the metadata, JSON-able; lists of several answers are merged."""
 
-        It has at least `kind`, `name` and `revision`, is written into the predictions file, and
-        decides whether a partial run may be continued.
+    @classmethod
+    def of(cls, positions: list[int], probabilities: NDArray[np.float64], **more: Any) -> Answers:
+        """Make answers whose labels are the most probable ones."""
+        labels = probabilities.argmax(axis=-1)
+        return cls(positions=positions, labels=labels, probabilities=probabilities, **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Description:
+    """Facts about a model that are known before it is asked."""
+
+    identity: dict[str, Any]
+    """All that determines its answers, JSON-able: at least `kind`, `name` and `revision`."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """More for the metadata, such as its number of parameters."""
+    prompt: Prompt | None = None
+    """Question to a language model, which reads all fields of a problem; others read pairs."""
+    chat: bool = False
+    """Whether the prompt is a chat."""
+    samples: int = 1
+    """Answers in words to each question."""
+    answer_tokens: int | None = 1
+    """Most tokens of an answer; None where nothing limits them."""
+    strict: bool = False
+    """Whether answers of another model, or to prompts that were cut, are errors."""
+
+
+class Model(Protocol):
+    """Anything that answers questions about problems."""
+
+    def describe(self) -> Description:
+        """Describe the model."""
+
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield answers to distinct places of `questions`, all in the end, as they come.
+
+        `repeat` is how often they were asked before: random draws depend on question and repeat.
         """
-
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield batches of positions in `pairs` and probabilities of the labels: (b, 3) of NLI.
-
-        Each position comes once, in the order that is fastest.
-
-        Models may have further members: see `OPTIONAL`.
-        """
-
-
-OPTIONAL: Final[dict[str, Any]] = {
-    # Facts about the pairs for the metadata, such as how many were shortened.
-    "notes": lambda pairs: {},
-    # Facts about the answers yielded since its last call, which are kept beside them.
-    "noted": dict,
-    # As `probabilities(pairs, known, share)`, without batches outside the share or all in `known`;
-    # batches are those of a whole run, so that interrupted runs and shares repeat them bit by bit.
-    "resume": None,
-    # If false, only labels are known: each has the probability 1, and files have none.
-    "has_probabilities": True,
-    # Names of `measures`: further numbers about each answer of the last batch, (b, names).
-    # Metadata have their means; but `PREDICTION` is the label answered, `NO_LABEL` for none,
-    # where it is not the most probable one.
-    "measured": (),
-    "measures": None,
-    # The answers of the last batch in the model's words.
-    "texts": None,
-    # Times that each seed is asked about again, to measure noise.
-    "repeat_seeds": 0,
-    # Whether all fields of a problem are asked about, not the first and the joined others.
-    "reads_fields": False,
-    # Whether answers of another model, or to prompts that were cut, are errors.
-    "strict": False,
-    # The `Prompt` of a language model, the settings of answers in words, and whether it chats.
-    "prompt": None,
-    "words": None,
-    "chat": False,
-}
-"""Optional members of a `PairModel` → their defaults."""
-
-
-def optional(model: PairModel | None, name: str) -> Any:
-    """Return a member that models may leave out, or its default."""
-    return getattr(model, name, OPTIONAL[name])
 
 
 def require_probabilities(
-    pairs: Sequence[Pair], labels: Sequence[str], answers: NDArray[np.float64], remedy: str = ""
-) -> None:
-    """Raise ValueError unless answers are probabilities of the labels, (n, n_labels)."""
+    pairs: Sequence[Pair],
+    labels: Sequence[str],
+    answers: NDArray[np.float64] | None,
+    remedy: str = "",
+) -> NDArray[np.float64]:
+    """Return answers; raise ValueError unless they are probabilities, (n, n_labels)."""
     import numpy as np
 
-    if np.shape(answers) != (len(pairs), len(labels)):
+    if answers is None or answers.shape != (len(pairs), len(labels)):
         raise ValueError(
-            f"expected label probabilities of shape {(len(pairs), len(labels))}, "
-            f"got {np.shape(answers)}"
+            f"expected label probabilities of shape {(len(pairs), len(labels))}, got "
+            f"{'none' if answers is None else answers.shape}"
         )
     good = np.isfinite(answers).all(axis=1)
     if not good.all():
@@ -228,6 +195,7 @@ def require_probabilities(
             f"expected label probabilities, got {answers[~good][0].tolist()} for the premise "
             f"{premise!r} and hypothesis {hypothesis!r}{remedy and f'; {remedy}'}"
         )
+    return answers
 
 
 def _option(default: Value, help: str, panel: str | None = None, **more: Any) -> Value:

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -17,19 +17,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.odd_answers import OddAnswers, beginning
-from merge_metric.models.pair_model import Pair
+from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.models.templates import Prompt
-from merge_metric.models.written_answers import MEASURED, Words, WrittenAnswer
+from merge_metric.models.written_answers import Words, WrittenAnswer
 
 if TYPE_CHECKING:
     import httpx
-
-    from merge_metric.models.pair_model import Answered
 
 _TOP: Final = {"completions": 5, "chat/completions": 20}
 """Endpoint → number of alternatives per token asked for: the most that OpenAI returns."""
@@ -58,8 +55,6 @@ class RemoteModel:
     the alternatives gets the probability 0; its true probability is at most the lowest of theirs.
     """
 
-    reads_fields: Final = True
-
     def __init__(
         self,
         base_url: str,
@@ -78,7 +73,7 @@ class RemoteModel:
         words: Words | None = None,
         max_requests: int | None = None,
     ) -> None:
-        """Prepare to ask; only `probabilities` sends requests.
+        """Prepare to ask; only `answer` sends requests.
 
         Args:
             base_url: What stands before `/completions`, such as `http://localhost:8000/v1`.
@@ -119,8 +114,7 @@ class RemoteModel:
         retrying = retries, backoff, timeout
         self._endpoint = Endpoint(base_url, self.path, key, concurrency, retrying)
         self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
-        self.strict = strict
-        self._n_partial, self._n_missing = 0, 0
+        self._strict = strict
         self.chat, self._concurrency, self._missing = chat, concurrency, missing
         self._top = _TOP[self.path]
         self._odd = OddAnswers(self.name, model, strict=strict)
@@ -131,42 +125,32 @@ class RemoteModel:
             )
         self.words, self._left = words, max_requests
         self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
-        self.has_probabilities = words is None or words.samples > 1
-        if words:
-            self.measured, self.texts = MEASURED, list[str]()
-            self.measures: NDArray[np.float64] = np.empty((0, len(MEASURED)))
 
-    def describe(self) -> dict[str, Any]:
-        """Describe what determines the probabilities, as far as it can be known from outside.
+    def describe(self) -> Description:
+        """Describe the model and its prompt, as far as it can be known from outside.
 
         `missing` is left out: a run that an answer without letters stopped may go on with another.
         """
-        return {
-            "kind": "remote",
-            "name": self.name,
-            "revision": None,
-            "endpoint": self._endpoint.name,
-            **({"chat": self.chat} if self.words else {"top_logprobs": self._top}),
-            **self.prompt.describe(),
-            **(self.words.describe() if self.words else {}),
-        }
+        words = self.words
+        return Description(
+            identity={
+                "kind": "remote",
+                "name": self.name,
+                "revision": None,
+                "endpoint": self._endpoint.name,
+                **({"chat": self.chat} if words else {"top_logprobs": self._top}),
+                **self.prompt.describe(),
+                **(words.describe() if words else {}),
+            },
+            prompt=self.prompt,
+            chat=self.chat,
+            samples=words.samples if words else 1,
+            answer_tokens=words.most_tokens if words else 1,
+            strict=self._strict,
+        )
 
-    def noted(self) -> dict[str, Any]:
-        """Return oddities of answers since the last call; with `words` also usage and time."""
-        if self.words:
-            now = time.perf_counter()
-            with self._lock:
-                told, self._used = self._used, {}
-            if self._since:
-                told["milliseconds"] = round(1000 * (now - self._since))
-                self._since = now
-            return {**told, **self._odd.notes()}
-        counts = {"answers_partial": self._n_partial, "answers_without_letters": self._n_missing}
-        self._n_partial, self._n_missing = 0, 0
-        return {**counts, **self._odd.notes()}
-
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield probabilities of the labels, as answers come in.
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield probabilities of the labels, or answers in words, as they come in.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. The first pair is asked alone, so that what is wrong with
@@ -176,23 +160,23 @@ class RemoteModel:
             ValueError: the server refuses a request, or its answer is none that may be taken.
             ConnectionError: it could not be reached, or failed in every attempt.
         """
-        if not pairs:
+        if not questions:
             return
         self._since = time.perf_counter()
         endpoint = self._endpoint
         endpoint.stopped.clear()
         with endpoint.client() as client:
-            yield [0], self.read([self._ask(pairs[0], client)], [pairs[0]])
+            yield self.read([0], [self._ask(questions[0], client)], questions[:1])
             # Few requests are queued ahead, so that an error ends the run soon. Requests sent by
             # then may cost money, so we wait for their answers.
-            rest = iter(range(1, len(pairs)))
+            rest = iter(range(1, len(questions)))
             running: dict[Future[Any], int] = {}
             error: BaseException | None = None
             pool = ThreadPoolExecutor(self._concurrency)
             try:
                 while True:
                     for row in () if error else islice(rest, 2 * self._concurrency - len(running)):
-                        running[pool.submit(self._ask, pairs[row], client)] = row
+                        running[pool.submit(self._ask, questions[row], client)] = row
                     if not running:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -201,7 +185,7 @@ class RemoteModel:
                     if good:
                         finished = [rows[future] for future in good]
                         answers = [future.result() for future in good]
-                        yield finished, self.read(answers, [pairs[i] for i in finished])
+                        yield self.read(finished, answers, [questions[i] for i in finished])
                     failed = [future.exception() for future in done if future.exception()]
                     if failed and not error:
                         error = failed[0]
@@ -263,28 +247,37 @@ class RemoteModel:
                     self._used[kept] = self._used.get(kept, 0) + usage[name]
         return said
 
-    def read(self, answers: Sequence[Any], pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Convert what `take` extracted from answers to probabilities of the labels."""
+    def read(
+        self, positions: list[int], given: Sequence[Any], questions: Sequence[Pair]
+    ) -> Answers:
+        """Read what `take` extracted from answers; add usage, time and oddities since the last."""
         if words := self.words:
-            shares, self.measures, self.texts = words.read_all(self.prompt, pairs, answers)
-            return shares
-        rows, letters = [], self.prompt.template.letters
-        for answer, pair in zip(answers, pairs, strict=True):
-            weights = np.array(letter_probabilities(answer, letters))
-            if not weights.any():
-                if self._missing == "error":
-                    raise ValueError(
-                        f"{self._endpoint.name}: expected {', '.join(letters)} among the "
-                        f"{self._top} most probable tokens, got {sorted(answer)} for the pair "
-                        f"{pair}: ask for more, in a chat, or with more examples; or take such "
-                        f"answers for equally probable labels with `missing_letters` uniform"
-                    )
-                self._n_missing += 1
-                weights = np.ones(len(letters))
-            elif not weights.all():
-                self._n_partial += 1
-            rows.append(weights / weights.sum())
-        return np.stack(rows)
+            now = time.perf_counter()
+            with self._lock:
+                used, self._used = self._used, {}
+            if self._since:
+                used["milliseconds"] = round(1000 * (now - self._since))
+                self._since = now
+            more = {"counts": used, "notes": self._odd.notes()}
+            return words.answers(self.prompt, questions, positions, given, **more)
+        letters = self.prompt.template.letters
+        rows = np.array([letter_probabilities(each, letters) for each in given])
+        is_missing, is_partial = ~rows.any(axis=1), ~rows.all(axis=1)
+        if self._missing == "error" and is_missing.any():
+            first = int(is_missing.argmax())
+            raise ValueError(
+                f"{self._endpoint.name}: expected {', '.join(letters)} among the {self._top} most "
+                f"probable tokens, got {sorted(given[first])} for the pair {questions[first]}: ask "
+                "for more, in a chat, or with more examples; or take such answers for equally "
+                "probable labels with `missing_letters` uniform"
+            )
+        rows[is_missing] = 1
+        counts = {
+            "answers_partial": int((is_partial & ~is_missing).sum()),
+            "answers_without_letters": int(is_missing.sum()),
+        }
+        probabilities = rows / rows.sum(axis=1, keepdims=True)
+        return Answers.of(positions, probabilities, counts=counts, notes=self._odd.notes())
 
 
 def alternatives(answer: Any) -> dict[str, float]:

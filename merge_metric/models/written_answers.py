@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import (
@@ -20,23 +17,19 @@ from merge_metric.models.answer_words import (
     is_mark,
     thinking_begun,
 )
-from merge_metric.models.pair_model import PREDICTION, WHOLE, Pair, Share, unknown_batches
+from merge_metric.models.pair_model import Answers, Description, Pair, batched
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.checkpoints import Loaded
-    from merge_metric.models.pair_model import Answered, ModelRequest, Positions, Prepared
+    from merge_metric.models.pair_model import ModelRequest, Prepared
 
 WITHOUT_LABEL: Final = "samples_without_label"
-
-MEASURED: Final = (PREDICTION, WITHOUT_LABEL)
+"""Name of the number: the share of a question's answers that name no label."""
 
 _WINDOW: Final = 1024
 _ROWS: Final = 16
-_DRAWING: Final = Lock()
-
-_Answers = tuple[NDArray[np.float64], NDArray[np.float64], list[str], dict[str, int]]
-"""Shares of the labels, measures, the words, and the numbers of tokens."""
+"""Questions in a batch on an accelerator; on a CPU, answers must not depend on others."""
 
 
 class WrittenAnswer(NamedTuple):
@@ -105,15 +98,24 @@ class Words:
             **({"server_settings": dict(sorted(self.more.items()))} if self.more else {}),
         }
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens of an answer; further settings of a server override, as in requests."""
+        sent = {"max_tokens": self.max_tokens} | dict(self.more)
+        limits = (sent.get(name) for name in ("max_tokens", "max_completion_tokens"))
+        return max((limit for limit in limits if type(limit) is int), default=None)
+
     def read(
         self, prompt: Prompt, pair: Pair, answers: Sequence[WrittenAnswer]
-    ) -> tuple[list[float], list[float], str]:
-        """Read the answers to a question: return shares of labels, the measures, the words kept.
+    ) -> tuple[list[float], int, float, str]:
+        """Read the answers to a question.
+
+        Returns shares of the labels, the label that counts, the share without one, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
         >>> said = [*map(WrittenAnswer, ("B", "Neutral.", "A", "Hm."))]
-        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), said)[1]
-        [1.0, 0.25]
+        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), said)[1:3]
+        (1, 0.25)
         """
         template = prompt.template
         reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
@@ -123,27 +125,62 @@ class Words:
         lost = codes.count(NO_LABEL) / len(codes)
         if not counts.any():
             n = len(template.labels)
-            return [1 / n] * n, [NO_LABEL, lost], kept
+            return [1 / n] * n, NO_LABEL, lost, kept
         best = np.flatnonzero(counts == counts.max()).tolist()
         if len(best) > 1:  # ties are broken by an order that depends on the question
             texts = {code: "\0".join((*pair, str(code))).encode(errors="replace") for code in best}
             best.sort(key=lambda code: hashlib.sha256(texts[code]).digest())
-        return (counts / counts.sum()).tolist(), [float(best[0]), lost], kept
+        return (counts / counts.sum()).tolist(), int(best[0]), lost, kept
 
-    def read_all(
-        self, prompt: Prompt, pairs: Sequence[Pair], answers: Iterable[Sequence[WrittenAnswer]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
-        """Apply `read` to each question: return arrays of shares and measures, and the words."""
-        found = [self.read(prompt, *each) for each in zip(pairs, answers, strict=True)]
-        shares, measures, texts = zip(*found, strict=True)
-        return np.array(shares), np.array(measures), list(texts)
+    def answers(
+        self,
+        prompt: Prompt,
+        questions: Sequence[Pair],
+        positions: list[int],
+        written: Iterable[Sequence[WrittenAnswer]],
+        **more: Any,
+    ) -> Answers:
+        """Apply `read` to what was written about each question, of which `positions` are given."""
+        read = [self.read(prompt, *each) for each in zip(questions, written, strict=True)]
+        shares, labels, lost, texts = zip(*read, strict=True)
+        return Answers(
+            positions=positions,
+            labels=np.array(labels, np.int64),
+            probabilities=np.array(shares) if self.samples > 1 else None,
+            texts=list(texts),
+            numbers={WITHOUT_LABEL: np.array(lost, np.float64)},
+            **more,
+        )
+
+
+class KeyedDraws:
+    """Random draws of next tokens, of which each row has its own, whatever the other rows are.
+
+    The largest of log-probabilities with independent noise of Gumbel's distribution is a draw from
+    the probabilities (Maddison et al. 2014); so greedy search over `scores` with noise samples.
+    """
+
+    def __init__(self, keys: Sequence[bytes], temperature: float, device: Any) -> None:
+        """Make a source of random numbers for each row of a batch from its key."""
+        import torch
+
+        self._temperature = temperature
+        self._sources = [torch.Generator(device) for _ in keys]
+        for source, key in zip(self._sources, keys, strict=True):
+            source.manual_seed(int.from_bytes(hashlib.sha256(key).digest()[:7]))
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Add noise to the scores of next tokens, [rows, tokens]."""
+        import torch
+
+        noise = torch.empty_like(scores, dtype=torch.float32)
+        for row, source in zip(noise, self._sources, strict=True):
+            row.exponential_(generator=source)
+        return scores / self._temperature - noise.log()
 
 
 class WritingModel:
     """A causal language model on this machine that answers in words."""
-
-    measured: Final = MEASURED
-    reads_fields: Final = True
 
     def __init__(
         self, loaded: Loaded, *, prompt: Prompt, words: Words, chat_template: bool = False
@@ -155,57 +192,51 @@ class WritingModel:
                 "out `chat_template`, or take the model's instruction-tuned version"
             )
         self._loaded, self.prompt, self.words, self.chat = loaded, prompt, words, chat_template
-        self.has_probabilities = words.samples > 1
-        self.measures: NDArray[np.float64] = np.empty((0, len(MEASURED)))
-        self.texts: list[str] = []
-        self._n_tokens = {"prompt_tokens": 0, "answer_tokens": 0}
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines the answers."""
-        return {
-            "kind": "language-model",
-            **self._loaded.describe(),
-            "chat_template": self.chat,
-            **self.prompt.describe(),
-            **self.words.describe(),
-        }
-
-    def notes(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Return the model's size and the origin of its weights."""
+    def describe(self) -> Description:
+        """Describe the model, its prompt and settings, and its size."""
         weights = self._loaded.weights
-        size = {"parameters": self._loaded.model.num_parameters()}
-        return size | ({"weights": dict(weights)} if weights else {})
+        return Description(
+            identity={
+                "kind": "language-model",
+                **self._loaded.describe(),
+                "chat_template": self.chat,
+                **self.prompt.describe(),
+                **self.words.describe(),
+            },
+            facts={
+                "parameters": self._loaded.model.num_parameters(),
+                **({"weights": dict(weights)} if weights else {}),
+            },
+            prompt=self.prompt,
+            chat=self.chat,
+            samples=self.words.samples,
+            answer_tokens=self.words.most_tokens,
+        )
 
-    def noted(self) -> dict[str, Any]:
-        """Count the tokens of the answers yielded since the last call, and of their prompts."""
-        told = dict(self._n_tokens)
-        self._n_tokens = dict.fromkeys(told, 0)
-        return told
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield labels read from words, and numbers of tokens."""
+        device = self._loaded.model.device.type
+        size = 1 if device == "cpu" else _ROWS
 
-    def probabilities(
-        self, pairs: Sequence[Pair], known: Positions = frozenset(), share: Share = WHOLE
-    ) -> Answered:
-        """Yield shares of the labels (see `PairModel`); draws depend only on the batch."""
-
-        def prepare(some: Sequence[Pair], start: int) -> Prepared[_Answers]:
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[Answers]:
             prompts = [self._encode(pair) for pair in some]
             order = sorted(range(len(some)), key=lambda row: (len(prompts[row]), row))
-            batches = [order[n : n + _ROWS] for n in range(0, len(order), _ROWS)]
-            return batches, lambda batch: self._answer(
-                [some[i] for i in batch],
-                [prompts[i] for i in batch],
-                [start + i for i in batch],
-            )
+            batches = [order[n : n + size] for n in range(0, len(order), size)]
 
-        device = str(self._loaded.model.device)
-        for positions, (shares, measures, texts, counts) in unknown_batches(
-            pairs, known, share, window=_WINDOW, prepare=prepare, device=device
-        ):
-            self.measures, self.texts = measures, texts
-            self._n_tokens = {name: n + counts[name] for name, n in self._n_tokens.items()}
-            yield positions, shares
+            def ask(batch: list[int]) -> Answers:
+                positions, rows = [start + i for i in batch], [prompts[i] for i in batch]
+                counts = {"prompt_tokens": 0, "answer_tokens": 0}
+                samples = range(self.words.samples)
+                written = [self._write(rows, (sample, repeat), counts) for sample in samples]
+                mine = [some[i] for i in batch]
+                by_question = zip(*written, strict=True)
+                return self.words.answers(self.prompt, mine, positions, by_question, counts=counts)
 
-    resume = probabilities
+            return batches, ask
+
+        batches = batched(questions, window=_WINDOW, prepare=prepare, device=device)
+        yield from (answers for _, answers in batches)
 
     def _encode(self, pair: Pair) -> list[int]:
         tokenizer = self._loaded.tokenizer
@@ -229,23 +260,13 @@ class WritingModel:
             )
         return ids
 
-    def _answer(
-        self, pairs: Sequence[Pair], prompts: Sequence[list[int]], positions: Sequence[int]
-    ) -> _Answers:
-        counts = dict.fromkeys(self._n_tokens, 0)
-        said = [self._write(prompts, (n, positions), counts) for n in range(self.words.samples)]
-        return *self.words.read_all(self.prompt, pairs, zip(*said, strict=True)), counts
-
     def _write(
         self,
         prompts: Sequence[list[int]],
-        draw: tuple[int, Sequence[int]],
+        draw: tuple[int, int],
         counts: dict[str, int],
     ) -> list[WrittenAnswer]:
-        """Generate an answer per prompt of a batch; `draw` (sample, positions) is the seed.
-
-        The numbers of tokens are added to `counts`.
-        """
+        """Write an answer per prompt of a batch, of one draw, (sample, repeat); count tokens."""
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
@@ -256,26 +277,23 @@ class WritingModel:
         pad = min(ends, default=0) if pad is None else pad
         rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
-        # Draws depend on the batch, its positions and the number of the sample, not on earlier
-        # draws; so a question that is asked again gets other draws.
-        key = hashlib.sha256(repr((draw, prompts)).encode()).digest()
-        sampling: dict[str, Any] = {"do_sample": False, "temperature": None}
+        draws = []
         if self.words.temperature:
-            sampling = {"do_sample": True, "temperature": self.words.temperature}
-        # All threads draw from one source of random numbers, so they must draw in turn.
-        with torch.inference_mode(), _DRAWING if self.words.temperature else nullcontext():
-            if self.words.temperature:
-                torch.manual_seed(int.from_bytes(key[:7]))
+            keys = [repr((draw, prompt)).encode() for prompt in prompts]
+            draws = [KeyedDraws(keys, self.words.temperature, model.device)]
+        with torch.inference_mode():
             written = model.generate(
                 input_ids=rows.to(model.device),
                 attention_mask=mask.to(model.device),
                 max_new_tokens=self.words.max_tokens,
                 pad_token_id=pad,
+                do_sample=False,
+                temperature=None,
                 top_k=None,
                 top_p=None,
+                logits_processor=draws,
                 stop_strings=None if self.chat else [self.prompt.stop],
                 tokenizer=tokenizer,
-                **sampling,
             )[:, width:].tolist()
         found = []
         # Only the special tokens that mark the end of the thinking or of a turn are kept.

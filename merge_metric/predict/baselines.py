@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,8 @@ from merge_dataset.data_files import read_file
 from merge_dataset.files import digest_of_file
 from merge_dataset.known_sources import COLUMN_NAMES, LABEL_SPELLINGS, UNLABELLED, label_text
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
-from merge_metric.models.pair_model import Pair, PairModel
+from merge_metric.models.pair_model import Answers, Description, Model, Pair
 from merge_metric.predict.problems import format_of_problems, seeds_of
-
-if TYPE_CHECKING:
-    from merge_metric.models.pair_model import Answered
 
 _BATCH: Final = 10_000
 _FEATURES: Final = {
@@ -54,11 +51,11 @@ class HypothesisOnly:
             self._model.fit(data.hypotheses, data.labels)
         self._training, self._known = data.description, data.known
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines the probabilities."""
+    def describe(self) -> Description:
+        """Describe the training data and the features."""
         import sklearn
 
-        return {
+        identity = {
             "kind": "baseline",
             "name": "hypothesis-only",
             "revision": str(self._training["sha256"]),
@@ -66,16 +63,17 @@ class HypothesisOnly:
             "features": "TF-IDF of word 1- to 2-grams and, within words, character 2- to 5-grams",
             "packages": {"scikit-learn": sklearn.__version__},
         }
+        return Description(identity=identity)
 
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities of the labels; only the hypothesis of each pair is read."""
-        for start in range(0, len(pairs), _BATCH):
-            hypotheses = [hypothesis for _, hypothesis in pairs[start : start + _BATCH]]
+        for start in range(0, len(questions), _BATCH):
+            hypotheses = [hypothesis for _, hypothesis in questions[start : start + _BATCH]]
             distinct = {text: place for place, text in enumerate(dict.fromkeys(hypotheses))}
             answers = np.zeros((len(distinct), len(self._known)))
             answers[:, self._model.classes_] = self._model.predict_proba(list(distinct))
             positions = list(range(start, start + len(hypotheses)))
-            yield positions, answers[[distinct[text] for text in hypotheses]]
+            yield Answers.of(positions, answers[[distinct[text] for text in hypotheses]])
 
 
 class Majority:
@@ -91,21 +89,22 @@ class Majority:
         self._frequencies = np.bincount(labels, minlength=len(known)) / len(labels)
         self._source, self._known = source, known
 
-    def describe(self) -> dict[str, Any]:
-        """Describe everything that determines the probabilities."""
-        return {
+    def describe(self) -> Description:
+        """Describe the frequencies and where they are from."""
+        identity = {
             "kind": "baseline",
             "name": "majority",
             "revision": None,
             "label_source": self._source,
             "frequencies": dict(zip(self._known, self._frequencies.tolist(), strict=True)),
         }
+        return Description(identity=identity)
 
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-        """Yield the labels' frequencies for every pair."""
-        for start in range(0, len(pairs), _BATCH):
-            positions = list(range(start, min(start + _BATCH, len(pairs))))
-            yield positions, np.tile(self._frequencies, (len(positions), 1))
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield the labels' frequencies for every question."""
+        for start in range(0, len(questions), _BATCH):
+            positions = list(range(start, min(start + _BATCH, len(questions))))
+            yield Answers.of(positions, np.tile(self._frequencies, (len(positions), 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +115,7 @@ class BaselineRequest:
     train: str | None = None
     """File of labelled problems; None for "majority", which counts the labels of the seeds."""
 
-    def open(self, problems: pa.Table) -> PairModel:
+    def open(self, problems: pa.Table) -> Model:
         """Train the baseline for the problems that it will be asked about."""
         if self.name == "hypothesis-only":
             if self.train is None:

@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
-from merge_metric.models.pair_model import optional
 from merge_metric.models.remote import RemoteModel, alternatives, said_in
 from merge_metric.predict.driver import PredictRun
 from merge_metric.predict.journal import Journal
 
 if TYPE_CHECKING:
-    from merge_metric.models.pair_model import PairModel
+    from merge_metric.models.pair_model import Model
 
 MOST_REQUESTS: Final = 50_000
 MOST_BYTES: Final = 190_000_000
@@ -35,7 +33,7 @@ _CHARACTERS: Final = 4
 """Approximate number of characters per token of English."""
 
 
-def require_server(model: PairModel, what: str) -> RemoteModel:
+def require_server(model: Model | None, what: str) -> RemoteModel:
     """Return the model if it is on a server; raise ValueError otherwise."""
     if not isinstance(model, RemoteModel):
         raise ValueError(f"{what}: expected a model on a server, with `base_url`")
@@ -43,12 +41,11 @@ def require_server(model: PairModel, what: str) -> RemoteModel:
 
 
 def write_requests(
-    model: PairModel, problems: pa.Table, out: Path, path: Path, *, overwrite: bool = False
+    run: PredictRun, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
     """Write unanswered requests, all or none, to `path`, `-2`, …; return files with counts."""
-    server, run = require_server(model, "batch_out"), PredictRun.of(model, problems, out)
+    server, samples = require_server(run.model, "batch_out"), run.known.samples
     run.require_replaceable(overwrite=overwrite)
-    samples = server.words.samples if server.words else 1
     pairs = run.pairs.at(run.asked)
     made: list[tuple[Path, int]] = []
     with ExitStack() as files:  # moves all files into place when all are written
@@ -89,10 +86,10 @@ def _numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> int:
-    """Put the answers of result files into a run's journal; return the number answered."""
+def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> tuple[int, float]:
+    """Put the answers of result files into a run's journal; return their number, and 0 seconds."""
     server = require_server(run.model, "batch_in")
-    samples = server.words.samples if server.words else 1
+    samples = run.known.samples
     pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
     waiting: dict[int, dict[int, Any]] = {}
     failed: dict[tuple[int, int], str] = {}
@@ -134,8 +131,8 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
                     given = [server.take(body, taken[n]) for n in range(samples)]
                 except ValueError as error:
                     raise ValueError(f"{where}: {error}") from None
-                rows = server.read([given if server.words else given[0]], [pair])
-                run.keep(journal, [position], rows)
+                answers = server.read([position], [given if server.words else given[0]], [pair])
+                run.keep(journal, answers)
                 unanswered[position] = False
                 n_answered += 1
     if missing := int(unanswered.sum()):
@@ -146,7 +143,7 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> in
             "results with `batch_in`, write requests for the rest with `batch_out`, or ask the "
             "server without either"
         )
-    return n_answered
+    return n_answered, 0.0
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -165,7 +162,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
     if run.finished():
         return np.zeros(len(run.asked), bool)
-    return Journal(run.journal, len(run.asked), run.width).unanswered
+    return Journal(run.journal, len(run.asked), len(run.labels)).unanswered
 
 
 def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[int, int, Any, str]:
@@ -214,21 +211,21 @@ def read_prices(text: str | None) -> tuple[float, float] | None:
 
 
 def plan(
-    model: PairModel,
-    problems: pa.Table,
-    out: Path,
+    run: PredictRun,
     *,
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
-    run = PredictRun.of(model, problems, out)
-    words = optional(model, "words")
-    samples = words.samples if words else 1
+    known, prompt = run.known, run.known.prompt
     asked = run.pairs.at(run.asked[_unanswered(run)])
-    if (prompt := optional(model, "prompt")) is None:
+    if prompt is None:
         raise ValueError("dry_run: expected a language model, which is asked by prompts")
-    is_chat = optional(model, "chat")
+    if known.answer_tokens is None:
+        raise ValueError(
+            "dry_run: expected a limit of an answer's tokens, by which they are counted, got "
+            "none: give `server_setting` max_completion_tokens=N"
+        )
     tokens = 0
     if tokenizer is not None:
         from tokenizers import Tokenizer
@@ -236,28 +233,21 @@ def plan(
         place = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
         if not place.is_file():
             raise FileNotFoundError(f"{place}: expected a tokenizer.json, found no file there")
-        known = Tokenizer.from_file(str(place))
+        reader = Tokenizer.from_file(str(place))
     for pair in asked:
-        texts = [m["content"] for m in prompt.messages(*pair)] if is_chat else [prompt.text(*pair)]
+        texts = [prompt.text(*pair)]
+        if known.chat:
+            texts = [message["content"] for message in prompt.messages(*pair)]
         if tokenizer is None:
             tokens += -(-sum(map(len, texts)) // _CHARACTERS)
         else:
-            tokens += sum(len(known.encode(text).ids) for text in texts)
-    requests, most = len(asked) * samples, 1
-    if words:  # further settings of the server override, as in requests
-        sent = {"max_tokens": words.max_tokens} | dict(words.more)
-        limits = [sent.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        most = max((limit for limit in limits if type(limit) is int), default=0)
-        if not most:
-            raise ValueError(
-                "dry_run: expected a limit of an answer's tokens, by which they are counted, got "
-                "none: give `server_setting` max_completion_tokens=N"
-            )
+            tokens += sum(len(reader.encode(text).ids) for text in texts)
+    requests = len(asked) * known.samples
     found: dict[str, Any] = {
         "requests": requests,
-        "prompt_tokens": tokens * samples,
+        "prompt_tokens": tokens * known.samples,
         "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
-        "most_answer_tokens": requests * most,
+        "most_answer_tokens": requests * known.answer_tokens,
     }
     if prices:
         parts = zip(prices, (found["prompt_tokens"], found["most_answer_tokens"]), strict=True)

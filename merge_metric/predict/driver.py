@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -51,15 +51,13 @@ from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.odd_answers import require_as_asked, sentences, warn_of_unknown
 from merge_metric.models.pair_model import (
-    PREDICTION,
     WHOLE,
-    Known,
-    PairModel,
+    Answers,
+    Description,
+    Model,
     Share,
-    optional,
     require_probabilities,
 )
-from merge_metric.models.templates import Prompt
 from merge_metric.predict.journal import Journal, open_journal, remove_journals
 from merge_metric.predict.problems import (
     asked_format,
@@ -77,9 +75,8 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL
 log = logging.getLogger(__name__)
 
 _SHOWN: Final = 4
-
-_Answers = tuple[int, float, dict[str, Any], bool]
-"""Pairs asked about in this call, seconds, the model's notes, and whether it has probabilities."""
+_BLOCK: Final = 256
+"""Most questions that are dealt to a task together."""
 
 PREDICTIONS: Final = Path("predictions")
 """Folder of predictions files without a given name."""
@@ -101,14 +98,14 @@ class Outcome:
 
 
 def predict(
-    model: PairModel,
+    model: Model,
     problems: pa.Table,
     out: Path,
     *,
+    repeat_seeds: int = 0,
     progress: bool = True,
     extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    batch: Callable[[PredictRun, Journal], int] | None = None,
 ) -> Outcome:
     """Ask a model about each distinct pair of the problems, and write a predictions file.
 
@@ -122,11 +119,10 @@ def predict(
         out: The predictions file, .parquet, .jsonl or .jsonl.gz; written at the end,
             whole or not at all. Parquet has metadata under `predictions.METADATA_KEY`: what the
             model says of itself, and what is known of the run.
+        repeat_seeds: How often each seed is asked about again, to measure noise.
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
         overwrite: Replace a predictions file of another run.
-        batch: Function that gets answers in another way, as from batch files (see `batch_files`),
-            and returns their number.
 
     Raises:
         BlockingIOError: another process is at work on the same file.
@@ -134,35 +130,34 @@ def predict(
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    run = PredictRun.of(model, problems, out)
-
-    def ask(journal: Journal) -> _Answers:
-        name = run.description["name"] if progress else None
-        done = (batch(run, journal), 0.0) if batch else run.ask(journal, WHOLE, name)
-        return *done, run.notes(), optional(model, "has_probabilities")
-
+    run = PredictRun(model.describe(), problems, out, model=model, repeat_seeds=repeat_seeds)
+    name = run.identity["name"] if progress else None
+    ask = partial(run.ask, share=WHOLE, name=name)
     return run.complete(ask, extra or {}, overwrite=overwrite)
 
 
 def answer_share(
-    model: PairModel, problems: pa.Table, out: Path, share: Share, *, overwrite: bool = False
+    model: Model,
+    problems: pa.Table,
+    out: Path,
+    share: Share,
+    *,
+    repeat_seeds: int = 0,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Ask a model about a share of the pairs; return a JSON-able record for `write_shares`."""
-    run = PredictRun.of(model, problems, out)
-    inferred, seconds, notes = 0, 0.0, dict[str, Any]()
+    run = PredictRun(model.describe(), problems, out, model=model, repeat_seeds=repeat_seeds)
+    inferred, seconds = 0, 0.0
     if not run.finished():
         run.require_replaceable(overwrite=overwrite)
-        with open_journal(run.journal, len(run.asked), run.width, share=share) as journal:
+        with open_journal(run.journal, len(run.asked), len(run.labels), share=share) as journal:
             inferred, seconds = run.ask(journal, share, None)
-        notes = run.notes()
     return {
         "out": str(out),
-        "description": run.description,
-        "measured": run.measured,
+        "identity": run.identity,
+        "facts": run.facts,
         "inferred": inferred,
         "seconds": seconds,
-        "notes": notes,
-        "has_probabilities": optional(model, "has_probabilities"),
     }
 
 
@@ -175,20 +170,20 @@ def write_shares(
     overwrite: bool = False,
 ) -> Outcome:
     """Write the predictions file of shares that have all finished; repeat the tasks' warnings."""
-    run = PredictRun(record["description"], problems, out, measured=record["measured"])
-    inferred, seconds, notes = record["inferred"], record["seconds"], record["notes"]
+    known = Description(identity=record["identity"], facts=record["facts"])
+    run = PredictRun(known, problems, out, repeat_seeds=known.identity.get("repeat_seeds", 0))
 
-    def look(journal: Journal) -> _Answers:
+    def look(journal: Journal) -> tuple[int, float]:
         if missing := int(journal.unanswered.sum()):
             raise ValueError(
                 f"expected answers to all pairs, {missing:,} are missing: run the same command "
                 "again"
             )
-        return inferred, seconds, notes, record["has_probabilities"]
+        warn_of_unknown(run.identity["name"], journal.notes.get("unknown_tokens", {}))
+        return record["inferred"], record["seconds"]
 
     done = run.complete(look, extra, overwrite=overwrite)
-    warn_of_unknown(run.description["name"], notes.get("unknown_tokens", {}))
-    return replace(done, inferred=inferred, seconds=seconds)
+    return replace(done, inferred=record["inferred"], seconds=record["seconds"])
 
 
 class PredictRun:
@@ -196,12 +191,12 @@ class PredictRun:
 
     def __init__(
         self,
-        description: dict[str, Any],
+        known: Description,
         problems: pa.Table,
         out: Path,
         *,
-        measured: Sequence[str] = (),
-        model: PairModel | None = None,
+        model: Model | None = None,
+        repeat_seeds: int = 0,
     ) -> None:
         """Find the distinct pairs of the problems, and the run's fingerprint."""
         check_output(out)
@@ -213,7 +208,7 @@ class PredictRun:
                 require_distinct(problems["variant_id"], row_number)
         except ValueError as error:
             raise ValueError(f"problems: {error}") from error
-        self.model: Any = model
+        self.model, self.known = model, known
         """The model that is asked; None where shares of the run have the answers."""
         self.problems, self.out = problems, out
         self.labels = asked_format(problems).labels
@@ -221,32 +216,33 @@ class PredictRun:
         own, self.merging = format_of_problems(problems).labels, merging_of(problems)
         self.written = tuple(dict.fromkeys((*own, *self.labels)))
         """Labels in the file: those of the problems, and others that are merged on reading."""
-        self.measured, self.description = tuple(measured), description
+        self.identity = {**known.identity}
+        """All that determines the answers, and how they are written."""
+        self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
+        self.facts |= known.facts
         if self.merging:
-            self.description |= {MERGE_LABELS: str(self.merging)}
-        fields = optional(self.model, "reads_fields")
+            self.identity[MERGE_LABELS] = str(self.merging)
+        fields = known.prompt is not None
         self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
         self.asked = np.arange(len(self.pairs))
         """Pairs in the order of asking: each distinct pair, then repeated seeds."""
-        if times := optional(self.model, "repeat_seeds") or description.get("repeat_seeds"):
-            self.description |= {"repeat_seeds": times}
+        self.rounds = [self.asked]
+        if repeat_seeds:
+            self.identity["repeat_seeds"] = repeat_seeds
             is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-            again = np.tile(np.unique(self.pair_of_row[is_seed]), times)
-            self.asked = np.concatenate([self.asked, again])
+            self.rounds += [np.unique(self.pair_of_row[is_seed])] * repeat_seeds
+            self.asked = np.concatenate(self.rounds)
         self.digests = problem_digests(problems)
-        self.fingerprint = fingerprint_of(self.description, problems, self.digests)
+        self.fingerprint = fingerprint_of(self.identity, problems, self.digests)
         self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.answers")
         """Path of the journal of answers so far; shares have their own journals beside it."""
-        self.width = len(self.labels) + len(self.measured)
-
-    @classmethod
-    def of(cls, model: PairModel, problems: pa.Table, out: Path) -> PredictRun:
-        """Make the run of a model that is to be asked."""
-        measured = optional(model, "measured")
-        return cls(model.describe(), problems, out, measured=measured, model=model)
 
     def complete(
-        self, ask: Callable[[Journal], _Answers], extra: Mapping[str, Any], *, overwrite: bool
+        self,
+        ask: Callable[[Journal], tuple[int, float]],
+        extra: Mapping[str, Any],
+        *,
+        overwrite: bool,
     ) -> Outcome:
         """Get the missing answers and write the file, unless it is finished."""
         out, inferred, seconds = self.out, 0, 0.0
@@ -257,7 +253,7 @@ class PredictRun:
                 remove_journals(self.journal)
                 metadata = self.renewed(metadata)
             # Warn of suspicious answers, as when the file was written.
-            if optional(self.model, "strict"):
+            if self.known.strict:
                 require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
             written = open_predictions(out)
             tally = AnswerTally(written.labels)
@@ -268,12 +264,12 @@ class PredictRun:
         else:
             with writing_to(out):
                 self.require_replaceable(overwrite=overwrite)
-                with open_journal(self.journal, len(self.asked), self.width) as journal:
-                    inferred, seconds, notes, has_probabilities = ask(journal)
-                    metadata = self.metadata(journal, notes, extra)
+                with open_journal(self.journal, len(self.asked), len(self.labels)) as journal:
+                    inferred, seconds = ask(journal)
+                    metadata = self.metadata(journal, extra)
                     # Another program may have written the file meanwhile.
                     self.require_replaceable(overwrite=overwrite)
-                    self.write(journal, metadata, has_probabilities)
+                    self.write(journal, metadata)
         return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
     def finished(self) -> dict[str, Any] | None:
@@ -305,50 +301,51 @@ class PredictRun:
 
     def require_replaceable(self, *, overwrite: bool) -> None:
         """Raise FileExistsError if the file has predictions of another run."""
-        identity = {MERGE_LABELS: None, **self.description, "fingerprint": self.fingerprint}
+        identity = {MERGE_LABELS: None, **self.identity, "fingerprint": self.fingerprint}
         require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
 
     def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
         """Ask about a share's missing pairs; return number and seconds; show a bar if named."""
-        if optional(self.model, "strict"):
-            noted = {"name": self.description["name"], **journal.notes}
+        assert self.model is not None
+        if self.known.strict:
+            noted = {"name": self.identity["name"], **journal.notes}
             require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
         told = set[str]()
         self._tell_odd(journal, told)
-        start, model = time.perf_counter(), self.model
-        is_once = len(self.asked) == len(self.pairs)
-        pairs = self.pairs if is_once else self.pairs.at(self.asked)
-        unanswered = journal.unanswered
-        missing = np.flatnonzero(unanswered)
-        done = len(pairs) - len(missing)
+        start, size = time.perf_counter(), len(self.asked)
+        missing = np.flatnonzero(journal.unanswered)
+        done = size - len(missing)
         if len(missing) and done:
-            log.info("going on after %s of %s pairs", f"{done:,}", f"{len(pairs):,}")
-        batches: Iterable[tuple[list[int], NDArray[np.float64]]] = ()
-        if len(missing) and (resume := optional(model, "resume")):
-            batches = resume(pairs, Known(~unanswered), *([] if share == WHOLE else [share]))
-        elif len(missing):
-            mine = missing if share == WHOLE else missing[missing % share.count == share.index]
-            found = model.probabilities(pairs if len(mine) == len(pairs) else pairs.at(mine))
-            batches = ((mine[positions].tolist(), answers) for positions, answers in found)
+            log.info("going on after %s of %s pairs", f"{done:,}", f"{size:,}")
+        # Blocks of questions, so that a task has variants of the same seeds.
+        block = max(1, min(_BLOCK, size // (4 * share.count)))
+        mine = missing[missing // block % share.count == share.index]
+        ends = np.cumsum([len(pairs) for pairs in self.rounds])
+        rounds = np.split(mine, np.searchsorted(mine, ends[:-1]))
+        answered = 0
         hidden = {"disable": True} if name is None else {}  # None: the environment decides
-        with tqdm(total=len(pairs), initial=done, desc=name, unit="pair", **hidden) as bar:
-            for positions, rows in batches:
-                self.keep(journal, positions, rows)
-                self._tell_odd(journal, told)
-                bar.update(int(unanswered[positions].sum()))
-                unanswered[positions] = False
-        answered = len(missing) - int(unanswered.sum())
-        if share == WHOLE and answered < len(missing):
+        with tqdm(total=size, initial=done, desc=name, unit="pair", **hidden) as bar:
+            for repeat, places in enumerate(rounds):
+                questions = self.pairs.at(self.asked[places])
+                for answers in self.model.answer(questions, repeat=repeat) if len(places) else ():
+                    positions = places[answers.positions].tolist()
+                    self.keep(journal, replace(answers, positions=positions))
+                    self._tell_odd(journal, told)
+                    answered += len(positions)
+                    bar.update(len(positions))
+        if answered < len(mine):
             raise ValueError(
-                f"expected an answer for each of {len(missing):,} pairs, the model gave "
-                f"{answered:,}"
+                f"expected an answer for each of {len(mine):,} pairs, the model gave {answered:,}"
             )
         return answered, time.perf_counter() - start
 
-    def keep(self, journal: Journal, positions: list[int], rows: NDArray[np.float64]) -> None:
-        """Check a batch of answers, and add it to the journal with the model's notes."""
-        pairs, labels, model = self.pairs.at(self.asked[positions]), self.labels, self.model
-        dtype = self.description.get("dtype")
+    def keep(self, journal: Journal, answers: Answers) -> None:
+        """Check answers, whose positions are places in `asked`, and add them to the journal."""
+        pairs, labels = self.pairs.at(self.asked[answers.positions]), self.labels
+        if (rows := answers.probabilities) is None:
+            journal.add(answers)
+            return
+        dtype = self.identity.get("dtype")
         why = "its numbers overflow: is the model damaged, or did its training diverge?"
         if dtype == "float16":
             why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
@@ -358,35 +355,18 @@ class PredictRun:
         check_column(
             PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
         )
-        further = [optional(model, "measures")] if self.measured else []
-        journal.add(
-            positions,
-            np.concatenate([rows, *further], axis=1),
-            texts=optional(model, "texts"),
-            notes=optional(model, "noted")(),
-        )
+        journal.add(answers)
 
     def _tell_odd(self, journal: Journal, told: set[str]) -> None:
         """Warn of oddities of answers that are not in `told` yet, and add them to it."""
-        name = self.description["name"]
+        name = self.identity["name"]
         found = sentences({"name": name, **journal.notes})
         for key in found.keys() - told:
             log.warning("%s: warning: %s", name, found[key])
         told.update(found)
 
-    def notes(self) -> dict[str, Any]:
-        """Return the model's notes about the pairs, and the prompt of a language model."""
-        prompt = optional(self.model, "prompt")
-        shown = {"prompt": prompt.form()} if isinstance(prompt, Prompt) else {}
-        return shown | dict(optional(self.model, "notes")(self.pairs))
-
-    def metadata(
-        self, journal: Journal, notes: Mapping[str, Any], extra: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the file's metadata; warn of suspicious answers, and of few letters."""
-        means = journal.answers[:, len(self.labels) :].mean(axis=0).tolist()
-        measures = dict(zip(self.measured, means, strict=True))
-        measures.pop(PREDICTION, None)
         tally, codes = AnswerTally(self.merging.of(self.written)), self.merging.codes(self.written)
         for rows in self._rows(journal, REQUIRED):
             for name in ANSWERS if self.merging else ():
@@ -395,15 +375,16 @@ class PredictRun:
             tally.add(rows)
         check = tally.check_order()
         metadata = {
-            **self.description,
+            **self.identity,
             **extra,
             "problems": description_of(self.problems),
             "texts": combined(self.digests),
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
-            **notes,
+            **self.facts,
+            **journal.counts,
             **journal.notes,
-            **measures,
+            **{name: float(values.mean()) for name, values in journal.numbers.items()},
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
@@ -415,10 +396,10 @@ class PredictRun:
             warn_of_few_letters(metadata["name"], metadata["letter_mass"])
         return metadata
 
-    def write(self, journal: Journal, metadata: Mapping[str, Any], has_probabilities: bool) -> None:
+    def write(self, journal: Journal, metadata: Mapping[str, Any]) -> None:
         """Write the predictions file."""
         names = [*REQUIRED, TEXT_DIGEST]
-        if has_probabilities:
+        if not np.isnan(journal.probabilities).any():
             names.append(PROBABILITIES)
         if journal.texts:
             names.append(ANSWER_TEXT)
@@ -433,7 +414,7 @@ class PredictRun:
             rows = slice(start, start + ROWS)
             chosen = self._chosen(journal, self.pair_of_row[rows])
             answers = np.zeros((len(chosen), len(self.written)))
-            answers[:, self._places] = journal.answers[self.pair_of_row[rows], : len(self.labels)]
+            answers[:, self._places] = journal.probabilities[self.pair_of_row[rows]]
             columns = {
                 **_checked(self.problems.slice(start, ROWS)),
                 "prediction": chosen,
@@ -447,7 +428,7 @@ class PredictRun:
                 columns[ANSWER_TEXT] = pa.array(texts, pa.string())
             if REPEATS in names:
                 # repeated answers to seeds; null for variants
-                times = self.description["repeat_seeds"]
+                times = self.identity["repeat_seeds"]
                 again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
                 codes = self._chosen(journal, again).T.tolist()
                 of_pair = dict(zip(self.asked[again[0]].tolist(), codes, strict=True))
@@ -463,12 +444,7 @@ class PredictRun:
         return [*map(self.written.index, self.labels)]
 
     def _chosen(self, journal: Journal, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        if PREDICTION in self.measured:
-            place = len(self.labels) + self.measured.index(PREDICTION)
-            found: NDArray[np.int64] = journal.answers[positions, place].astype(np.int64)
-        else:
-            found = journal.answers[positions, : len(self.labels)].argmax(axis=-1)
-        return np.array([*self._places, NO_LABEL])[found]
+        return np.asarray(np.array([*self._places, NO_LABEL])[journal.labels[positions]])
 
 
 def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -513,7 +489,7 @@ def require_replaceable(
 ) -> None:
     """Raise FileExistsError where a file's metadata differ in texts or in the description.
 
-    `description` is `PairModel.describe()` with the run's `fingerprint` or, before loading, a part.
+    `description` is a model's identity with the run's `fingerprint` or, before loading, a part.
     """
     if overwrite or not out.exists():
         return

@@ -26,7 +26,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import ModelRequest, PairModel, Share
+from merge_metric.models.pair_model import Model, ModelRequest, Share
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import (
@@ -70,7 +70,7 @@ Done = tuple[list[Outcome], list[str], ExecutorError | None]
 """Outcomes of models, reasons why others failed, and tasks that failed."""
 
 
-def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
+def open_for(request: ModelRequest, problems: pa.Table) -> Model:
     """Open a model for the problems that it will be asked about.
 
     Args:
@@ -81,16 +81,13 @@ def open_for(request: ModelRequest, problems: pa.Table) -> PairModel:
     Raises:
         ValueError: it cannot be used; the message says why.
     """
-    model = open_model(
+    return open_model(
         request,
         problem_format=asked_format(problems),
         sources=sources_of(problems),
         seeds=partial(labelled_seeds, problems),
         held_out=description_of(problems).get(SHOTS),
     )
-    if request.repeat_seeds:
-        model.repeat_seeds = request.repeat_seeds  # type: ignore[attr-defined]  # see `PairModel`
-    return model
 
 
 def labelled_seeds(problems: pa.Table) -> LabelledPairs:
@@ -152,12 +149,13 @@ def open_files(
     out: Path | None,
     folder: Path = PREDICTIONS,
     short_name: str | None = None,
-) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+) -> Iterator[tuple[Model, pa.Table, Path]]:
     """Open a model; yield it with problems and file per source, or with all problems for `out`."""
 
-    def files(model: PairModel, part: pa.Table) -> Iterator[tuple[PairModel, pa.Table, Path]]:
+    def files(model: Model, part: pa.Table) -> Iterator[tuple[Model, pa.Table, Path]]:
         for each in by_source(part) if out is None else [part]:
-            yield model, each, out or folder / file_name(model.describe(), each, short_name)
+            name = file_name(model.describe().identity, each, short_name)
+            yield model, each, out or folder / name
 
     if isinstance(request, BaselineRequest):
         yield from files(request.open(problems), problems)
@@ -175,6 +173,11 @@ def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
     if request.gguf_file or path.suffix == ".gguf":
         return {}
     return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
+
+
+def repeats_of(request: ModelRequest | BaselineRequest) -> int:
+    """Return how often each seed is asked about again."""
+    return request.repeat_seeds if isinstance(request, ModelRequest) else 0
 
 
 def file_name(
@@ -256,7 +259,16 @@ def run_models(
         try:
             opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
             for model, part, path in opened:
-                outcomes.append(predict(model, part, path, extra=job.extra, overwrite=overwrite))
+                outcomes.append(
+                    predict(
+                        model,
+                        part,
+                        path,
+                        repeat_seeds=repeats_of(job.request),
+                        extra=job.extra,
+                        overwrite=overwrite,
+                    )
+                )
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             if name is None:
                 raise
@@ -358,7 +370,14 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         short_name=plan["jobs"][name]["extra"].get("short_name"),
     )
     return [
-        answer_share(model, part, path, share, overwrite=plan["overwrite"])
+        answer_share(
+            model,
+            part,
+            path,
+            share,
+            repeat_seeds=repeats_of(request),
+            overwrite=plan["overwrite"],
+        )
         for model, part, path in files
     ]
 
@@ -366,9 +385,9 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
 def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Merge the records of a job's shares, file by file."""
     for of_file in zip(*found, strict=True):
-        first = next((each for each in of_file if each["notes"]), of_file[0])
+        first = of_file[0]
         for each in of_file:
-            one, other = first["description"], each["description"]
+            one, other = first["identity"], each["identity"]
             differing = [key for key in one | other if one.get(key) != other.get(key)]
             if differing or each["out"] != first["out"]:
                 raise ValueError(
@@ -380,5 +399,4 @@ def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, 
             **first,
             "inferred": sum(each["inferred"] for each in of_file),
             "seconds": max(each["seconds"] for each in of_file),
-            "has_probabilities": all(each["has_probabilities"] for each in of_file),
         }

@@ -38,8 +38,8 @@ def ask() -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
 
     def answer(pairs: list[tuple[str, str]]) -> Callable[[], Any]:
         found = np.empty((len(pairs), 3))
-        for rows, probabilities in lm.probabilities([(p, h) for p, h in pairs]):
-            found[rows] = probabilities
+        for answers in lm.answer([(p, h) for p, h in pairs]):
+            found[answers.positions] = answers.probabilities
         return found.tolist
 
     return answer

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
@@ -52,8 +53,8 @@ SAME_TOKENS = ("PreTrainedTokenizerFast", "NoSuchTokenizer", "DistilBertTokenize
 
 
 @cache
-def usual() -> list[Any]:
-    return list(Classifier.load(MODEL, device="cpu").probabilities(PAIRS))
+def usual() -> Any:
+    return answers(Classifier.load(MODEL, device="cpu"), PAIRS)
 
 
 @pytest.mark.slow(but=["RobertaTokenizer", "PreTrainedTokenizerFast", "DistilBertTokenizer"])
@@ -62,7 +63,7 @@ def test_a_classifier_answers_as_with_its_own_class(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = changed(MODEL, tmp_path / "m", stated(MODEL) | {"tokenizer_class": name})
-    found = list(Classifier.load(folder, device="cpu").probabilities(PAIRS))
+    found = answers(Classifier.load(folder, device="cpu"), PAIRS)
     np.testing.assert_equal(found, usual())
     assert caplog.messages == [
         f"m: {name}, as {SETTINGS} has it, does not make the tokens that {FILE} says: they are "

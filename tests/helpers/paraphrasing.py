@@ -13,6 +13,7 @@ import numpy as np
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
+from merge_metric.models.pair_model import Answers, Description
 
 INSTRUCTION = "Rephrase the following sentence while preserving its original meaning:"
 
@@ -74,18 +75,18 @@ class FakeJudge:
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
     weights: dict[str, str] | None = None
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "classifier", "name": self.name, "revision": self.revision}
+    def describe(self) -> Description:
+        identity = {"kind": "classifier", "name": self.name, "revision": self.revision}
+        return Description(identity=identity)
 
-    def probabilities(
-        self, pairs: Sequence[tuple[str, str]]
-    ) -> Iterator[tuple[list[int], np.ndarray]]:
+    def answer(self, pairs: Sequence[tuple[str, str]], *, repeat: int = 0) -> Iterator[Answers]:
         order = list(range(len(pairs)))[::-1]
         for start in range(0, len(order), 3):
             self.budget.spend()
             batch = order[start : start + 3]
             self.asked.update(pairs[i] for i in batch)
-            yield batch, np.array([self.verdict(*pairs[i]) for i in batch], np.float64)
+            rows = np.array([self.verdict(*pairs[i]) for i in batch], np.float64)
+            yield Answers.of(batch, rows)
 
 
 Problem = tuple[str, str, str, str]

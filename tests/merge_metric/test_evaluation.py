@@ -200,13 +200,13 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
         close = pytest.approx({key: expected[key] for key in KEYS}, abs=1e-8)
         assert {key: found[key] for key in KEYS} == close
         assert model.training
-    before = as_pair_model((model, tokenizer)).describe()["revision"]
+    before = as_pair_model((model, tokenizer)).describe().identity["revision"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.config, "id2label", {0: "A", 1: "B", 2: "C"})
         with pytest.raises(ValueError, match="nothing says which class is which label"):
             as_pair_model((model, tokenizer))
     model.classifier.bias.data += 1.0
-    assert as_pair_model((model, tokenizer)).describe()["revision"] != before
+    assert as_pair_model((model, tokenizer)).describe().identity["revision"] != before
 
 
 @pytest.mark.slow

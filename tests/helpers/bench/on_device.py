@@ -19,8 +19,8 @@ def over_pairs(
 
     def answer(rows: list[int]) -> Callable[[], Any]:
         found = np.empty((len(rows), 3))
-        for positions, probabilities in ours.probabilities([tuple(pairs[i]) for i in rows]):
-            found[positions] = probabilities
+        for answers in ours.answer([tuple(pairs[i]) for i in rows]):
+            found[answers.positions] = answers.probabilities
         return found.tolist
 
     return answer

@@ -117,9 +117,8 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
             model = RemoteModel(
                 server.url, "m", prompt=read_prompt("none"), chat=True, words=Words(), concurrency=1
             )
-            model.repeat_seeds = 2  # type: ignore[attr-defined]
             out = tmp_path / f"p.{ending}"
-            predict(model, problems, out, progress=False)
+            predict(model, problems, out, repeat_seeds=2, progress=False)
             found = read_repeats([open_predictions(out)])
             assert {seed: codes.tolist() for seed, codes in found.items()} == {
                 "0": [1, 2],

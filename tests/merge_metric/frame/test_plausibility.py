@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from merge_metric.frame.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
 from merge_metric.frame.predictions import read_predictions
+from merge_metric.models.pair_model import Description
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
@@ -176,8 +177,8 @@ def test_a_finished_file_is_told_of_again(tmp_path: Path, caplog: pytest.LogCapt
     caplog.set_level(logging.WARNING)
 
     class Always(Majority):
-        def describe(self) -> dict[str, Any]:
-            return super().describe() | {"name": "always"}
+        def describe(self) -> Description:
+            return Description(identity=super().describe().identity | {"name": "always"})
 
     for name, times in (("majority", 0), ("always", 2)):
         model = (Majority if name == "majority" else Always)(asked["label"].to_numpy(), {})

@@ -7,7 +7,6 @@ from subprocess import run
 from time import sleep
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -73,9 +72,9 @@ def test_probabilities_do_not_depend_on_threads(kind: str) -> None:
 
     def answers(threads: int) -> Any:
         with threads_of_torch(threads):
-            batches = list(model.probabilities(pairs))
-        positions = np.concatenate([places for places, _ in batches])
-        return positions.tolist(), np.concatenate([rows for _, rows in batches]).tolist()
+            batches = list(model.answer(pairs))
+        positions = [place for batch in batches for place in batch.positions]
+        return positions, [batch.probabilities.tolist() for batch in batches]
 
     assert answers(4) == answers(2) == answers(1)
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,21 +72,6 @@ def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(answers(model, PAIRS), expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("window", [20, 1000])
-def test_going_on_repeats_the_batches(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "_WINDOW", window)
-    model = Classifier.load(tiny_classifier("electra"), batch_tokens=150)
-    batches = {tuple(rows): found for rows, found in model.probabilities(PAIRS)}
-    assert max(map(len, batches)) > 3
-    first = list(batches)[: len(batches) // 2]
-    known = frozenset(position for positions in first for position in positions)
-    again = {tuple(p): a for p, a in model.resume(PAIRS, known - {first[0][0]})}
-    assert list(again) == [first[0], *list(batches)[len(first) :]]
-    assert all(np.array_equal(found, batches[rows]) for rows, found in again.items())
-    assert list(model.resume(PAIRS, frozenset(range(len(PAIRS))))) == []
-    assert list(model.probabilities([])) == []
-
-
 def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Classifier.load(tiny_classifier("bert-uncased"))
     monkeypatch.setattr(model, "_is_flat", False)
@@ -111,13 +97,23 @@ def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("kind", ["bert-uncased", "electra", "distilbert"])
 def test_words_say_what_the_tokenizer_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny(kind)
-    by_words = model._encode(PAIRS)
+    by_words, _ = model._encode(PAIRS)
     assert model._words is not None
     monkeypatch.setattr(model, "_words", None)
-    for found, expected in zip(by_words, model._encode(PAIRS), strict=True):
+    for found, expected in zip(by_words, model._encode(PAIRS)[0], strict=True):
         assert {name: ids.tolist() for name, ids in found.items()} == {
             name: ids.tolist() for name, ids in expected.items()
         }
+
+
+def counted(model: Classifier, pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Sums of the counts of all answers, with their notes."""
+    found = dict[str, Any]()
+    for batch in model.answer(pairs):
+        for name, count in batch.counts.items():
+            found[name] = found.get(name, 0) + count
+        found |= batch.notes
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +122,7 @@ def test_cut_pairs_are_counted(kind: str) -> None:
     lengths = [len(tokenizer([p], [h], verbose=False)["input_ids"][0]) for p, h in PAIRS]
     assert max(lengths) > MAX_TOKENS
     expected = sum(length > LIMITS.get(kind, MAX_TOKENS) for length in lengths)
-    assert tiny(kind).notes(PAIRS)["truncated"] == expected
+    assert counted(tiny(kind), PAIRS)["truncated"] == expected
     assert tiny(kind).max_tokens == (None if kind == "xlnet" else MAX_TOKENS)
 
 
@@ -134,9 +130,9 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     """64 tokens are kept, 65 are too many; truncated text is also checked for unknown words."""
     model = tiny("bert-uncased")
     words = ["dog"] * 61
-    assert model.notes([(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
-    assert model.notes([(" ".join(words), "dog")])["truncated"] == 1
-    found = model.notes([(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
+    assert counted(model, [(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
+    assert counted(model, [(" ".join(words), "dog")])["truncated"] == 1
+    found = counted(model, [(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
     assert found["unknown_tokens"] == {"texts": 1, "tokens": 150, "unknown": 50, "words": ["猫"]}
 
 
@@ -145,8 +141,8 @@ def test_the_number_of_parameters_is_told(kind: str) -> None:
     """Tied weights count once. The description lacks the number, to match earlier files."""
     model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier(kind))
     storages = {p.data_ptr(): p.numel() for p in model.parameters()}
-    assert tiny(kind).notes([])["parameters"] == sum(storages.values())
-    assert "parameters" not in tiny(kind).describe()
+    assert tiny(kind).describe().facts["parameters"] == sum(storages.values())
+    assert "parameters" not in tiny(kind).describe().identity
 
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "gpt2"])
@@ -156,11 +152,11 @@ def test_half_precision_weights_are_computed_in_float32(kind: str, tmp_path: Pat
     model.save_pretrained(folder)
     assert {t.dtype for t in load_file(folder / "model.safetensors").values()} == {torch.float16}
     loaded = Classifier.load(folder)
-    assert loaded.describe()["dtype"] == "float32"
+    assert loaded.describe().identity["dtype"] == "float32"
     expected = one_by_one(folder, PAIRS[:10], MAX_TOKENS)
     np.testing.assert_allclose(answers(loaded, PAIRS[:10]), expected, atol=2e-6)
     rough = Classifier.load(folder, dtype="bfloat16")
-    assert rough.describe()["dtype"] == "bfloat16"
+    assert rough.describe().identity["dtype"] == "bfloat16"
     difference = abs(answers(rough, PAIRS[:20]) - answers(loaded, PAIRS[:20])).max()
     assert 1e-6 < difference < 0.2
 

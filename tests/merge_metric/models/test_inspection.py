@@ -4,7 +4,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
 
 from merge_metric.models.classifier import Classifier
@@ -72,9 +74,7 @@ def test_names_of_classes_in_other_ways(classes: dict[str, Any], tmp_path: Path)
     assert model.label_order.source == "id2label"
     pair = ("Two dogs run.", "A dog runs.")
     plain = Classifier.load(tiny_classifier("bert-uncased"), label_order="c,e,n", device="cpu")
-    assert next(model.probabilities([pair]))[1] == pytest.approx(
-        next(plain.probabilities([pair]))[1]
-    )
+    np.testing.assert_array_equal(answers(model, [pair]), answers(plain, [pair]))
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPa
     model = model_of(kind)
     for _ in range(2):
         np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
-    assert list(model.probabilities([])) == []
+    assert list(model.answer([])) == []
     # A budget of one prompt's keys and values gives batches of one.
     monkeypatch.setattr(language_model, "_BYTES", 1)
     model = model_of(kind)
-    assert [len(rows) for rows, _ in model.probabilities(PAIRS)] == [1] * len(PAIRS)
+    assert [len(batch.positions) for batch in model.answer(PAIRS)] == [1] * len(PAIRS)
 
 
 CHAT = (
@@ -137,7 +137,7 @@ def test_chats(kind: str) -> None:
     model = LanguageModel(loaded, prompt=SHOTS, chat_template=True)
     np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
     assert model._cache is not None
-    assert model.describe()["chat_template"] is True
+    assert model.describe().identity["chat_template"] is True
 
 
 def test_reasoning_is_switched_off() -> None:
@@ -164,7 +164,7 @@ def test_what_cannot_be_asked_for_letters() -> None:
     with pytest.raises(ValueError, match="expected a tokenizer with a chat template"):
         model_of("gpt2", chat_template=True)
     # Before any work, an error for a prompt that is too long names the premise.
-    generator = model_of("gpt2").probabilities([*PAIRS, ("very " * CONTEXT, "It is long.")])
+    generator = model_of("gpt2").answer([*PAIRS, ("very " * CONTEXT, "It is long.")])
     with pytest.raises(ValueError, match=rf"at most {CONTEXT} tokens.* 'very .*fewer or shorter"):
         next(generator)
 
@@ -220,10 +220,10 @@ def test_prompts_that_begin_otherwise_shorten_what_is_shared(
 def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = model_of("gpt2")
     n_parameters, n_cached = model._model.num_parameters(), len(model._tokens.shared)
-    assert model.notes(PAIRS) == {"parameters": n_parameters, "prefix_cached_tokens": n_cached}
-    assert "parameters" not in model.describe()  # else earlier files would be another run's
-    masses = [model.measures for _ in model.probabilities(PAIRS)]
-    letter_mass = float(np.concatenate(masses).mean())
+    assert model.describe().facts == {"parameters": n_parameters}
+    batches = list(model.answer(PAIRS))
+    assert {batch.notes["prefix_cached_tokens"] for batch in batches} == {n_cached}
+    letter_mass = float(np.concatenate([each.numbers["letter_mass"] for each in batches]).mean())
     ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])
     encoded = (tiny_tokenizer("gpt2")(SHOTS.text(*pair))["input_ids"] for pair in PAIRS)
     rows = [next_token_probabilities(tiny_lm("gpt2"), each)[ids] for each in encoded]
@@ -234,13 +234,13 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_what_determines_the_output_is_described() -> None:
-    base = model_of("llama").describe()
+    base = model_of("llama").describe().identity
     assert json.loads(json.dumps(base)) == base
     assert base["kind"] == "language-model"
     assert (base["name"], base["revision"], base["dtype"]) == ("llama", "1", "float32")
     assert base["n_shots"] == 3
-    assert model_of("llama", read_prompt("none")).describe() != base
-    assert model_of("llama", prefix_cache=False).describe() != base
+    assert model_of("llama", read_prompt("none")).describe().identity != base
+    assert model_of("llama", prefix_cache=False).describe().identity != base
 
 
 @pytest.mark.real
@@ -257,5 +257,5 @@ def test_a_real_model_from_a_gguf_file(shared_data: Path) -> None:
     assert cached._cache is not None
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
-    assert cached.measures.mean() > 0.9
-    assert cached.describe()["name"] == "SmolLM2-135M-Instruct.Q4_1"
+    assert all((batch.numbers["letter_mass"] > 0.9).all() for batch in cached.answer(pairs))
+    assert cached.describe().identity["name"] == "SmolLM2-135M-Instruct.Q4_1"

@@ -13,6 +13,7 @@ from helpers.answers import answers
 from helpers.completions_server import Reply, Request, Server, serving
 
 from merge_metric.models.answer_words import letter_probabilities
+from merge_metric.models.pair_model import Answers
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, alternatives
 
@@ -115,11 +116,11 @@ def test_requests_overlap() -> None:
 
 def test_descriptions(server: Server) -> None:
     """They are JSON; chats differ from completions; options for missing letters do not count."""
-    base = model_at(server).describe()
+    base = model_at(server).describe().identity
     assert json.loads(json.dumps(base)) == base
     assert (base["kind"], base["name"]) == ("remote", "tiny")
-    assert model_at(server, chat=True).describe() != base
-    assert model_at(server, missing="uniform", retries=1).describe() == base
+    assert model_at(server, chat=True).describe().identity != base
+    assert model_at(server, missing="uniform", retries=1).describe().identity == base
 
 
 def test_the_key_comes_from_the_environment(
@@ -229,9 +230,9 @@ def test_an_error_ends_the_run_soon() -> None:
 
 def test_leaving_early_ends_the_run(server: Server) -> None:
     model = model_at(server, concurrency=2)
-    for _ in model.probabilities(PAIRS):
+    for _ in model.answer(PAIRS):
         break
-    found = {row for rows, _ in model.probabilities(PAIRS[:4]) for row in rows}
+    found = {place for batch in model.answer(PAIRS[:4]) for place in batch.positions}
     assert found == {0, 1, 2, 3}
 
 
@@ -279,6 +280,11 @@ def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Reque
     return answer
 
 
+def counts_of(batches: list[Answers]) -> dict[str, int]:
+    names = batches[0].counts
+    return {name: sum(batch.counts[name] for batch in batches) for name in names}
+
+
 LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in range(23)]
 WORDS = len(PROMPT.text(*LENGTHS[0]).split())
 
@@ -287,9 +293,10 @@ WORDS = len(PROMPT.text(*LENGTHS[0]).split())
 def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     with serving(answer) as server:
         model = model_at(server, strict=True)
-        answers(model, LENGTHS)
+        batches = list(model.answer(LENGTHS))
     assert caplog.text == ""
-    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
+    assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 0}
+    assert not any(batch.notes for batch in batches)
 
 
 def test_letters_among_other_tokens() -> None:
@@ -315,10 +322,10 @@ def test_letters_beyond_the_alternatives() -> None:
         return Reply(table({" A": math.log(0.6), "▁C": math.log(0.2)})) if number else good(request)
 
     with serving(partial) as server:
-        model = model_at(server)
-        found = answers(model, PAIRS[:5])
-    np.testing.assert_allclose(found[1:], [[0.75, 0, 0.25]] * 4)
-    assert model.noted() == {"answers_partial": 4, "answers_without_letters": 0}
+        batches = list(model_at(server).answer(PAIRS[:5]))
+    for batch in batches[1:]:
+        np.testing.assert_allclose(batch.probabilities, [[0.75, 0, 0.25]] * len(batch.positions))
+    assert counts_of(batches) == {"answers_partial": 4, "answers_without_letters": 0}
 
 
 @pytest.mark.parametrize("body", [
@@ -330,11 +337,9 @@ def test_no_letter_at_all(body: Any) -> None:
     assert "expected A, B, C among the 5 most probable tokens" in str(error)
     assert "`missing_letters` uniform" in str(error)
     with serving(lambda r, n: Reply(body) if n else good(r)) as server:
-        model = model_at(server, missing="uniform")
-        found = answers(model, PAIRS[:3])
-    np.testing.assert_allclose(found[1:], 1 / 3)
-    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 2}
-    assert model.noted() == {"answers_partial": 0, "answers_without_letters": 0}
+        batches = list(model_at(server, missing="uniform").answer(PAIRS[:3]))
+    assert all((batch.probabilities == 1 / 3).all() for batch in batches[1:])
+    assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 2}
 
 
 def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:
@@ -346,8 +351,8 @@ def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> 
         url += "/token/abc-def/sk-0123456789?code=version-7"
         model = RemoteModel(url, "m", prompt=PROMPT, retries=0)
         with pytest.raises(ValueError, match="expected an answer") as caught:
-            list(model.probabilities([("a", "b")]))
+            list(model.answer([("a", "b")]))
     assert "bad: *** *** *** *** p-4-s" in str(caught.value)
-    assert model.describe()["endpoint"].endswith("/v1/token/***/***/completions")
+    assert model.describe().identity["endpoint"].endswith("/v1/token/***/***/completions")
     for secret in ("pass-word", "0123456789", "abc-def", "version-7"):
         assert secret not in str(caught.value) + caplog.text + str(model.describe())

@@ -1,5 +1,7 @@
 import itertools
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,7 +23,7 @@ from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, joined, said_in
-from merge_metric.models.written_answers import Words, WritingModel, WrittenAnswer
+from merge_metric.models.written_answers import KeyedDraws, Words, WritingModel, WrittenAnswer
 from merge_metric.predict.driver import predict
 
 PROMPT = read_prompt("none")
@@ -98,8 +100,8 @@ def test_what_is_sent() -> None:
     with serving(spoken) as server:
         words = Words(max_tokens=50, temperature=0.5, samples=2, more=more)
         model = model_at(server, words)
-        list(model.probabilities(PAIRS[:1]))
-        list(model_at(server, Words(max_tokens=50), chat=False).probabilities(PAIRS[:1]))
+        list(model.answer(PAIRS[:1]))
+        list(model_at(server, Words(max_tokens=50), chat=False).answer(PAIRS[:1]))
     asked = {"model": "tiny", "temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 99}
     messages = PROMPT.messages(*PAIRS[0])
     assert [r.payload for r in server.requests[:2]] == [{**asked, "messages": messages}] * 2
@@ -107,7 +109,7 @@ def test_what_is_sent() -> None:
         "model": "tiny", "max_tokens": 50, "temperature": 0, "prompt": PROMPT.text(*PAIRS[0]),
         "stop": ["\n\nPremise:"],
     }  # fmt: skip
-    described = model.describe()
+    described = model.describe().identity
     assert described["server_settings"] == more
     assert (described["samples"], described["temperature"]) == (2, 0.5)
     assert "top_logprobs" not in described
@@ -139,16 +141,15 @@ def stream(*parts: str, end: str = "data: [DONE]\n\n") -> bytes:
 def test_servers_that_stream() -> None:
     headers = {"Content-Type": "text/event-stream; charset=utf-8"}
     with serving(lambda r, n: Reply(stream("The ans", "wer is B"), headers=headers)) as server:
-        model = model_at(server)
-        ((_, shares),) = model.probabilities(PAIRS[:1])
-        assert shares.tolist() == [[0, 1, 0]]
-        assert model.noted()["answer_tokens"] == 2
+        (answers,) = model_at(server).answer(PAIRS[:1])
+        assert answers.labels.tolist() == [1]
+        assert answers.counts["answer_tokens"] == 2
     broken = Reply(stream("B", end=""), headers=headers)
     with (
         serving(lambda r, n: broken) as server,
         pytest.raises(ValueError, match="expected JSON, g"),
     ):
-        list(model_at(server).probabilities(PAIRS[:1]))
+        list(model_at(server).answer(PAIRS[:1]))
     text = 'data: {"choices": [{"text": "B", "finish_reason": "length"}]}\n'
     assert said_in(joined(text)) == WrittenAnswer("B", is_cut=True)
     events = [
@@ -173,21 +174,33 @@ def test_most_requests_of_several_answers(tmp_path: Path) -> None:
             model_at(server, words, max_requests=1)
 
 
-def test_draws_of_questions_that_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal batches have different draws, which a resumed run repeats."""
-    monkeypatch.setattr("merge_metric.models.written_answers._WINDOW", 2)
+def test_draws_of_questions_that_are_asked_again() -> None:
+    """They depend on the question, the sample and the repeat, and on no other question."""
     loaded = Loaded(tiny_lm("gpt2"), tiny_tokenizer("gpt2"), "tiny", "0")
-    model = WritingModel(loaded, prompt=PROMPT, words=Words(max_tokens=8, temperature=1.0))
+    words = Words(max_tokens=8, temperature=1.0, samples=2)
+    model = WritingModel(loaded, prompt=PROMPT, words=words)
 
-    def ask(*known: int) -> dict[int, str]:
-        found = dict[int, str]()
-        for positions, _ in model.resume(PAIRS[:2] * 3, frozenset(known)):
-            found |= dict(zip(positions, model.texts, strict=True))
-        return found
+    def written(pairs: Sequence[Any], repeat: int) -> dict[Any, str]:
+        batches = model.answer(pairs, repeat=repeat)
+        return {
+            pairs[n]: t for b in batches for n, t in zip(b.positions, b.texts or (), strict=True)
+        }
 
-    whole = ask()
-    assert len(set(whole.values())) == 6
-    assert ask(0, 1, 4) == {position: whole[position] for position in (2, 3, 4, 5)}
+    several = [written(PAIRS, repeat) for repeat in range(3)]
+    texts = [text.split("\n———\n") for answers in several for text in answers.values()]
+    assert len({sample for both in texts for sample in both}) == 3 * len(PAIRS) * 2
+    some = PAIRS[4:1:-1]
+    assert written(some, 1) == {pair: several[1][pair] for pair in some}
+
+
+def test_draws_are_those_of_the_probabilities() -> None:
+    scores = torch.tensor([[0.0, math.log(3.0), -math.inf]] * 4000)
+    draw = KeyedDraws([b"%d" % n for n in range(4000)], 2.0, "cpu")
+    drawn = draw(None, scores).argmax(dim=1)
+    assert not torch.equal(drawn, draw(None, scores).argmax(dim=1))
+    shares = (torch.bincount(drawn, minlength=3) / 4000).tolist()
+    root = math.sqrt(3)
+    assert shares == pytest.approx([1 / (1 + root), root / (1 + root), 0], abs=0.03)
 
 
 def test_shares_are_probabilities(tmp_path: Path) -> None:
@@ -213,16 +226,16 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
 def test_votes(said: list[str], premise: str) -> None:
     """A tie is broken in the same way for the same question, whatever the order of answers."""
     words, pair = Words(samples=len(said)), (premise, "x")
-    shares, (chosen, lost), _ = words.read(PROMPT, pair, [WrittenAnswer(text) for text in said])
+    shares, chosen, lost, _ = words.read(PROMPT, pair, [WrittenAnswer(text) for text in said])
     votes = {letter: said.count(letter) for letter in "ABC"}
     assert lost == said.count("?") / len(said)
     if not any(votes.values()):
         assert chosen == NO_LABEL
         return
-    assert votes["ABC"[int(chosen)]] == max(votes.values())
+    assert votes["ABC"[chosen]] == max(votes.values())
     total = sum(votes.values())
     assert shares == [votes[letter] / total for letter in "ABC"]
-    assert words.read(PROMPT, pair, [WrittenAnswer(text) for text in said[::-1]])[1][0] == chosen
+    assert words.read(PROMPT, pair, [WrittenAnswer(text) for text in said[::-1]])[1] == chosen
 
 
 class Characters:
@@ -241,20 +254,24 @@ class Characters:
         return "".join(map(chr, ids))
 
 
-def writing_of(written: str, tokenizer: Characters) -> WritingModel:
+def read_of(written: str, tokenizer: Characters) -> tuple[int, str]:
+    """The label read from what a model writes, and the words kept."""
+
     def generate(input_ids: Any, **_: Any) -> Any:
         said = torch.tensor([[*map(ord, written)]] * len(input_ids))
         return torch.cat([input_ids, said], dim=1)
 
     model = SimpleNamespace(
-        generation_config=SimpleNamespace(eos_token_id=0), generate=generate, device="cpu",
+        generation_config=SimpleNamespace(eos_token_id=0), generate=generate,
+        device=torch.device("cpu"),
         config=SimpleNamespace(get_text_config=SimpleNamespace),
     )  # fmt: skip
     loaded: Any = SimpleNamespace(name="m", tokenizer=tokenizer, model=model)
     words = Words(max_tokens=len(written))
     writing = WritingModel(loaded, prompt=PROMPT, words=words, chat_template=True)
-    list(writing.probabilities(PAIRS[:1]))
-    return writing
+    (answers,) = writing.answer(PAIRS[:1])
+    assert answers.texts
+    return int(answers.labels[0]), answers.texts[0]
 
 
 class Marked(Characters):
@@ -281,16 +298,13 @@ class Marked(Characters):
 
 def test_thinking_that_the_prompt_begins() -> None:
     """The template writes the opening tag, and the model the closing one, unless it is cut off."""
-    done = writing_of("It may be A.</think>B", Characters())
-    assert (done.measures[0, 0], done.texts[0][0]) == (1, "B")
-    cut = writing_of("The answer is A. Hm, the answer is B", Characters())
-    assert (cut.measures[0, 0], cut.texts[0][:7]) == (NO_LABEL, "<think>")
+    assert read_of("It may be A.</think>B", Characters()) == (1, "B")
+    label, text = read_of("The answer is A. Hm, the answer is B", Characters())
+    assert (label, text[:7]) == (NO_LABEL, "<think>")
     # Special tokens that mark thinking are kept; other special tokens are not.
-    marked = writing_of("The answer is A.{~B~", Marked())
-    assert (marked.measures[0, 0], marked.texts) == (1, ["B"])
+    assert read_of("The answer is A.{~B~", Marked()) == (1, "B")
     # So are those that end a turn, and the model's own stop may be another.
-    further = writing_of(f"Hm.{{B^user\n\n{FURTHER}", Marked())
-    assert (further.measures[0, 0], further.texts) == (1, ["B"])
+    assert read_of(f"Hm.{{B^user\n\n{FURTHER}", Marked()) == (1, "B")
 
 
 def request(**options: Any) -> ModelRequest:
@@ -348,7 +362,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
     )
     said = [WrittenAnswer("Yes, a cat.")]
-    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1] == [1, 0]
+    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1:3] == (1, 0)
     assert prompt.stop == "\n\nPassage:"
     usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
     assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"

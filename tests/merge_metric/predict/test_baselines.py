@@ -33,9 +33,9 @@ def training_data(n: int = 90) -> TrainingData:
 
 def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
     found = np.full((len(pairs), 3), np.nan)
-    for positions, probabilities in model.probabilities(pairs):
-        assert np.isnan(found[positions]).all()
-        found[positions] = probabilities
+    for answers in model.answer(pairs):
+        assert np.isnan(found[answers.positions]).all()
+        found[answers.positions] = answers.probabilities
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
 
 def test_descriptions() -> None:
     """Descriptions tell training data and packages; the majority answers everything alike."""
-    description = HypothesisOnly(training_data()).describe()
+    description = HypothesisOnly(training_data()).describe().identity
     assert (description["kind"], description["name"]) == ("baseline", "hypothesis-only")
     assert description["revision"] == "0" * 64
     assert set(description["packages"]) == {"scikit-learn"}
@@ -71,7 +71,7 @@ def test_descriptions() -> None:
     model = Majority(np.array([2, 0, 2, 1, 2]), {"seeds": 5})
     assert ask(model, [("p", "h"), ("q", "i")]).tolist() == [[0.2, 0.2, 0.6]] * 2
     frequencies = {"entailment": 0.2, "neutral": 0.2, "contradiction": 0.6}
-    assert model.describe()["frequencies"] == frequencies
+    assert model.describe().identity["frequencies"] == frequencies
 
 
 @pytest.mark.real

@@ -17,7 +17,7 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict import batch_files
-from merge_metric.predict.driver import predict
+from merge_metric.predict.driver import PredictRun, predict
 
 N = 12
 PROMPT = read_prompt("none")
@@ -44,10 +44,17 @@ def answered(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_at(url: str, words: Words | None, **options: Any) -> RemoteModel:
-    model = RemoteModel(url, "m", prompt=PROMPT, chat=True, words=words, backoff=0.01, **options)
-    if words:
-        model.repeat_seeds = 1  # type: ignore[attr-defined]
-    return model
+    return RemoteModel(url, "m", prompt=PROMPT, chat=True, words=words, backoff=0.01, **options)
+
+
+def run_of(model: RemoteModel, out: Path) -> PredictRun:
+    times = int(model.words is not None)
+    return PredictRun(model.describe(), problems(), out, model=model, repeat_seeds=times)
+
+
+def take(model: RemoteModel, out: Path, paths: list[Path]) -> None:
+    run = run_of(model, out)
+    run.complete(partial(batch_files.take_results, run, paths=paths), {}, overwrite=False)
 
 
 def results_of(files: list[tuple[Path, int]]) -> list[str]:
@@ -74,15 +81,16 @@ def test_a_batch_is_as_good_as_asking(
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 5)
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
         asked, url = tmp_path / "asked.parquet", server.url
-        predict(model_at(url, words), problems(), asked, progress=False)
+        times = int(words is not None)
+        predict(model_at(url, words), problems(), asked, repeat_seeds=times, progress=False)
     out = tmp_path / "p.parquet"
     total = (N + (3 if words else 0)) * (words.samples if words else 1)
     path = tmp_path / "requests.jsonl"
-    files = batch_files.write_requests(model_at(url, words), problems(), out, path)
+    files = batch_files.write_requests(run_of(model_at(url, words), out), path)
     assert [place.name for place, _ in files[:2]] == ["requests.jsonl", "requests-2.jsonl"]
     assert [n for _, n in files] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
     with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
-        batch_files.write_requests(model_at(url, words), problems(), out, path)
+        batch_files.write_requests(run_of(model_at(url, words), out), path)
     lines = results_of(files)
     random.Random(0).shuffle(lines)
     failed = json.loads(lines.pop())
@@ -92,17 +100,15 @@ def test_a_batch_is_as_good_as_asking(
     for place, part in zip(places, parts, strict=True):
         place.write_text("\n".join(part) + "\n\n", encoding="utf-8-sig")
     places[0].write_bytes(gzip.compress(places[0].read_bytes()))
-    take = partial(batch_files.take_results, paths=places)
     for _ in range(2):  # repeated results count once
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
-            predict(model_at(url, words), problems(), out, progress=False, batch=take)
+            take(model_at(url, words), out, places)
     left = tmp_path / "rest.jsonl"
-    rest = batch_files.write_requests(model_at(url, words), problems(), out, left)
+    rest = batch_files.write_requests(run_of(model_at(url, words), out), left)
     assert sum(n for _, n in rest) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
-    take = partial(batch_files.take_results, paths=[last])
-    predict(model_at(url, words), problems(), out, progress=False, batch=take)
+    take(model_at(url, words), out, [last])
     tables = [pq.read_table(place) for place in (asked, out)]
     assert tables[0].equals(tables[1])
     assert {*tables[0].column_names} >= ({"answer_text", "repeats"} if words else {"probabilities"})
@@ -116,16 +122,16 @@ def test_a_batch_is_as_good_as_asking(
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
-    older = [place for place, _ in batch_files.write_requests(model, problems(), out, path)]
+    older = [place for place, _ in batch_files.write_requests(run_of(model, out), path)]
     path.unlink()
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
         with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
-            batch_files.write_requests(model, problems(), out, path)
+            batch_files.write_requests(run_of(model, out), path)
         assert not path.exists()
         (tmp_path / "r-2.jsonl").unlink(missing_ok=True)
     (tmp_path / "r-2.jsonl").touch()
-    files = batch_files.write_requests(model, problems(), out, path, overwrite=True)
+    files = batch_files.write_requests(run_of(model, out), path, overwrite=True)
     assert len(older) > len(files) == 2
     assert sorted(tmp_path.glob("r*.jsonl")) == sorted(place for place, _ in files)
     assert sum(len(place.read_text().splitlines()) for place, _ in files) == N
@@ -144,34 +150,32 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    (file, _), *_ = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
+    (file, _), *_ = batch_files.write_requests(run_of(model, out), tmp_path / "r.jsonl")
     id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]
     path = tmp_path / "results.jsonl"
     path.write_text(line.replace("RUN", id_.partition("-")[0]))
-    take = partial(batch_files.take_results, paths=[path])
     with pytest.raises(ValueError, match=message):
-        predict(model, problems(), out, progress=False, batch=take)
+        take(model, out, [path])
     assert not out.exists()
 
 
 def test_two_answers_to_one_request(tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    files = batch_files.write_requests(model, problems(), out, tmp_path / "r.jsonl")
+    files = batch_files.write_requests(run_of(model, out), tmp_path / "r.jsonl")
     lines, paths = results_of(files), [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
     again = lines[2].replace("chatcmpl", "other").replace("Answer: C", "Answer: A")
     paths[0].write_text("\n".join(lines))
     paths[1].write_text("\n".join(["", lines[1], again]))
-    take = partial(batch_files.take_results, paths=paths)
     told = r"2\.jsonl: line 3: expected one answer .*-2-0 than in .*1\.jsonl: line 3: leave"
     with pytest.raises(ValueError, match=told):
-        predict(model, problems(), out, progress=False, batch=take)
+        take(model, out, paths)
     for damaged in (
         gzip.compress(paths[0].read_bytes())[:-9],
         paths[0].read_text().encode("utf-16"),
     ):
         paths[0].write_bytes(damaged)
         with pytest.raises(ValueError, match=r"1\.jsonl: expected JSON lines in UTF-8, plain or"):
-            predict(model, problems(), out, progress=False, batch=take)
+            take(model, out, paths)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
 from merge_metric.models import presets
 from merge_metric.models.loading import find_kind
-from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.pair_model import Answers, Description, ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
 from merge_metric.predict.jobs import _absolute_paths
@@ -224,12 +224,13 @@ def test_language_models_run_source_by_source(
         def __init__(self, sources: list[str]) -> None:
             self.sources = sources
 
-        def describe(self) -> dict[str, Any]:
+        def describe(self) -> Description:
             name = "-".join(self.sources)
-            return {"kind": "lm", "name": "some/llm", "revision": name, "shots": "exc"}
+            identity = {"kind": "lm", "name": "some/llm", "revision": name, "shots": "exc"}
+            return Description(identity=identity)
 
-        def probabilities(self, pairs: list[Any]) -> Any:
-            yield list(range(len(pairs))), np.tile([0.5, 0.3, 0.2], (len(pairs), 1))
+        def answer(self, pairs: list[Any], *, repeat: int = 0) -> Any:
+            yield Answers.of(list(range(len(pairs))), np.tile([0.5, 0.3, 0.2], (len(pairs), 1)))
 
     def open_for(request: ModelRequest, problems: Any) -> Fake:
         opened.append(sources_of(problems))

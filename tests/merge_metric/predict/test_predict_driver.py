@@ -3,7 +3,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,10 @@ from merge_metric.frame.predictions import (
     with_metadata,
     write_predictions,
 )
-from merge_metric.models.pair_model import Pair
+from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.predict import driver
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
-
-Answered = Iterator[tuple[list[int], NDArray[np.float64]]]
 
 
 def answer(pair: Pair) -> NDArray[np.float64]:
@@ -40,17 +37,17 @@ class Fake:
     stop_after: int | None = None
     asked: list[Pair] = field(default_factory=list)
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "fake", "name": self.name, "revision": "1"}
+    def describe(self) -> Description:
+        return Description(identity={"kind": "fake", "name": self.name, "revision": "1"})
 
-    def probabilities(self, pairs: Sequence[Pair]) -> Answered:
+    def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         order = list(reversed(range(len(pairs))))
         for number, start in enumerate(range(0, len(pairs), self.batch)):
             if number == self.stop_after:
                 raise KeyboardInterrupt
             positions = order[start : start + self.batch]
             self.asked += [pairs[i] for i in positions]
-            yield positions, np.array([answer(pairs[i]) for i in positions])
+            yield Answers.of(positions, np.array([answer(pairs[i]) for i in positions]))
 
 
 @pytest.fixture
@@ -216,9 +213,9 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
     assert journals(lines) == []
 
     class Slow(Fake):
-        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+        def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+            yield from super().answer(pairs)
             out.write_text("somebody else's")
-            return {}
 
     with pytest.raises(FileExistsError, match="found a file in which no model"):
         predict(Slow(), problems, out, progress=False)
@@ -229,32 +226,15 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
 
 def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
     class Slow(Fake):
-        def notes(self, pairs: Sequence[Pair]) -> dict[str, int]:
+        def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
             for other in (Fake(), Fake("other")):
                 with pytest.raises(BlockingIOError, match="another command is writing to this pl"):
                     predict(other, problems, out, progress=False)
                 assert other.asked == []
-            return {}
+            yield from super().answer(pairs)
 
     predict(Slow(), problems, out, progress=False)
     assert [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-def test_a_model_may_repeat_its_batches(problems: pa.Table, out: Path) -> None:
-    class Resuming(Fake):
-        def resume(self, pairs: Sequence[Pair], known: frozenset[int]) -> Answered:
-            assert len(known) == 14
-            assert len(set(range(len(pairs))).difference(known)) == len(pairs) - 14
-            assert (sorted(known)[0] in known, -1 in known, len(pairs) in known) == (1, 0, 0)
-            for positions, answers in self.probabilities(pairs):
-                if not known.issuperset(positions[1:]):
-                    yield positions, answers
-
-    interrupt(problems, out, 2)
-    outcome = predict(Resuming(batch=5), problems, out)
-    assert outcome.inferred == outcome.pairs - 14
-    whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
-    assert out.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -272,8 +252,8 @@ def test_answers_that_are_none(
     problems: pa.Table, out: Path, answers: NDArray[np.float64], message: str
 ) -> None:
     class Broken(Fake):
-        def probabilities(self, pairs: Sequence[Pair]) -> Answered:
-            yield [0], answers
+        def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+            yield Answers.of([0], answers)
 
     with pytest.raises(ValueError, match=message):
         predict(Broken(), problems, out, progress=False)

@@ -19,7 +19,7 @@ from typer.testing import Result
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.schema import LABELS
 from merge_metric.models import classifier, language_model, written_answers
-from merge_metric.models.pair_model import WHOLE, Share
+from merge_metric.models.pair_model import WHOLE, Description, Share
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import Machine, machine_for
 from merge_metric.predict import jobs as dealing
@@ -110,9 +110,10 @@ def test_tasks_that_had_other_models_are_not_mixed(
 ) -> None:
     describe = classifier.Classifier.describe
 
-    def other(self: Any) -> dict[str, Any]:
-        described = describe(self)
-        return described | ({"device": "cuda"} if tasks.distribution else {})
+    def other(self: Any) -> Description:
+        known = describe(self)
+        known.identity.update({"device": "cuda"} if tasks.distribution else {})
+        return known
 
     answer = dealing.answer_unit
 
