@@ -5,7 +5,6 @@ than `FEW_SEEDS` seeds. A difference that is not stated is not shown to be absen
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
@@ -24,26 +23,6 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Est
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
 _SV: Final = sv_at(90)
-_FALL: Final = CATALOGUE["qt_gap"]
-
-
-@dataclass(frozen=True, slots=True)
-class FooledSeed:
-    """A seed that a model answers right, and a variant that it answers differently."""
-
-    model: str
-    seed_id: str
-    gold: str
-    texts: tuple[str, str]
-    seed: tuple[str, str]
-    variant: tuple[str, str]
-    seed_marks: tuple[list[list[int]], list[list[int]]]
-    """Spans of the replaced words in each text of the seed."""
-    variant_marks: tuple[list[list[int]], list[list[int]]]
-    answer: str
-    """Answer to the variant; the answer to the seed is `gold`."""
-    others: tuple[str, ...]
-    """Names of the models that answer both right."""
 
 
 # --- Sentences about one configuration ---
@@ -75,30 +54,52 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     return [*doubts, *filter(None, sentences)]
 
 
+_ANSWERING: Final = {
+    "one model": "{most} answers {high} % of the {n_seeds:,} seeds right{bounds}.",
+    "alike": "{who} answer {high} % of the seeds right.",
+    "two apart": "{most} answers {high} % of the seeds right, {least} {low} %.",
+    "several apart": "Of {n_models} models {most} answers the most seeds right, {high} %, and "
+    "{least} the fewest, {low} %.",
+    "not compared": "The models answer {low} to {high} % of the seeds right.",
+    "perhaps chance": "{who} answer {low} to {high} % of the seeds right{chance}.",
+}
+
+
 def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
     """Say how many seeds the models answer right, and which model is best if certain."""
     values = {name: cell(result, SEED) for name, result in scored.items()}
-    texts = {name: number(value.value) for name, value in values.items()}
-    if len(scored) == 1:
-        ((name, value),) = values.items()
-        bounds = f" (95 % interval {interval_text(value)})" if value.has_interval else ""
-        return f"{name} answers {texts[name]} % of the {n_seeds:,} seeds right{bounds}."
-    who = "Both models" if len(scored) == 2 else f"All {len(scored)} models"
-    if len(set(texts.values())) == 1:
-        return f"{who} answer {next(iter(texts.values()))} % of the seeds right."
     most, least = _extremes(values)
+    low, high = number(values[least].value), number(values[most].value)
     pair = _pair(comparison, most, least)
-    if pair and pair[0]["mcnemar_p_value_holm"] <= ALPHA:
-        if len(scored) == 2:
-            return f"{most} answers {texts[most]} % of the seeds right, {least} {texts[least]} %."
-        return (
-            f"Of {len(scored)} models {most} answers the most seeds right, {texts[most]} %, and "
-            f"{least} the fewest, {texts[least]} %."
-        )
-    shares = f"{texts[least]} to {texts[most]} %"
-    if not pair:
-        return f"The models answer {shares} of the seeds right."
-    return f"{who} answer {shares} of the seeds right{_may_be_chance(pair[0], SEED.key, most)}."
+    if len(scored) == 1:
+        kind = "one model"
+    elif low == high:
+        kind = "alike"
+    elif pair and pair["mcnemar_p_value_holm"] <= ALPHA:
+        kind = "two apart" if len(scored) == 2 else "several apart"
+    else:
+        kind = "perhaps chance" if pair else "not compared"
+    return _ANSWERING[kind].format(
+        most=most,
+        least=least,
+        low=low,
+        high=high,
+        n_seeds=n_seeds,
+        n_models=len(scored),
+        who="Both models" if len(scored) == 2 else f"All {len(scored)} models",
+        bounds=_bounds(values[most]),
+        chance=_may_be_chance(pair, SEED.key, most),
+    )
+
+
+_CHANGING: Final = {
+    "one model": "{who} changes its answer on some variant of {of_most}{bounds}.",
+    "perhaps chance": "On some variant they change their answer to about {shares} of the seeds "
+    "that they answer right{chance}.",
+    "many apart": "{least} is the steadiest: it changes its answer on some variant of {of_least}; "
+    "{most}, the least steady, on {most_share}.",
+    "apart": "{most} changes its answer on some variant of {of_most}, {others}.",
+}
 
 
 def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -111,75 +112,83 @@ def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> st
     if not rates:
         return ""
     most, least = _extremes(rates)
+    pair = _pair(comparison, most, least)
+    low, high = (pair and pair[f"{RELAXED.key}_ci"]) or (0.0, 0.0)
     if len(rates) == 1:
-        rate = rates[most]
-        bounds = f" (95 % interval {interval_text(rate)} %)" if rate.has_interval else ""
-        who = "It" if len(scored) == 1 else most
-        return f"{who} changes its answer on some variant of {_of_right(rate)}{bounds}."
-    pairs = _pair(comparison, most, least)
-    bounds_of = [pair[f"{RELAXED.key}_ci"] for pair in pairs]
-    if not any(both and (both[0] > 0 or both[1] < 0) for both in bounds_of):
-        shares = dict.fromkeys(_share(rates[name]) for name in (least, most))
-        chance = _may_be_chance(pairs[0], RELAXED.key, most) if pairs and most != least else ""
-        return (
-            f"On some variant they change their answer to about {' to '.join(shares)} of the "
-            f"seeds that they answer right{chance}."
-        )
-    if len(rates) > 3:  # too many to name all
-        return (
-            f"{least} is the steadiest: it changes its answer on some variant of "
-            f"{_of_right(rates[least])}; {most}, the least steady, on {_share(rates[most])}."
-        )
-    first, *rest = sorted(rates, key=lambda name: -(rates[name].value or 0.0))
-    more = joined([f"{name} on {_share(rates[name])}" for name in rest])
-    return f"{first} changes its answer on some variant of {_of_right(rates[first])}, {more}."
+        kind = "one model"
+    elif not (low > 0 or high < 0):
+        kind = "perhaps chance"
+    else:
+        kind = "many apart" if len(rates) > 3 else "apart"
+    others = sorted(rates, key=lambda name: -(rates[name].value or 0.0))[1:]
+    return _CHANGING[kind].format(
+        who="It" if len(scored) == 1 else most,
+        most=most,
+        least=least,
+        most_share=_share(rates[most]),
+        of_most=_of_right(rates[most]),
+        of_least=_of_right(rates[least]),
+        shares=" to ".join(dict.fromkeys(_share(rates[name]) for name in (least, most))),
+        others=joined([f"{name} on {_share(rates[name])}" for name in others]) if others else "",
+        bounds=_bounds(rates[most], " %"),
+        chance=_may_be_chance(pair, RELAXED.key, most),
+    )
+
+
+_FALLING: Final = (
+    "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
+    "{how_far} points{of_whom}{but}."
+)
 
 
 def _falling(scored: Mapping[str, Result]) -> str:
     """Say how far accuracy falls if 90 % of a seed's variants must be right too."""
-    falls = {name: cell(result, _FALL) for name, result in scored.items()}
+    falls = {name: cell(result, CATALOGUE["qt_gap"]) for name, result in scored.items()}
     sure = {name: fall for name, fall in falls.items() if fall.low is not None and fall.low > 0}
     if not sure:
         return ""
     most, least = _extremes(sure)
+    low, high = number(sure[least].value), number(sure[most].value)
+    how_far, of_whom = low, ""
     if len(sure) == 1:
-        bounds = f" (95 % interval {interval_text(sure[most])})"
-        how_far = f"{number(sure[most].value)} points{bounds}"
-        if len(scored) > 1:
-            how_far = f"{how_far} for {most}"
-    else:
-        low, high = number(sure[least].value), number(sure[most].value)
-        how_far = f"{low} points ({least}) to {high} ({most})" if low != high else f"{low} points"
-    rest = [name for name in scored if name not in sure]
-    but = f"; for {len(rest)} others the difference may be chance" if rest else ""
-    if len(rest) == 1:
-        fall = falls[rest[0]]
+        of_whom = _bounds(sure[most]) + (f" for {most}" if len(scored) > 1 else "")
+    elif low != high:
+        of_whom = f" ({least}) to {high} ({most})"
+    but = ""
+    if len(rest := [name for name in scored if name not in sure]) > 1:
+        but = f"; for {len(rest)} others the difference may be chance"
+    for name in rest if len(rest) == 1 else ():
+        fall = falls[name]
         bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
         by = f"by {number(fall.value)} ({bounds}), which may be chance"
-        but = f"; for {rest[0]} {'it is the same' if fall.value == 0 == fall.high else by}"
-    return (
-        f"If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
-        f"{how_far}{but}."
-    )
+        but = f"; for {name} {'it is the same' if fall.value == 0 == fall.high else by}"
+    return _FALLING.format(how_far=how_far, of_whom=of_whom, but=but)
+
+
+_REORDERED: Final = (
+    "Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {of_a} % against {of_b} %."
+)
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
     """Name models that variants distinguish although seeds do not."""
-    found = [
+    pairs = [
         pair
         for pair in (comparison.pairs.rows if comparison else ())
         if not pair["tie"] and pair["mcnemar_p_value_holm"] > ALPHA
     ]
-    if not found:
+    if not pairs:
         return ""
-    pair = max(found, key=lambda row: row["seed_variant_accuracy"])
-    a, b = pair["a"], pair["b"]
-    shares = [number(cell(scored[name], _SV).value) for name in (a, b)]
-    more = f" The same holds for {len(found)} pairs of models." if len(found) > 1 else ""
-    return (
-        f"Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {shares[0]} % against "
-        f"{shares[1]} %.{more}"
-    )
+    pair = max(pairs, key=lambda row: row["seed_variant_accuracy"])
+    of_a, of_b = (number(cell(scored[pair[side]], _SV).value) for side in "ab")
+    more = f" The same holds for {len(pairs)} pairs of models." if len(pairs) > 1 else ""
+    return _REORDERED.format(a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
+
+
+_HARDEST_CLASS: Final = (
+    "Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is lower by "
+    "{points} points."
+)
 
 
 def _hardest_class(configuration: Configuration) -> str:
@@ -192,24 +201,15 @@ def _hardest_class(configuration: Configuration) -> str:
     }
     if not all(_has_enough(result) for part in results.values() for result in part):
         return ""
-    if not (found := _hardest(results)):
+    if not (hardest := _hardest(results)):
         return ""
-    low, high, gaps = found
-    return (
-        f"Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is lower "
-        f"by {_range(min(gaps), max(gaps))} points."
-    )
-
-
-def _range(low: float, high: float) -> str:
-    """Write a range of figures, or one figure if both bounds look the same."""
-    texts = dict.fromkeys((number(low), number(high)))
-    return " to ".join(texts)
+    low, high, gaps = hardest
+    return _HARDEST_CLASS.format(low=low, high=high, points=_range(gaps))
 
 
 def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
     """Find two kinds of data with disjoint SV@90 for every model: the harder, the easier, gaps."""
-    found = []
+    apart = []
     for low, high in permutations(results, 2):
         pairs = [
             (cell(x, _SV), cell(y, _SV))
@@ -220,38 +220,38 @@ def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, 
             x.high is not None and y.low is not None and x.high < y.low for x, y in pairs
         ):
             gaps = [(y.value or 0.0) - (x.value or 0.0) for x, y in pairs]
-            found.append((min(gaps), low, high, gaps))
-    return max(found)[1:] if found else None
+            apart.append((min(gaps), low, high, gaps))
+    return max(apart)[1:] if apart else None
 
 
 # --- Sentences about several configurations ---
+
+_SOURCES: Final = "{low} is harder than {high}: SV@90 of {whom} is lower by {points} points{more}."
+
+_PARAPHRASES: Final = (
+    "On the seeds that have both, SV@90 is {word} with paraphrases than with replaced words by "
+    "{points} points ({models}; {config})."
+)
 
 
 def overall_findings(evidence: Evidence) -> list[str]:
     """Write sentences that compare sources, and replacements with paraphrases."""
     sentences = []
     kinds: dict[str | None, dict[str, Sequence[Result | None]]] = {}
-    for each in evidence.configurations:
-        kinds.setdefault(parse_config_name(each.name)[1], {})[each.name] = each.results
-    for results in kinds.values():
-        if found := _hardest(results):
-            harder, easier, gaps = found
-            n = len(gaps)
-            every = "the model" if n == 1 else f"each of {n} models"
-            sentences.append(
-                f"{harder} is harder than {easier}: SV@90 of {every} is lower by "
-                f"{number(min(gaps))} points{'' if n == 1 else ' or more'}."
-            )
+    for of in evidence.configurations:
+        kinds.setdefault(parse_config_name(of.name)[1], {})[of.name] = of.results
+    for low, high, gaps in filter(None, map(_hardest, kinds.values())):
+        one, points = len(gaps) == 1, number(min(gaps))
+        whom, more = ("the model", "") if one else (f"each of {len(gaps)} models", " or more")
+        sentences.append(_SOURCES.format(low=low, high=high, whom=whom, points=points, more=more))
     for table in evidence.contrasts:
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
-            sure = [r for r in rows if min(sign * bound for bound in r["difference_ci"]) > 0]
-            if sure:
-                points = [100 * abs(r["difference"]) for r in sure]
+            if sure := [r for r in rows if min(sign * b for b in r["difference_ci"]) > 0]:
+                points = _range([100 * abs(row["difference"]) for row in sure])
+                models, config = joined([row["model"] for row in sure]), table.rows[0]["config"]
                 sentences.append(
-                    f"On the seeds that have both, SV@90 is {word} with paraphrases than with "
-                    f"replaced words by {_range(min(points), max(points))} points "
-                    f"({joined([r['model'] for r in sure])}; {table.rows[0]['config']})."
+                    _PARAPHRASES.format(word=word, points=points, models=models, config=config)
                 )
     return sentences
 
@@ -261,14 +261,14 @@ def overall_findings(evidence: Evidence) -> list[str]:
 
 def flipped_example(
     evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
-) -> FooledSeed | None:
+) -> dict[str, Any] | None:
     """Choose a seed that the least robust model answers right, and a variant that it does not.
 
     Among the variants shown, the best by quality, else by log-odds, comes first, so that its label
     is least in doubt. Ties go to an answer opposite to the gold label, then to most other models
     right, then to the shortest texts.
     """
-    (source,) = (each for each in sources if each.source == configuration.source)
+    (source,) = (seeds for seeds in sources if seeds.source == configuration.source)
     rates = {
         i: cell(result, RELAXED).value or 0.0
         for i, result in enumerate(configuration.results)
@@ -287,8 +287,7 @@ def flipped_example(
         right = source.own[model, source.seed[variants]] == gold
         chosen = variants[right & (answer != gold) & (answer >= 0)]
         if len(chosen):
-            best = _best(source, model, chosen, evidence.labels)
-            return _example(evidence, source, model, best)
+            return _example(evidence, source, model, _best(source, model, chosen, evidence.labels))
     return None
 
 
@@ -296,27 +295,25 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
     """Choose one of some variants; see `flipped_example`."""
     seed = source.seed[chosen]
     gold, answer = source.gold[seed], source.answers[model, chosen]
-    is_opposite = np.zeros((len(labels), len(labels)), bool)
-    for pair in check_opposites(None, tuple(labels)):
-        first, second = (labels.index(label) for label in pair)
-        is_opposite[[first, second], [second, first]] = True
-    opposite = is_opposite[gold, answer].tolist()
+    opposites = {pair: True for p in check_opposites(None, tuple(labels)) for pair in (p, p[::-1])}
     others = (source.answers[:, chosen] == gold) & (source.own[:, seed] == gold)
     n_others = others.sum(axis=0).tolist()
     columns = ("quality", "log_odds", "premise", "hypothesis", "variant_id")
+    rows = list(rows_of(source.read(columns, chosen), columns))
 
     def rank(place: int) -> tuple[Any, ...]:
         quality, log_odds, premise, hypothesis, name = rows[place]
         # Unknown signals come after all others.
         signals = (np.inf if value is None else -value for value in (quality, log_odds))
+        is_opposite = (labels[gold[place]], labels[answer[place]]) in opposites
         length = len(premise) + len(hypothesis)
-        return *signals, not opposite[place], -n_others[place], length, name, place
+        return *signals, not is_opposite, -n_others[place], length, name, place
 
-    rows = list(rows_of(source.read(columns, chosen), columns))
     return int(chosen[min(range(len(rows)), key=rank)])
 
 
-def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) -> FooledSeed:
+def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) -> dict[str, Any]:
+    """Show a variant beside its seed; spans mark the replaced words in each text."""
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
     columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
@@ -325,20 +322,19 @@ def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) 
     marks = (row["premise_spans"], row["hypothesis_spans"])
     length = len(row["original"] or "")
     is_word = row["word_class"] in WORD_CLASSES and " " not in (row["replacement"] or " ")
-    before = tuple(spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks)
     both_right = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
-    return FooledSeed(
-        model=evidence.names[model],
-        seed_id=own["seed_id"],
-        gold=evidence.labels[gold],
-        texts=source.texts,
-        seed=(own["premise"], own["hypothesis"]),
-        variant=(row["premise"], row["hypothesis"]),
-        seed_marks=(before[0], before[1]),
-        variant_marks=marks,
-        answer=evidence.labels[int(source.answers[model, variant])],
-        others=tuple(evidence.names[i] for i in np.flatnonzero(both_right)),
-    )
+    return {
+        "model": evidence.names[model],
+        "seed_id": own["seed_id"],
+        "gold": evidence.labels[gold],
+        "texts": source.texts,
+        "seed": (own["premise"], own["hypothesis"]),
+        "variant": (row["premise"], row["hypothesis"]),
+        "seed_marks": [spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks],
+        "variant_marks": marks,
+        "answer": evidence.labels[int(source.answers[model, variant])],
+        "others": [evidence.names[i] for i in np.flatnonzero(both_right)],
+    }
 
 
 # --- Support and wording ---
@@ -350,18 +346,29 @@ def _extremes(values: Mapping[str, Estimate]) -> tuple[str, str]:
     return max(by_value, key=by_value.__getitem__), min(by_value, key=by_value.__getitem__)
 
 
-def _pair(comparison: Comparison | None, a: str, b: str) -> list[Mapping[str, Any]]:
-    """Find the rows that compare two models: one or none."""
+def _pair(comparison: Comparison | None, a: str, b: str) -> Mapping[str, Any] | None:
+    """Find the row that compares two models."""
     rows = comparison.pairs.rows if comparison else ()
-    return [row for row in rows if {row["a"], row["b"]} == {a, b}]
+    return next((row for row in rows if {row["a"], row["b"]} == {a, b}), None)
 
 
-def _may_be_chance(pair: Mapping[str, Any], key: str, more: str) -> str:
+def _may_be_chance(pair: Mapping[str, Any] | None, key: str, more: str) -> str:
     """Say that a difference may be chance, with its interval if it has one."""
+    if pair is None:
+        return ""
     sign = 1 if pair["a"] == more else -1
     points = sorted(100 * sign * bound for bound in pair[f"{key}_ci"] or ())
     bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
     return f"; the difference may be chance{bounds}"
+
+
+def _bounds(value: Estimate, unit: str = "") -> str:
+    return f" (95 % interval {interval_text(value)}{unit})" if value.has_interval else ""
+
+
+def _range(values: Sequence[float]) -> str:
+    """Write a range of figures, or one figure if both ends look the same."""
+    return " to ".join(dict.fromkeys((number(min(values)), number(max(values)))))
 
 
 def _has_enough(result: Result | None) -> bool:

@@ -145,9 +145,9 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
                 f"| {' | '.join(map(_plain, row))} |"
                 for row in (
                     ("", "a seed that it answers right", "a variant that it does not"),
-                    *zip(example.texts, example.seed, example.variant, strict=True),
-                    ("gold label", example.gold, example.gold),
-                    (example.model, example.gold, example.answer),
+                    *zip(*(example[key] for key in ("texts", "seed", "variant")), strict=True),
+                    ("gold label", example["gold"], example["gold"]),
+                    (example["model"], example["gold"], example["answer"]),
                 )
             )
             parts.append("\n".join([head, "| --- | --- | --- |", *body]))

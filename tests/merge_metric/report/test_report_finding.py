@@ -226,14 +226,14 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
     configuration = next(each for each in flips.configurations if each.name == "snli")
     example = flipped_example(flips, configuration, sources)
     assert example is not None
-    assert (example.model, example.others) == ("bad", ("good",))
+    assert (example["model"], example["others"]) == ("bad", ["good"])
     rows = sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
-    (row,) = (r for r in rows if _is_flipped(r) and r["seed_id"] == example.seed_id)
-    assert example.variant == (row["premise"], row["hypothesis"])
-    assert example.gold != example.answer
-    for text, marks in zip(example.seed, example.seed_marks, strict=True):
+    (row,) = (r for r in rows if _is_flipped(r) and r["seed_id"] == example["seed_id"])
+    assert example["variant"] == (row["premise"], row["hypothesis"])
+    assert example["gold"] != example["answer"]
+    for text, marks in zip(example["seed"], example["seed_marks"], strict=True):
         assert {text[slice(*span)] for span in marks} == {row["original"]}
-    for text, marks in zip(example.variant, example.variant_marks, strict=True):
+    for text, marks in zip(example["variant"], example["variant_marks"], strict=True):
         assert {text[slice(*span)] for span in marks} == {row["replacement"]}
 
 
@@ -247,7 +247,7 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
     assert len({row["log_odds"] for row in flipped}) == 2
     example = flipped_example(flips, configuration, [source])
     assert example is not None
-    assert example.variant[0] == best["premise"]
+    assert example["variant"][0] == best["premise"]
 
     class Judged:
         """The seeds, with qualities that reverse the order."""
@@ -265,7 +265,7 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
 
     example = flipped_example(flips, configuration, [Judged()])  # type: ignore[list-item]
     assert example is not None
-    assert example.variant[0] != best["premise"]
+    assert example["variant"][0] != best["premise"]
 
 
 def test_what_is_said_of_files(flips: Evidence) -> None:
