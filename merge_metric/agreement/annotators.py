@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from merge_metric.agreement.coefficients import (
-    LEVELS,
-    WEIGHTINGS,
     Codes,
     Floats,
+    Level,
+    Weighting,
     alphas,
     coincidences,
     confusions,
@@ -35,6 +35,19 @@ Measure = Callable[[Floats], Floats]
 """Function from confusion matrices of B samples, (B, k, k), to a figure of each, (B,)."""
 
 MEAN: Final = "(mean)"
+
+_KAPPAS: Final[Mapping[str, tuple[str, Weighting]]] = {
+    "kappa": ("κ", "plain"),
+    "kappa_linear": ("κ linear", "linear"),
+    "kappa_quadratic": ("κ quadratic", "quadratic"),
+}
+_ALPHAS: Final[Mapping[str, tuple[str, Level]]] = {
+    "alpha_nominal": ("α nominal", "nominal"),
+    "alpha_ordinal": ("α ordinal", "ordinal"),
+    "alpha_interval": ("α interval", "interval"),
+}
+"""Key → heading and kind; of two possible answers there is only the first, as all are equal."""
+
 _INTERVALS: Final = (
     "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
     "more than one resampling in twenty leaves the figure undefined."
@@ -58,7 +71,7 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         *columns(a="one", b="other"),
         *columns("count", n_both="both"),
         *interval_columns("share", agreement="agree"),
-        *_figure_columns("kappa", WEIGHTINGS, ("κ", "κ linear", "κ quadratic"), meaning),
+        *_figure_columns(_KAPPAS, is_binary=meaning),
     )
     note = "Both: variants that both judged; agree: with the same answer, in percent."
     notes = (note,) if meaning else (note, weighting)
@@ -74,17 +87,16 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
         for score, codes in part.codes.items():
             k = N_ANSWERS[score]
             pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
-            said = pairable[pairable > 0]
+            given = pairable[pairable > 0]
             row = {"class": name, "score": score, "n_items": pairable.shape[1]}
-            levels = LEVELS if k > 2 else LEVELS[:1]
-            measures = {_key("alpha", level): partial(alphas, level=level) for level in levels}
+            kinds = list(_ALPHAS.items())[: k - 1]
+            measures = {key: partial(alphas, level=level) for key, (_, level) in kinds}
             figures = _with_intervals(*_measure(coincidences(codes, k), measures, draws))
-            note = _note(said, score, "no two judged the same")
-            rows.append({**row, "n_answers": len(said), **figures, "note": note})
-    headings = ("α nominal", "α ordinal", "α interval")
+            note = _note(given, score, "no two judged the same")
+            rows.append({**row, "n_answers": len(given), **figures, "note": note})
     shown = (
         *columns("count", n_items="variants", n_answers="answers"),
-        *_figure_columns("alpha", LEVELS, headings, judgements.about_meaning),
+        *_figure_columns(_ALPHAS, is_binary=judgements.about_meaning),
     )
     note = (
         "Variants that two annotators or more judged, and the answers to them. Nominal: these are "
@@ -155,9 +167,9 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each pair of annotators, and one for the mean of several pairs."""
-    weightings = WEIGHTINGS if N_ANSWERS[score] > 2 else WEIGHTINGS[:1]
+    kinds = list(_KAPPAS.items())[: N_ANSWERS[score] - 1]
     measures: dict[str, Measure] = {"agreement": _agreement}
-    measures |= {_key("kappa", each): partial(kappas, weighting=each) for each in weightings}
+    measures |= {key: partial(kappas, weighting=kind) for key, (_, kind) in kinds}
     rows: list[dict[str, Any]] = []
     replicates: list[dict[str, Floats]] = []
     for one, other in combinations(range(len(part.annotators)), 2):
@@ -208,9 +220,9 @@ def _agreement(matrices: Floats) -> Floats:
     return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
 
 
-def _note(said: Codes, score: str, none: str) -> str:
+def _note(given: Codes, score: str, none: str) -> str:
     """Say why there is no κ or α; empty where there is one."""
-    answers = np.unique(said)
+    answers = np.unique(given)
     if len(answers) > 1:
         return ""
     if not len(answers):
@@ -238,17 +250,8 @@ def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats])
     return row
 
 
-# --- Columns ---
-
-
-def _key(coefficient: str, kind: str) -> str:
-    return coefficient if kind == "plain" else f"{coefficient}_{kind}"
-
-
 def _figure_columns(
-    coefficient: str, kinds: Sequence[str], headings: Sequence[str], binary: bool
+    figures: Mapping[str, tuple[str, Any]], *, is_binary: bool
 ) -> tuple[Column, ...]:
-    """Make the columns of a coefficient; if answers are `binary`, one, as all kinds are equal."""
-    keys = [_key(coefficient, kind) for kind in kinds]
-    found = interval_columns("fraction", **dict(zip(keys, headings, strict=True)))
-    return found[:1] if binary else found
+    headings = {key: heading for key, (heading, _) in figures.items()}
+    return interval_columns("fraction", **headings)[: 1 if is_binary else None]

@@ -5,7 +5,7 @@ sum of its items' matrices, weighted by how often each item was drawn.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ Codes = NDArray[np.int8]
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
-
-WEIGHTINGS: Final[tuple[Weighting, ...]] = ("plain", "linear", "quadratic")
-LEVELS: Final[tuple[Level, ...]] = ("nominal", "ordinal", "interval")
 
 
 def resampled(seed_ids: Sequence[str], settings: Settings) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merge_dataset.annotation import Session, is_good, read_answers, read_session
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
-from merge_dataset.schema import SPLITS, VARIANT_CLASSES, format_of, parse_config_name
+from merge_dataset.schema import VARIANT_CLASSES, format_of, parse_config_name
 from merge_metric.agreement.coefficients import Codes, Floats
 
 FLUENCY: Final = "F"
@@ -175,40 +175,11 @@ def read_judgements(
     """Read session folders and files of answers; facts come from sessions or a dataset."""
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
-    items, seeds = _known_from(opened)
     if not opened and dataset is None:
         return Judgements.from_answers(answers)
+    items, seeds = _known_from(opened)
     if dataset is not None:
-        require_dataset(dataset)
-        judged = {name: each for session in opened for name, each in session.items.items()}
-        wanted = {*answers["variant_id"].to_pylist()} - {*items}
-        other: list[str] = []
-        files_of: dict[Cell, dict[str, list[Path]]] = {}
-        for config in all_configurations(dataset):
-            source, word_class = parse_config_name(config)
-            if word_class is None:
-                continue
-            names = split_files(dataset, config)
-            paths = {split: [dataset / name for name in names[split]] for split in SPLITS}
-            files_of[source, word_class] = paths
-            first = paths["variants"][0]
-            fields = format_of(read_schema(first)).fields
-            for name, *texts in _rows_of(paths["variants"], ["variant_id", *fields], judged):
-                if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
-                    other.append(name)
-            columns = ["variant_id", "seed_id", *mlm_columns(first)]
-            for variant, seed, *by_text in _rows_of(paths["variants"], columns, wanted):
-                items[variant] = JudgedVariant(source, word_class, seed, _validated(by_text))
-        if other:
-            raise ValueError(
-                f"{dataset}: expected the texts that annotators judged, got others for "
-                f"{len(other):,} of {len(judged):,} variants of the sample, such as "
-                f"{min(other)!r}; give the dataset that the sample was drawn from"
-            )
-        sources = {item.source for item in items.values()}
-        for cell, paths in files_of.items():
-            if cell[0] in sources and cell not in seeds:
-                seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in paths["seeds"])
+        _read_dataset(dataset, opened, {*answers["variant_id"].to_pylist()}, items, seeds)
     return Judgements.from_answers(answers, items, seeds)
 
 
@@ -216,21 +187,58 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
     """Gather facts of each variant, and numbers of seeds of each source and class drawn from."""
     items: dict[str, JudgedVariant] = {}
     seeds: dict[Cell, int] = {}
-    folders: dict[Cell, Path] = {}
     for session in sessions:
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
-            folder = folders.setdefault(cell, session.folder)
             if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
                 raise ValueError(
-                    f"expected sessions of the same data, got {seeds[cell]} seeds of "
-                    f"{' '.join(cell)} in {folder} and {row['seeds']} in {session.folder}; look at "
-                    "them one by one"
+                    f"{session.folder}: expected sessions of the same data, got {row['seeds']} "
+                    f"seeds of {' '.join(cell)}, and {seeds[cell]} in another; look at them one by "
+                    "one"
                 )
         for name, item in session.items.items():
             cell, validated = (item.source, item.word_class), item.mlms_by_field.values()
             items[name] = JudgedVariant(*cell, item.seed_id, _validated(validated), item.chance)
     return items, seeds
+
+
+def _read_dataset(
+    dataset: Path,
+    sessions: Iterable[Session],
+    answered: Collection[str],
+    items: dict[str, JudgedVariant],
+    seeds: dict[Cell, int],
+) -> None:
+    """Add what a dataset knows; raise ValueError where it has other texts than were judged."""
+    require_dataset(dataset)
+    judged = {name: item for session in sessions for name, item in session.items.items()}
+    wanted = {*answered} - {*items}
+    other: list[str] = []
+    files_of: dict[Cell, list[Path]] = {}
+    for config in all_configurations(dataset):
+        source, word_class = parse_config_name(config)
+        if word_class is None:
+            continue
+        names = split_files(dataset, config)
+        files = [dataset / name for name in names["variants"]]
+        files_of[source, word_class] = [dataset / name for name in names["seeds"]]
+        fields = format_of(read_schema(files[0])).fields
+        for name, *texts in _rows_of(files, ["variant_id", *fields], judged):
+            if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
+                other.append(name)
+        columns = ["variant_id", "seed_id", *mlm_columns(files[0])]
+        for variant, seed, *by_text in _rows_of(files, columns, wanted):
+            items[variant] = JudgedVariant(source, word_class, seed, _validated(by_text))
+    if other:
+        raise ValueError(
+            f"{dataset}: expected the texts that annotators judged, got others for "
+            f"{len(other):,} of {len(judged):,} variants of the sample, such as "
+            f"{min(other)!r}; give the dataset that the sample was drawn from"
+        )
+    sources = {item.source for item in items.values()}
+    for cell, files in files_of.items():
+        if cell[0] in sources and cell not in seeds:
+            seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in files)
 
 
 def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:

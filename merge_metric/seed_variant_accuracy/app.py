@@ -89,12 +89,7 @@ MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
 
 def read_file(path: Path) -> dict[str, list[Any]]:
-    """Read the columns of a predictions file, Parquet or JSON Lines.
-
-    Raises:
-        ValueError: another kind of file, a damaged one, one that is too long, or a column that
-            lacks.
-    """
+    """Read the columns of a predictions file, Parquet or JSON Lines."""
     wanted = f"{', '.join(COLUMNS)} and optionally {PROBABILITIES}"
     suffix = path.suffix.lower()
     if suffix not in (".parquet", ".jsonl"):
@@ -142,11 +137,7 @@ def _require_rows(n_rows: int) -> None:
 
 
 def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
-    """Read the columns of the table; rows without any entry do not count.
-
-    Raises:
-        ValueError: a cell is empty or holds no label, all are empty, or there are other columns.
-    """
+    """Read the columns of the table; rows without any entry do not count."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for number, row in enumerate(rows, 1):
         if len(row) != len(COLUMNS):
@@ -234,9 +225,8 @@ def labels_table(result: Mapping[str, Any], threshold: int) -> str:
 
 
 AXES: Final = ("correctness threshold, %", "share of seeds, %")
-LINE: Final = "line"
 COLOURS: Final = {"SV": "#2f8fce", "95 % low": "#8cc4ea", "95 % high": "#8cc4ea", "S": "#d55e00"}
-"""Columns of the points of the plot, and line → colour on light and dark ground."""
+"""Line → colour on light and dark ground."""
 
 
 def curve_points(result: Mapping[str, Any]) -> pd.DataFrame:
@@ -249,18 +239,13 @@ def curve_points(result: Mapping[str, Any]) -> pd.DataFrame:
     for name, side in (("SV", "accuracy"), ("95 % low", "low"), ("95 % high", "high")):
         for ct, value in enumerate(curve.get(side, ()), 1):
             rows += [(x, 100 * value, name) for x in (ct - 1, ct)]
-    points = pd.DataFrame(rows, columns=[*AXES, LINE])
-    return points.round(2)
+    return pd.DataFrame(rows, columns=[*AXES, "line"]).round(2)
 
 
 def answer(
     rows: list[list[Any]], file: str | None, threshold: int, n_bootstrap: int
 ) -> tuple[Any, ...]:
-    """Compute the figures of the file, or of the table where there is none.
-
-    Returns:
-        Message, visibility of results, figures, curve, figures by label, signature, JSON.
-    """
+    """Compute the figures of the file, else of the table: values of the page's outputs."""
     try:
         columns = read_file(Path(file)) if file else read_table(rows)
         result = score(
@@ -351,7 +336,7 @@ def _outputs() -> list[Any]:
         gr.LinePlot(
             x=AXES[0],
             y=AXES[1],
-            color=LINE,
+            color="line",
             color_map=COLOURS,
             color_title=" ",
             x_lim=[0, 100],

@@ -25,16 +25,10 @@ def distribution_shift(
 ) -> Sums:
     """Sum n variants' divergences and confidences, split by whether the prediction changed.
 
-    Args:
-        own_distribution: (n, L) label probabilities of the variant's seed.
-        distribution: (n, L) label probabilities of the variant.
-        seed: (n,) which seed, any ints.
-        changed: (n,) whether the variant is predicted differently.
-
-    Returns:
-        `jsd_*` in bits (0–1) and `ks_*` (0–1), each of a variant and its seed, over variants;
-        `sigma_*`, the standard deviation of label probabilities, over seeds (each once) and
-        variants. `means` averages them.
+    Distributions are (n, L): those of the variants and, `own_distribution`, of the variants' seeds,
+    which `seed` numbers. `jsd_*` in bits (0–1) and `ks_*` (0–1) are of a variant and its seed, over
+    variants; `sigma_*`, the standard deviation of label probabilities, is over seeds (each once)
+    and over variants. `means` averages them.
     """
     _, first = np.unique(seed, return_index=True)
     divergence = jensen_shannon(own_distribution, distribution)
@@ -45,7 +39,7 @@ def distribution_shift(
         values[f"jsd_{name}"] = divergence[group]
         values[f"ks_{name}"] = distance[group]
         values[f"sigma_{name}"] = spread[group]
-    return {key: (float(each.sum()), len(each)) for key, each in values.items()}
+    return {key: (float(of.sum()), len(of)) for key, of in values.items()}
 
 
 def added(parts: Sequence[Sums]) -> Sums:

@@ -322,9 +322,6 @@ def sv_at(correctness_threshold: int) -> Figure:
 def figure_named(key: str, correctness_threshold: int = 90) -> Figure:
     """Find a figure by its key; `sv_at_95` is SV accuracy at 95.
 
-    Raises:
-        ValueError: there is none.
-
     >>> figure_named("agreement").heading, figure_named("sv_at_95").heading
     ('agree', 'SV@95')
     """
@@ -444,13 +441,7 @@ class Figures:
 def figures(
     counts: SeedCounts, correctness_threshold: int = 90, weights: Floats | None = None
 ) -> Figures:
-    """Compute every figure of the seeds, each as often as `weights` says.
-
-    Args:
-        counts: Of S seeds in K subsamples.
-        correctness_threshold: CT of `seed_variant_accuracy`, integer percent 1–100.
-        weights: (B, S) whole numbers; by default one replicate of ones.
-    """
+    """Compute every figure of S seeds, each as often as `weights`, (B, S), says, or once."""
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
     level = counts.level
@@ -471,14 +462,9 @@ def figures(
 def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
     """Find the matching correctness threshold: where SV comes closest to S (paper, section 4).
 
-    SV is a step function, so the thresholds of least gap form an interval.
-
-    Args:
-        gap: (…, 100) |SV(CT) − S| for CT 1..100, in any unit.
-
-    Returns:
-        Lowest and highest threshold of least gap, and that gap, each (…). The lowest is
-        the one quoted, as the paper's values ending in 1 and 6 show (20 variants per seed).
+    `gap`, (…, 100), is |SV(CT) − S| for CT 1..100, in any unit. SV is a step function, so the
+    thresholds of least gap form an interval: its ends and that gap, each (…). The lowest is the one
+    quoted, as the paper's values ending in 1 and 6 show (20 variants per seed).
 
     >>> low, high, least = matching(np.abs(np.repeat([90, 80, 50], [40, 30, 30]) - 85))
     >>> int(low), int(high), int(least)

@@ -20,11 +20,7 @@ SUM_TOLERANCE: Final = 0.01
 
 
 def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
-    """Check the names of the labels.
-
-    Raises:
-        ValueError: fewer than two, not strings, or not distinct.
-    """
+    """Check that the names of the labels are two or more distinct strings."""
     names = LABELS if labels is None else tuple(labels) if hasattr(labels, "__iter__") else ()
     strings = not isinstance(labels, str) and all(isinstance(name, str) for name in names)
     if not strings or len(set(names)) < max(2, len(names)):
@@ -35,11 +31,7 @@ def label_names(labels: Sequence[str] | None) -> tuple[str, ...]:
 def check_opposites(
     opposites: Iterable[Sequence[str]] | None, labels: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Check pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none.
-
-    Raises:
-        ValueError: not pairs of two of the labels, or a label with two opposites.
-    """
+    """Check pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none."""
     if opposites is None:
         return tuple(pair for pair in OPPOSITES if set(pair) <= set(labels))
     given = list(opposites) if hasattr(opposites, "__iter__") else [opposites]
@@ -58,11 +50,7 @@ def check_opposites(
 
 
 def check_threshold(value: Any) -> int:
-    """Check a correctness threshold in percent, 1 to 100.
-
-    Raises:
-        ValueError: it is no integer, or out of range.
-    """
+    """Check a correctness threshold, integer percent 1–100."""
     expected = f"correctness_threshold: expected an integer percent from 1 to 100, got {value!r}"
     if isinstance(value, float | np.floating) and 0.005 < value <= 100:
         raise ValueError(f"{expected}: did you mean {round(value if value > 1 else 100 * value)}?")
@@ -71,23 +59,8 @@ def check_threshold(value: Any) -> int:
     return operator.index(value)
 
 
-def check_count(name: str, value: Any) -> int:
-    """Check a number that is an int of 0 or more.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
-        raise ValueError(f"{name}: expected an int of 0 or more, got {value!r}")
-    return operator.index(value)
-
-
 def check_cluster(cluster: str, n_bootstrap: int) -> None:
-    """Refuse clusters of seeds where nothing is resampled.
-
-    Raises:
-        ValueError: there are clusters and no replicates.
-    """
+    """Raise ValueError for clusters of seeds where nothing is resampled."""
     if cluster and not n_bootstrap:
         raise ValueError(
             f"cluster: expected intervals by bootstrap, which clusters by {cluster} change, got 0 "
@@ -111,7 +84,10 @@ class Settings:
         threshold = check_threshold(self.correctness_threshold)
         object.__setattr__(self, "correctness_threshold", threshold)
         for name in ("n_bootstrap", "rng_seed"):
-            object.__setattr__(self, name, check_count(name, getattr(self, name)))
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
+                raise ValueError(f"{name}: expected an int of 0 or more, got {value!r}")
+            object.__setattr__(self, name, operator.index(value))
 
 
 USUAL: Final = Settings()
@@ -120,32 +96,22 @@ NO_INTERVALS: Final = Settings(n_bootstrap=0)
 
 
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Check label probabilities, one row per variant, and scale them to sum to exactly 1.
-
-    Raises:
-        ValueError: another shape, NaN, or no probabilities.
-    """
+    """Check label probabilities, one row per variant, and scale them to sum to exactly 1."""
+    expected = f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants"
     try:
         table = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants; {error}"
-        ) from error
+        raise ValueError(f"{expected}; {error}") from error
     if table.shape != shape:
-        raise ValueError(
-            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants, "
-            f"an array of shape {shape}, got {table.shape}"
-        )
+        raise ValueError(f"{expected}, an array of shape {shape}, got {table.shape}")
     sums = table.sum(axis=1)
-    for wrong, what in (
-        (~np.isfinite(table), "numbers"),
-        (
-            (table < 0) | (np.abs(sums - 1) > SUM_TOLERANCE)[:, None],
-            "probabilities that sum to 1 (softmax of the logits)",
-        ),
-    ):
-        if wrong.any():
-            row = int(wrong.any(axis=1).argmax())
-            raise ValueError(f"{name}: expected {what}, got {table[row].tolist()} in row {row}")
+    wrong = ~np.isfinite(table).all(axis=1)
+    wrong |= (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{name}: expected probabilities that sum to 1 (softmax of the logits), got "
+            f"{table[row].tolist()} in row {row}"
+        )
     scaled: NDArray[np.float64] = table / sums[:, None]
     return scaled

@@ -27,15 +27,10 @@ _CHUNK: Final = 2**22
 def bootstrap(
     tables: Sequence[SeedCounts], settings: Settings
 ) -> list[tuple[dict[str, Floats], Floats]]:
-    """Compute figures of B resamplings: as many seeds, or clusters of seeds, with replacement.
+    """Compute figures of B resamplings of each table, key → (B,), and their SV curves, (B, 100).
 
-    Args:
-        tables: Counts of as many seeds each; several only without clusters. They share the draws.
-        settings: Of the bootstrap.
-
-    Returns:
-        For each, result key → (B,) figures averaged over subsamples, NaN where undefined, and the
-        (B, 100) SV curves. They depend on neither the seeds' names nor the rows' order.
+    The tables count equally many seeds, and share the draws; with clusters there is only one. The
+    figures depend on neither the seeds' names nor the rows' order.
     """
     all_ordered = [counts.take(_content_order(counts)) for counts in tables]
     parts: list[list[tuple[dict[str, Floats], Floats]]] = [[] for _ in tables]
@@ -44,8 +39,8 @@ def bootstrap(
             replicates = figures(ordered, settings.correctness_threshold, weights)
             of_table.append((replicates.means(), replicates.mean_curve()))
     return [
-        (_joined([means for means, _ in each]), np.concatenate([curve for _, curve in each]))
-        for each in parts
+        (_joined([means for means, _ in part]), np.concatenate([curve for _, curve in part]))
+        for part in parts
     ]
 
 
@@ -68,20 +63,12 @@ def compare(a: SeedCounts, b: SeedCounts, settings: Settings = USUAL) -> dict[st
 def compare_all(
     models: Sequence[SeedCounts], settings: Settings = USUAL
 ) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
-    """Compare every pair of models on the same seeds and variants.
+    """Compare every pair of models on the same seeds and variants, resampled alike for all.
 
-    All models see the same resampled seeds.
-
-    Returns:
-        Positions of two models, a and b, the lower first → for each figure `a`, `b`,
-        `difference` (a − b), `ci` [low, high] of the difference and `p_value`, the two-sided
-        share of replicates on the other side of zero (Davison and Hinkley 1997, section 4.2), None
-        where undefined. Under `mcnemar` the seeds only one of the two gets right, and the exact
-        p-value.
-
-    Raises:
-        ValueError: the models were not given the same seeds and variants, or there are no
-            replicates.
+    The result maps positions of two models, a and b, the lower first, to figures: `a`, `b`,
+    `difference` (a − b), `ci` [low, high] of it and `p_value`, the two-sided share of replicates on
+    the other side of zero (Davison and Hinkley 1997, section 4.2), None where undefined; and under
+    `mcnemar` the seeds that only one of the two gets right, and the exact p-value.
     """
     for other in models[1:]:
         _require_same_data(models[0], other)
@@ -94,27 +81,27 @@ def compare_all(
             replicates.append(figures(model, settings.correctness_threshold, weights).means())
     joined = [_joined(replicates) for replicates in parts]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
-    found = dict[tuple[int, int], dict[str, dict[str, Any]]]()
+    compared = dict[tuple[int, int], dict[str, dict[str, Any]]]()
     for i, j in combinations(range(len(models)), 2):
         a, b = models[i].right, models[j].right
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
         test = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
-        found[i, j] = {}
+        compared[i, j] = {}
         for key, of_a in exact[i].items():
             of_b, differences = exact[j][key], joined[i][key] - joined[j][key]
             defined, p_value = differences[~np.isnan(differences)], None
             if len(defined):
                 side = min((defined <= 0).sum(), (defined >= 0).sum())
                 p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
-            found[i, j][key] = {
+            compared[i, j][key] = {
                 "a": none_if_nan(of_a[0]),
                 "b": none_if_nan(of_b[0]),
                 "difference": none_if_nan(of_a[0] - of_b[0]),
                 "ci": [none_if_nan(bound) for bound in interval(differences)],
                 "p_value": p_value,
             }
-        found[i, j]["mcnemar"] = test
-    return found
+        compared[i, j]["mcnemar"] = test
+    return compared
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -153,14 +140,8 @@ def seed_weights(
 ) -> Iterator[Floats]:
     """Resample seeds, or clusters of seeds, with replacement: the home of every bootstrap.
 
-    Args:
-        n_seeds: S.
-        settings: Of the bootstrap, with B replicates.
-        clusters: Seeds that are drawn together, in the order in which their first seeds
-            come; as many clusters are drawn as there are. By default each seed by itself.
-
-    Yields:
-        How often each seed is drawn, (b, S) at a time, B rows in all.
+    Yields how often each seed is drawn, (b, S) at a time, B rows in all. As many clusters are drawn
+    as there are, numbered in the order in which their first seeds come.
     """
     rng = np.random.default_rng(settings.rng_seed)
     cluster = None if clusters is None else _in_order(clusters.code)
@@ -233,6 +214,6 @@ def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
         raise ValueError(f"{expected}, got subsamples for only one of them")
     if not np.array_equal(a.n_variants, b.n_variants):
         raise ValueError(f"{expected}, got other numbers of variants")
-    codes = [each.clusters and _in_order(each.clusters.code).tolist() for each in (a, b)]
+    codes = [of.clusters and _in_order(of.clusters.code).tolist() for of in (a, b)]
     if codes[0] != codes[1]:
         raise ValueError(f"{expected}, got other clusters of seeds")

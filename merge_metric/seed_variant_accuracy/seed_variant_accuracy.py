@@ -183,21 +183,13 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         )
 
     def add(self, *, prediction: Any = None, reference: Any = None, **columns: Any) -> None:
-        """Add one variant: `prediction`, `reference` and, by the names of their columns, the rest.
-
-        Raises:
-            ValueError: an entry is unusable; what was added before is still there.
-        """
+        """Add one variant; what was added before stays if an entry is unusable."""
         row = {"predictions": prediction, "references": reference, **columns}
         checked = self._checked({name: [value] for name, value in row.items()})
         super().add(**{name: column[0] for name, column in checked.items()})
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **columns: Any) -> None:
-        """Add some variants, as columns.
-
-        Raises:
-            ValueError: a column is unusable; what was added before is still there.
-        """
+        """Add some variants, as columns; what was added before stays if a column is unusable."""
         checked = self._checked({"predictions": predictions, "references": references, **columns})
         if checked["predictions"]:
             super().add_batch(**checked)
@@ -224,9 +216,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
                 f"expected the columns {', '.join(names)} and the options {', '.join(OPTIONS)}, "
                 f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
             )
-        Settings(
-            **{each.name: options[each.name] for each in fields(Settings) if each.name in options}
-        )
+        Settings(**{of.name: options[of.name] for of in fields(Settings) if of.name in options})
         labels = label_names(options.get("labels"))
         merging = Merging.parse(options.get("merge_labels", ()))
         merging.require(labels)

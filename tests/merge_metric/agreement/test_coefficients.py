@@ -1,5 +1,7 @@
 """κ and α: by hand, against libraries on random answers, and resampled."""
 
+from typing import get_args
+
 import krippendorff
 import numpy as np
 import pytest
@@ -7,8 +9,6 @@ from helpers.judged import alpha, kappa
 from sklearn.metrics import cohen_kappa_score
 
 from merge_metric.agreement.coefficients import (
-    LEVELS,
-    WEIGHTINGS,
     Codes,
     Level,
     Weighting,
@@ -71,12 +71,12 @@ def test_figures_and_replicates_are_those_of_libraries(number: int) -> None:
     k = int(rng.choice([2, 5]))
     codes = random_codes(rng, int(rng.integers(2, 6)), int(rng.integers(4, 30)), k)
     a, b = codes[:2]
-    for weighting in WEIGHTINGS:
+    for weighting in get_args(Weighting):
         expected = pytest.approx(by_sklearn(a, b, k, weighting), rel=1e-12, nan_ok=True)
         assert kappa(a, b, k, weighting) == expected
         (replicate,) = kappas(confusions(a, b, k).sum(axis=0)[None], weighting)
         assert replicate == expected
-    for level in LEVELS:
+    for level in get_args(Level):
         expected = pytest.approx(by_krippendorff(codes, k, level), rel=1e-12, nan_ok=True)
         assert alpha(codes, k, level) == expected
         (replicate,) = alphas(coincidences(codes, k).sum(axis=0)[None], level)
@@ -97,10 +97,10 @@ def test_undefined_where_nothing_differs() -> None:
     fives, none = np.full(4, 5, np.int8), np.zeros(4, np.int8)
     half = np.array([5, 4, 0, 0], np.int8)
     for a, b in ((fives, fives), (half, half[::-1]), (fives, none)):
-        for weighting in WEIGHTINGS:
+        for weighting in get_args(Weighting):
             assert np.isnan(kappa(a, b, 5, weighting))
             assert np.isnan(kappas(confusions(a, b, 5).sum(axis=0)[None], weighting)).all()
-        for level in LEVELS:
+        for level in get_args(Level):
             codes = np.stack([a, b])
             assert np.isnan(alpha(codes, 5, level))
             assert np.isnan(alphas(coincidences(codes, 5).sum(axis=0)[None], level)).all()

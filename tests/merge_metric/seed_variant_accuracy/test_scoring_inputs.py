@@ -202,7 +202,7 @@ def test_variants_with_ids() -> None:
 
 @pytest.mark.parametrize(("row", "telling"), [
     ([1.5, -0.5, 0.0], "sum to 1"), ([0.53, 0.25, 0.25], "sum to 1"),
-    ([0.5, 0.5, float("nan")], "numbers"), ([0.5, 0.5], "3 probabilities for each of 9 variants"),
+    ([0.5, 0.5, float("nan")], "sum to 1"), ([0.5, 0.5], "3 probabilities for each of 9 variants"),
     (["a", "b", "c"], "3 probabilities for each of 9 variants"),
 ])  # fmt: skip
 def test_rows_that_are_no_probabilities(row: list[Any], telling: str) -> None:
