@@ -2,20 +2,17 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
 
-from merge_dataset.files import to_json
 from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, as_texts
 from merge_metric.frame.joined import Frame, JoinOptions, read_file
 from merge_metric.frame.noise import noise_figures, noise_text
-from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
-from merge_metric.frame.predictions import model_name
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -41,7 +38,6 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import WIDTH
-from merge_metric.tracking import log_results
 
 log = logging.getLogger(__name__)
 
@@ -114,73 +110,12 @@ def score_all(
     frames: Sequence[Frame], settings: Settings, *, shown: bool
 ) -> dict[str, dict[str, Any]]:
     """Score frames; warn of few seeds, and of mixed numbers of variants if not `shown`."""
-    results = {each.config: figures_of(each, settings) for each in frames}
-    for each in frames:
-        if not shown and (found := mixture(each.counts.variants_per_seed)):
-            log.warning("%s: %s", each.config, found)
-        tell_few(each.config, each.counts, seeds_of_parts(results[each.config]))
+    results = {frame.config: figures_of(frame, settings) for frame in frames}
+    for frame in frames:
+        if not shown and (mixed := mixture(frame.counts.variants_per_seed)):
+            log.warning("%s: %s", frame.config, mixed)
+        tell_few(frame.config, frame.counts, seeds_of_parts(results[frame.config]))
     return results
-
-
-def score_and_say(
-    files: Sequence[Path],
-    dataset: Path | None,
-    options: JoinOptions,
-    settings: Settings,
-    *,
-    say: Callable[[str], object],
-    output: Literal["text", "json", "markdown", "latex", "csv"],
-    explain: bool,
-    figures: Sequence[str],
-    fail_under: Sequence[str],
-    fail_over: Sequence[str],
-    per_seed: Path | None,
-    overwrite: bool,
-    for_spreadsheets: bool,
-    trackers: Sequence[str],
-) -> list[str]:
-    """Score a file, write its seeds and log its figures by the options of `merge-nli score`.
-
-    Errors in options are raised first. Returns a line for each figure beyond a limit.
-    """
-    predictions, *others = files
-    if folder := next((each for each in others if each.is_dir()), None):
-        raise ValueError(f"{folder}: expected no second file; did you mean --dataset {folder}?")
-    if others:
-        raise ValueError(
-            f"expected one predictions file, got {len(files)}; to compare models on the same "
-            f"seeds, run: merge-nli compare {' '.join(map(str, files))} --dataset …"
-        )
-    threshold = settings.correctness_threshold
-    more = [named_figure("figure", key, threshold) for key in figures]
-    gates = [
-        *read_gates(fail_under, correctness_threshold=threshold),
-        *read_gates(fail_over, is_least=False, correctness_threshold=threshold),
-    ]
-    if per_seed is not None:
-        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
-    elif for_spreadsheets:
-        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
-    check_cluster(options.cluster, settings.n_bootstrap)
-    frames = read_file(predictions, dataset, options)
-    results = score_all(frames, settings, shown=output not in ("json", "csv"))
-    if per_seed is not None:
-        write_seed_results(
-            per_seed, seed_results(frames), overwrite=overwrite, for_spreadsheets=for_spreadsheets
-        )
-        log.info("%s: written, a row per seed", per_seed)
-    if output == "json":
-        about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
-        say(to_json(about | {"results": results}))
-    elif output == "text":
-        say(scores_text(results, threshold, more=more, cluster=options.cluster, explain=explain))
-    else:
-        say(scores_tables(results, threshold, more, output))
-    for tracker in trackers:
-        model = model_name(predictions)
-        place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
-        log.info("%s: logged to %s", tracker, place)
-    return failures(results, gates)
 
 
 def score_frame(
@@ -253,7 +188,7 @@ def scores_tables(
     output: Literal["markdown", "latex", "csv"],
 ) -> str:
     """Render the results of `score_file` as tables; CSV is one table with all configurations."""
-    tables = [score_table(each, results[each], correctness_threshold, more) for each in results]
+    tables = [score_table(name, results[name], correctness_threshold, more) for name in results]
     if output != "csv":
         return "\n\n".join(getattr(table, f"to_{output}")() for table in tables)
     first = replace(
@@ -316,7 +251,7 @@ def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
 def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
     if mixed := mixture(result["variants_per_seed"]):
         yield mixed
-    if found := result.get("without_label"):
+    if lost := result.get("without_label"):
         parts = [
             f"{name.partition(': ')[2]} {as_percent(part['without_label']['share'])}"
             for name, part in _parts(result)
@@ -324,8 +259,8 @@ def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
         ]
         where = "a subsample's variants" if "n_subsamples" in result else "the variants"
         yield (
-            f"answers without a label, which count as wrong: {as_percent(found['share'])} "
-            f"({found['seeds']:,} of the seeds, {found['variants']:,.4g} of {where})"
+            f"answers without a label, which count as wrong: {as_percent(lost['share'])} "
+            f"({lost['seeds']:,} of the seeds, {lost['variants']:,.4g} of {where})"
             + (f"; {', '.join(parts)}" if parts else "")
         )
     if noise := result.get("noise"):
@@ -372,7 +307,7 @@ class Gate:
 
 
 def read_gates(
-    texts: Sequence[str], *, is_least: bool = True, correctness_threshold: int = 90
+    texts: Sequence[str], correctness_threshold: int = 90, *, is_least: bool = True
 ) -> list[Gate]:
     """Parse limits such as `seed_variant_accuracy=0.7`: lower ones if `is_least`, else upper."""
     option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
@@ -420,19 +355,17 @@ def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) ->
             key = gate.figure.key
             value = estimate(result, gate.figure).value
             low, high = (result[name] for name in MATCHING_RANGE)
+            unknown = "undefined" if value is None else ""
             if key == "matching_threshold" and is_undetermined(low, high):
-                found = f"is undetermined ({span(low, high)})"
-            elif value is None:
-                found = "is undefined"
-            else:
-                if gate.fails(value):
-                    wanted = f"{gate.limit:g} or {'more' if gate.is_least else 'less'}"
-                    lines.append(f"{config}: {key} is {_shown(value, gate)}, wanted {wanted}")
-                continue
-            raise ValueError(
-                f"{config}: {key} {found}, so it cannot be compared with {gate.limit:g}; "
-                "ask for another figure"
-            )
+                unknown = f"undetermined ({span(low, high)})"
+            if value is None or unknown:
+                raise ValueError(
+                    f"{config}: {key} is {unknown}, so it cannot be compared with {gate.limit:g}; "
+                    "ask for another figure"
+                )
+            if gate.fails(value):
+                wanted = f"{gate.limit:g} or {'more' if gate.is_least else 'less'}"
+                lines.append(f"{config}: {key} is {_shown(value, gate)}, wanted {wanted}")
     return lines
 
 
@@ -463,16 +396,16 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
     if len(sizes) < 2:
         return ""
     if len(sizes) > _LISTED:
-        found = f"{min(sizes):,} to {max(sizes):,} variants"
+        numbers = f"{min(sizes):,} to {max(sizes):,} variants"
     else:
         listed = []
-        for each in (sizes, seeds):
-            *others, last = (f"{n:,.0f}" for n in each)
+        for counts in (sizes, seeds):
+            *others, last = (f"{n:,.0f}" for n in counts)
             listed.append(f"{', '.join(others)} and {last}")
-        found = f"{listed[0]} variants ({listed[1]} seeds)"
+        numbers = f"{listed[0]} variants ({listed[1]} seeds)"
     return (
-        f"Seeds with {found} are mixed: the more variants, the likelier a failure, so SV accuracy "
-        "at high thresholds and fooling rates compare only where the mixture is the same."
+        f"Seeds with {numbers} are mixed: the more variants, the likelier a failure, so SV "
+        "accuracy at high thresholds and fooling rates compare only where the mixture is the same."
     )
 
 
@@ -489,14 +422,14 @@ def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None 
 class Watch:
     """Collector of cautions about frames, once per configuration."""
 
-    found: dict[tuple[str, str], str] = field(default_factory=dict)
+    mixtures: dict[tuple[str, str], str] = field(default_factory=dict)
     """Dataset and configuration → sentence of `mixture`."""
 
     def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """Yield the frames; collect mixtures, and warn of configurations with few seeds."""
         for frame in frames:
-            if (frame.dataset, frame.config) not in self.found:
-                self.found[frame.dataset, frame.config] = mixture(frame.counts.variants_per_seed)
+            if (frame.dataset, frame.config) not in self.mixtures:
+                self.mixtures[frame.dataset, frame.config] = mixture(frame.counts.variants_per_seed)
                 tell_few(frame.config, frame.counts)
             yield frame
 
@@ -505,7 +438,7 @@ class Watch:
         """Sentences for the notes of a table."""
         return tuple(
             f"{config}: {sentence[0].lower()}{sentence[1:]}"
-            for (_, config), sentence in self.found.items()
+            for (_, config), sentence in self.mixtures.items()
             if sentence
         )
 

@@ -8,18 +8,16 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 Tracker = Literal["wandb", "mlflow", "tensorboard"]
-
-TRACKERS: Final[tuple[Tracker, ...]] = get_args(Tracker)
 
 PREFIX: Final = "eval_merge_"
 """Prefix of names in a Trainer's log; in W&B and TensorBoard they become `eval/merge_…`."""
 
 PROJECT: Final = "merge-nli"
 
-_CURES: Final[Mapping[Tracker, str]] = {
+_CURES: Final[Mapping[str, str]] = {
     "wandb": "log in with `wandb login`, or keep runs here with WANDB_MODE=offline",
     "mlflow": "name a server with MLFLOW_TRACKING_URI, or a folder, with "
     "MLFLOW_ALLOW_FILE_STORE=true; a database takes all of mlflow, not mlflow-skinny alone",
@@ -40,17 +38,16 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
     }
 
 
-def require_tracker(tracker: str) -> Tracker:
-    """Return the tracker; raise ValueError if unknown, ModuleNotFoundError without its package."""
-    if tracker not in TRACKERS:
-        raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
-    known: Tracker = tracker
-    spec = find_spec(known)
+def require_tracker(tracker: str) -> None:
+    """Raise ValueError for another tracker, ModuleNotFoundError without its package."""
+    if tracker not in _LOGGERS:
+        raise ValueError(f"expected one of {', '.join(_LOGGERS)}, got {tracker!r}")
+    spec = find_spec(tracker)
     if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(
-            f"logging to {known} needs {known}; run: pip install 'merge-nli[{known}]'", name=known
+            f"logging to {tracker} needs {tracker}; run: pip install 'merge-nli[{tracker}]'",
+            name=tracker,
         )
-    return known
 
 
 def log_results(
@@ -62,16 +59,16 @@ def log_results(
     step: int | None = None,
 ) -> str:
     """Log the figures of a model; return where they are, or raise ConnectionError."""
-    known = require_tracker(tracker)
+    require_tracker(tracker)
     about = {"model": model, "dataset": dataset}
-    about |= {f"signature_{config}": each["signature"] for config, each in results.items()}
+    about |= {f"signature_{config}": of["signature"] for config, of in results.items()}
     try:
         with redirect_stdout(sys.stderr):  # stdout is for results
-            return _LOGGERS[known](trainer_figures(results), about, step)
+            return _LOGGERS[tracker](trainer_figures(results), about, step)
     except Exception as error:  # trackers may raise anything
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ConnectionError(
-            f"{known}: the figures were not logged: {said}; {_CURES[known]}"
+            f"{tracker}: the figures were not logged: {reason}; {_CURES[tracker]}"
         ) from error
 
 
@@ -142,5 +139,5 @@ def _to_tensorboard(
 
 
 _LOGGERS: Final[
-    Mapping[Tracker, Callable[[Mapping[str, float], Mapping[str, str], int | None], str]]
+    Mapping[str, Callable[[Mapping[str, float], Mapping[str, str], int | None], str]]
 ] = {"wandb": _to_wandb, "mlflow": _to_mlflow, "tensorboard": _to_tensorboard}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
-from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures
+from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures, values_of_models
 from merge_metric.frame.answer_table import PredictionsSource, parse_source
 from merge_metric.frame.joined import Frame
 from merge_metric.frame.predictions import read_metadata, read_predictions
@@ -28,7 +28,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.tables import Table, columns
-from merge_metric.tables.plots import bar_panels, distinct
+from merge_metric.tables.plots import bar_panels, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SOLVED: Final = ("any", "half", "all")
+
+Tests = Mapping[str, Mapping[str, bool]]
+"""Model → id of a test problem → whether it is answered right."""
 
 
 def read_tests(
@@ -63,7 +66,7 @@ def answered_right(predictions: pa.Table) -> dict[str, bool]:
 
 def accuracy(
     frames: Iterable[Frame],
-    tests: Mapping[str, Mapping[str, bool]] | None = None,
+    tests: Tests | None = None,
     *,
     n_subsamples: int = 100,
     rng_seed: int = 0,
@@ -104,9 +107,8 @@ def accuracy(
             row["higher_share"] = float((scores > own.sum()).mean())
         rows.append(row)
     notes = []
-    for config in distinct(rows, "config"):
-        shares = [row["higher_share"] for row in rows if row["config"] == config]
-        known = [share for share in shares if share is not None]
+    for config, of_config in grouped(rows, "config").items():
+        known = [row["higher_share"] for row in of_config if row["higher_share"] is not None]
         if len(known) > 1:
             mean = show_value(float(np.mean(known)), "share")
             notes.append(f"{config}: higher in {mean} on average.")
@@ -165,8 +167,7 @@ def first_answers(frames: Iterable[Frame]) -> Table:
         shown += columns("share", **{f"variant_accuracy_{which}": heading})
         shown += columns("threshold", **{f"n_{key}_{which}": key for key in _SOLVED})
     notes = []
-    for config in distinct(rows, "config"):
-        mine = [row for row in rows if row["config"] == config]
+    for config, mine in grouped(rows, "config").items():
         means = []
         for which in ("right", "wrong"):
             known = [x for row in mine if (x := row[f"variant_accuracy_{which}"]) is not None]
@@ -194,8 +195,8 @@ def first_answers(frames: Iterable[Frame]) -> Table:
 
 def _part(which: str, counts: SeedCounts) -> Row:
     keys = ("variant_accuracy", "sv_at_50", "sv_at_100")
-    found = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
-    row = {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": found[key] for key in keys}
+    values = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
+    row = {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": values[key] for key in keys}
     n_right, n = counts.n_correct, counts.n_variants
     enough = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
     for key in _SOLVED:  # in numbers of seeds, averaged over subsamples
@@ -222,91 +223,65 @@ GROUP: Final = "group"
 
 def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
     """Find models' training groups: `given` as NAME=GROUP, else from the predictions files."""
-    models = dict.fromkeys(source.model for source in sources)
-    stated = {
+    models = list(dict.fromkeys(source.model for source in sources))
+    known = {
         source.model: str(group)
         for source in reversed(sources)
         if (group := read_metadata(source.path).get(GROUP))
     }
-    named: dict[str, str] = {}
-    for text in given:
-        model, _, group = text.rpartition("=")
-        if not model or not group:
-            raise ValueError(
-                f"groups: expected the training group of a model as NAME=GROUP, such as bert=S, "
-                f"got {text!r}"
-            )
-        if model not in models:
-            raise ValueError(
-                f"groups: expected those of models with predictions, {', '.join(models)}, got one "
-                f"of {model!r}"
-            )
-        if named.setdefault(model, group) != group:
-            raise ValueError(f"groups: expected one per model, got two for {model!r}")
-    known = stated | named
+    known |= values_of_models("groups", given, models, "bert=S")
     return {model: known[model] for model in models if model in known}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Training groups of models, and the test answers that tell the best from the worst."""
-
-    groups: Mapping[str, str]
-    """Model → group, for all models whose group is known."""
-    tests: Mapping[str, Mapping[str, bool]]
-    """Model → id of a test problem → whether it is answered right."""
-    only_chosen: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ValueError where models are to be chosen and groups or tests are missing."""
-        if not self.only_chosen:
-            return
-        if not self.groups:
-            raise ValueError(
-                "--best-and-worst: expected the training groups of models, as predictions of "
-                "merge-nli predict --preset say them, got none; add --group NAME=GROUP"
-            )
-        if without := [model for model in self.groups if not self.tests.get(model)]:
-            raise ValueError(
-                f"--best-and-worst: expected every model's predictions for all test problems, got "
-                f"none of {', '.join(without)}; add --test {without[0]}=FILE"
-            )
-
-    def of(self, table: Table) -> Table:
-        """Add each model's group, and mark the best and the worst of each, if groups are known."""
-        if not self.groups:
-            return table
-        configs = [row["config"] for row in table.rows if "config" in row]
-        configs = configs or [each.key for each in table.columns if each.kind == "threshold"]
-        here = {row["model"] for row in table.rows}
-        groups = {model: group for model, group in self.groups.items() if model in here}
-        found = {}
-        if self.only_chosen or all(model in self.tests for model in groups):
-            found = places(self.tests, groups, configs)
-        rows = [
-            {**row, GROUP: self.groups.get(row["model"]), "place": found.get(row["model"])}
-            for row in table.rows
-            if not self.only_chosen or row["model"] in found
-        ]
-        if self.only_chosen:  # group by group, as figures 3 and 5 have them
-            order, rank = [*dict.fromkeys(self.groups.values())], (BEST, None, WORST)
-            rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
-        after = 1 + [column.key for column in table.columns].index("model")
-        own, notes = columns(**{GROUP: "trained on"}), table.notes
-        if found:
-            own += columns(place="of these")
-            note = (
-                "Best, worst: the two best models and the worst of those trained on the same "
-                "data, by S on all test problems, averaged over sources"
-            )
-            notes = (*notes, note + ("; others are left out." if self.only_chosen else "."))
-        shown = (*table.columns[:after], *own, *table.columns[after:])
-        return replace(table, columns=shown, rows=tuple(rows), notes=notes)
+def check_choice(groups: Mapping[str, str], tests: Tests) -> None:
+    """Raise ValueError where the best and the worst models cannot be chosen."""
+    if not groups:
+        raise ValueError(
+            "--best-and-worst: expected the training groups of models, as predictions of "
+            "merge-nli predict --preset say them, got none; add --group NAME=GROUP"
+        )
+    if without := [model for model in groups if not tests.get(model)]:
+        raise ValueError(
+            f"--best-and-worst: expected every model's predictions for all test problems, got "
+            f"none of {', '.join(without)}; add --test {without[0]}=FILE"
+        )
 
 
-def places(
-    tests: Mapping[str, Mapping[str, bool]], groups: Mapping[str, str], configs: Sequence[str]
-) -> dict[str, str]:
+def mark_best(
+    table: Table, groups: Mapping[str, str], tests: Tests, *, only_chosen: bool = False
+) -> Table:
+    """Add each model's group, and mark the best and the worst of each, if groups are known."""
+    if not groups:
+        return table
+    configs = [row["config"] for row in table.rows if "config" in row]
+    configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
+    here = {row["model"] for row in table.rows}
+    groups_here = {model: group for model, group in groups.items() if model in here}
+    chosen = {}
+    if only_chosen or all(model in tests for model in groups_here):
+        chosen = places(tests, groups_here, configs)
+    rows = [
+        {**row, GROUP: groups.get(row["model"]), "place": chosen.get(row["model"])}
+        for row in table.rows
+        if not only_chosen or row["model"] in chosen
+    ]
+    if only_chosen:  # group by group, as figures 3 and 5 have them
+        order, rank = [*dict.fromkeys(groups.values())], (BEST, None, WORST)
+        rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+    after = 1 + [column.key for column in table.columns].index("model")
+    own, notes = columns(**{GROUP: "trained on"}), table.notes
+    if chosen:
+        own += columns(place="of these")
+        note = (
+            "Best, worst: the two best models and the worst of those trained on the same "
+            "data, by S on all test problems, averaged over sources"
+        )
+        notes = (*notes, note + ("; others are left out." if only_chosen else "."))
+    shown = (*table.columns[:after], *own, *table.columns[after:])
+    return replace(table, columns=shown, rows=tuple(rows), notes=notes)
+
+
+def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:
     """Find the two best models and the worst of each group, by S averaged over sources.
 
     In a group of one or two models none is the worst; of equal models the first is the better.
@@ -319,16 +294,15 @@ def places(
     scores: dict[str, float] = {}
     sources = list(dict.fromkeys(parse_config_name(config)[0] for config in configs))
     for model in groups:
-        found: dict[str, list[bool]] = {source: [] for source in sources}
+        of_source: dict[str, list[bool]] = {source: [] for source in sources}
         for name, right in tests.get(model, {}).items():
-            found.get(name.partition(":")[0], []).append(right)
-        if without := [source for source, answers in found.items() if not answers]:
+            of_source.get(name.partition(":")[0], []).append(right)
+        if without := [source for source, answers in of_source.items() if not answers]:
             raise ValueError(
-                f"expected the answers of every model to all test problems of "
-                f"{', '.join(sources)}, to tell the best, got none of {model} to those of "
-                f"{', '.join(without)}; add --test {model}=FILE"
+                f"expected answers of {model} to all test problems of {', '.join(sources)}, got "
+                f"none to those of {', '.join(without)}; add --test {model}=FILE"
             )
-        scores[model] = sum(sum(right) / len(right) for right in found.values()) / len(found)
+        scores[model] = sum(sum(right) / len(right) for right in of_source.values()) / len(sources)
     best_and_worst: dict[str, str] = {}
     for group in dict.fromkeys(groups.values()):
         ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])

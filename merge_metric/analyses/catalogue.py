@@ -1,6 +1,7 @@
 """Every analysis of `merge-nli analyse`: summary, options, needs, and how it is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,8 +17,9 @@ from merge_metric.analyses.registry import (
 )
 
 if TYPE_CHECKING:
-    from merge_metric.analyses.accuracy import Choice
+    from merge_metric.analyses import accuracy as of_tests
     from merge_metric.seed_variant_accuracy.options import Settings
+    from merge_metric.tables import Table
 
 _BOOTSTRAP: Final = ("n_bootstrap", "rng_seed")
 _ALL_SETTINGS: Final = ("correctness_threshold", *_BOOTSTRAP)
@@ -112,9 +114,9 @@ def accuracy(
     """Accuracy on test problems, given as FILE or NAME=FILE, on seeds and on variants."""
     from merge_metric.analyses.accuracy import accuracy, plot_accuracy
 
-    chosen = _choice(request, tests, groups, best_and_worst)
+    answers, marked = _choice(request, tests, groups, best_and_worst)
     frames = request.frames(with_rows=False)
-    return chosen.of(accuracy(frames, chosen.tests, rng_seed=rng_seed)), plot_accuracy
+    return marked(accuracy(frames, answers, rng_seed=rng_seed)), plot_accuracy
 
 
 @analysis(
@@ -135,10 +137,9 @@ def curves(
     from merge_metric.analyses.curves import curves, plot_curves
     from merge_metric.seed_variant_accuracy.options import Settings
 
-    chosen = _choice(request, tests, groups, best_and_worst)
+    _, marked = _choice(request, tests, groups, best_and_worst)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    table = curves(request.frames(with_rows=False), settings)
-    return chosen.of(table), plot_curves
+    return marked(curves(request.frames(with_rows=False), settings)), plot_curves
 
 
 @analysis("MC of models on sources, a heat map (figures 5, 17)", of_seeds=True)
@@ -152,19 +153,22 @@ def matching(
     """Thresholds at which SV accuracy matches S."""
     from merge_metric.analyses.curves import matching, plot_matching
 
-    chosen = _choice(request, tests, groups, best_and_worst)
-    return chosen.of(matching(request.frames(with_rows=False))), plot_matching
+    _, marked = _choice(request, tests, groups, best_and_worst)
+    return marked(matching(request.frames(with_rows=False))), plot_matching
 
 
 def _choice(
     request: Request, tests: Sequence[str], groups: Sequence[str], best_and_worst: bool
-) -> "Choice":
-    """Read training groups and test predictions before anything is computed."""
-    from merge_metric.analyses.accuracy import Choice, read_groups, read_tests
+) -> "tuple[of_tests.Tests, Callable[[Table], Table]]":
+    """Read test predictions and, for a function that marks models, their training groups."""
+    from merge_metric.analyses.accuracy import check_choice, mark_best, read_groups, read_tests
 
     names = [source.model for source in request.sources]
     answers = read_tests(tests, names, request.merge_labels)
-    return Choice(read_groups(request.sources, groups), answers, only_chosen=best_and_worst)
+    known = read_groups(request.sources, groups)
+    if best_and_worst:
+        check_choice(known, answers)
+    return answers, partial(mark_best, groups=known, tests=answers, only_chosen=best_and_worst)
 
 
 @analysis(
@@ -278,7 +282,7 @@ def sizes(request: Request, *, settings: "Settings", sizes: Sizes = ()) -> Made:
     """Fooling rates by numbers of parameters; `sizes` are given as NAME=86M."""
     from merge_metric.analyses import sensitivity
 
-    size_of = sensitivity.read_sizes(request.sources, sensitivity.parse_sizes(sizes))
+    size_of = sensitivity.read_sizes(request.sources, sizes)
     frames = request.frames(with_rows=False)
     return sensitivity.fooling_by_size(frames, size_of, settings), sensitivity.plot_sizes
 

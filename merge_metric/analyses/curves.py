@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 def curves(frames: Iterable[Frame], settings: Settings = NO_INTERVALS) -> Table:
     """Make a row per model and configuration, with a 95 % band; average models with equal seeds."""
-    found = list(frames)
-    rows = [identity(frame) | measures(frame.counts, settings) for frame in found]
-    for config, group in by_config(found).items():
+    frames = list(frames)
+    rows = [identity(frame) | measures(frame.counts, settings) for frame in frames]
+    for config, group in by_config(frames).items():
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(frame.dataset, frame.counts.seed_ids) for frame in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
@@ -70,11 +70,10 @@ def plot_curves(table: Table) -> Figure:
     """Draw a panel per configuration; a line per model, and dots where MC is determined."""
     of_models = "model" in table.rows[0]
     series = "model" if of_models else "dataset"
-    configs, names = distinct(table.rows, "config"), distinct(table.rows, series)
-    figure, row_of_axes = plots.row_of_panels(len(configs))
-    for axes, config in zip(row_of_axes, configs, strict=True):
-        axes.set_title(config, fontsize="medium")
-        for row in (row for row in table.rows if row["config"] == config):
+    names = distinct(table.rows, series)
+    figure, row_of_axes = plots.row_of_panels(len(distinct(table.rows, "config")))
+    for axes, rows in plots.config_panels(table, row_of_axes):
+        for row in rows:
             style = plots.line_style(names.index(row[series]))
             draw_curve(axes, row, row[series], style)
             if not of_models or row["model"] == MEAN:
@@ -114,10 +113,10 @@ def matching_table(
     ends |= {"_n_seeds": "n_seeds"}
     rows: dict[str, Row] = {}
     headings: dict[str, str] = {}
-    for model, heading, found in cells:
+    for model, heading, figures in cells:
         headings[heading] = heading
         row = rows.setdefault(model, {"model": model})
-        row |= {f"{heading}{end}": found[key] for end, key in ends.items()} if found else {}
+        row |= {f"{heading}{end}": figures[key] for end, key in ends.items()} if figures else {}
     empty = {f"{heading}{end}": None for heading in headings for end in ends}
     shown = (*columns(model="model"), *columns("threshold", **headings))
     return Table("matching", title, shown, tuple(empty | row for row in rows.values()), (note,))
@@ -157,30 +156,20 @@ def ablations(frames: Iterable[Frame]) -> Table:
     """Average over the same models for each data set and configuration, on common seeds."""
     rows: list[Row] = []
     for config, group in by_config(frames).items():
-        datasets = list(dict.fromkeys(frame.dataset for frame in group))
-        models = {
-            each: {frame.model for frame in group if frame.dataset == each} for each in datasets
-        }
-        if len(datasets) < 2:
-            raise ValueError(
-                f"{config}: expected predictions for two data sets or more, got only {datasets}: "
-                "give those for others as FILE@DATASET"
-            )
-        if len(set(map(frozenset, models.values()))) > 1:
-            told = "; ".join(f"{name}: {', '.join(sorted(models[name]))}" for name in datasets)
-            raise ValueError(
-                f"{config}: expected predictions of the same models for each data set, got "
-                f"{told}; name the same model alike: NAME=FILE@DATASET"
-            )
+        of_datasets: dict[str, dict[str, Row]] = {}
         counts = on_common_seeds([frame.counts for frame in group], config)
-        found = [measures(each) for each in counts]
-        for dataset in datasets:
-            mine = [
-                row for row, frame in zip(found, group, strict=True) if frame.dataset == dataset
-            ]
-            names = [frame.model for frame in group if frame.dataset == dataset]
-            mean = _over_models(mine)
-            rows.append({"config": config, "dataset": dataset, "models": names} | mean)
+        for frame, of_frame in zip(group, counts, strict=True):
+            of_datasets.setdefault(frame.dataset, {})[frame.model] = measures(of_frame)
+        models = {dataset: ", ".join(sorted(of)) for dataset, of in of_datasets.items()}
+        if len(models) < 2 or len(set(models.values())) > 1:
+            raise ValueError(
+                f"{config}: expected predictions of the same models for two data sets or more, got "
+                f"{'; '.join(f'{dataset}: {names}' for dataset, names in models.items())}; name "
+                "the same model alike: NAME=FILE@DATASET"
+            )
+        for dataset, of in of_datasets.items():
+            mean = _over_models(list(of.values()))
+            rows.append({"config": config, "dataset": dataset, "models": list(of)} | mean)
     every = dict.fromkeys(model for row in rows for model in row["models"])
     title = "Averages over models on variants made with other filters"
     shown = (*columns(config="source", dataset="data set"), *COUNT_COLUMNS, *measure_columns())

@@ -13,7 +13,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, columns, figure_column
-from merge_metric.tables.plots import distinct
+from merge_metric.tables.plots import distinct, grouped
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
 """CTs at which tables show SV accuracy; plots and JSON have the whole curve."""
@@ -79,6 +79,21 @@ def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...
     return tuple(map(figure_column, figures))
 
 
+def values_of_models(
+    option: str, texts: Sequence[str], models: Sequence[str], example: str
+) -> dict[str, str]:
+    """Read an option given as NAME=VALUE, once for each of some models with predictions."""
+    values: dict[str, str] = {}
+    for text in texts:
+        model, _, value = text.rpartition("=")
+        if not value or model not in models or values.setdefault(model, value) != value:
+            raise ValueError(
+                f"{option}: expected NAME=VALUE, such as {example}, once for each of "
+                f"{', '.join(models)}, got {text!r}"
+            )
+    return values
+
+
 # --- Averages ---
 
 MEAN: Final = "(mean)"
@@ -103,8 +118,8 @@ def over_models(
     rows: Iterable[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str] = ()
 ) -> list[Row]:
     """Make a row per configuration of several models: averages of `means`, sums of `sums`."""
-    found = per_config(rows, means, sums, merge_rounds=False)
-    return [row for row in found if row["averaged"] == MODELS]
+    averages = per_config(rows, means, sums, merge_rounds=False)
+    return [row for row in averages if row["averaged"] == MODELS]
 
 
 def per_config(
@@ -120,19 +135,18 @@ def per_config(
         row |= {key: sum(part[key] for part in parts) for key in sums}
         return row | {key: weighted_mean([part[key] for part in parts]) for key in means}
 
-    found: dict[str, list[Row]] = {}
+    of_configs: dict[str, list[Row]] = {}
     own = [row for row in rows if row["averaged"] is None]
-    for config in distinct(own, "config"):
-        group = [row for row in own if row["config"] == config]
+    for config, group in grouped(own, "config").items():
         row: Row = {"config": config, "model": group[0]["model"], "averaged": None}
         if len(group) > 1:
             row |= {"model": MEAN, "averaged": MODELS}
         source, _ = parse_config_name(config)
         if merge_rounds and source in ANLI_SOURCES:
             config = "anli" + config.removeprefix(source)  # such as anli_paraphrases
-        found.setdefault(config, []).append(merged(row, group))
+        of_configs.setdefault(config, []).append(merged(row, group))
     averages = []
-    for config, rounds in found.items():
+    for config, rounds in of_configs.items():
         models = distinct(rounds, "model")
         row = {"config": config, "model": MEAN if models[1:] else models[0], "averaged": ROUNDS}
         averages.append(merged(row, rounds) if rounds[1:] else rounds[0])
@@ -146,12 +160,12 @@ def over_configs(
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)
-    found = []
+    averages = []
     for (suffix, model), group in groups.items():
         if len(group) < 2:
             continue
         row = {"config": f"({f'{name} {suffix}'.strip()})", "model": model, "averaged": CONFIGS}
         for key, weight in weights.items():
             row[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
-        found.append(row | {key: sum(r[key] for r in group) for key in weights.values()})
-    return found
+        averages.append(row | {key: sum(r[key] for r in group) for key in weights.values()})
+    return averages

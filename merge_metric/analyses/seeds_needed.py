@@ -25,7 +25,16 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Table, columns, interval_columns
-from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct, grid, legend_below, panels
+from merge_metric.tables.plots import (
+    COLUMN,
+    PAGE,
+    PALETTE,
+    config_panels,
+    distinct,
+    grid,
+    legend_below,
+    panels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -191,11 +200,9 @@ def needed(influence: Floats, width: float) -> int | None:
 
 def plot_stability(table: Table) -> Drawing:
     """Draw a panel per configuration: the deviation of each draw, and the middle 95 % of draws."""
-    configs = distinct(table.rows, "config")
-    figure, column = panels(len(configs), 1)
+    figure, column = panels(len(distinct(table.rows, "config")), 1)
     longest, height = 0, 0.0
-    for (axes,), config in zip(column, configs, strict=True):
-        rows = [row for row in table.rows if row["config"] == config]
+    for axes, rows in config_panels(table, (axes for (axes,) in column)):
         models = distinct(rows, "model")
         for place, row in enumerate(rows):
             off = 100 * (np.array(row["draws"]) - row["value"])
@@ -209,7 +216,6 @@ def plot_stability(table: Table) -> Drawing:
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         grid(axes, "x")
-        axes.set_title(config, fontsize="medium")
     figure.set_size_inches(min(PAGE, COLUMN + 0.03 * longest), height)
     column[-1][0].set_xlabel("draws minus all seeds, points")
     return figure
@@ -348,12 +354,10 @@ def power(frames: Iterable[Frame], how: Draws, cluster: str = "") -> Table:
 
 def plot_power(table: Table) -> Drawing:
     """Draw the smallest detectable difference by number of seeds, a panel per configuration."""
-    configs = distinct(table.rows, "config")
-    figure, column = panels(len(configs), 1)
-    for (axes,), config in zip(column, configs, strict=True):
-        rows = [row for row in table.rows if row["config"] == config and row["smallest"]]
-        rows = [row for row in rows if row["per_seed"] in (None, "20", "all")]
-        for number, row in enumerate(rows):
+    figure, column = panels(len(distinct(table.rows, "config")), 1)
+    for axes, rows in config_panels(table, (axes for (axes,) in column)):
+        shown = [r for r in rows if r["smallest"] and r["per_seed"] in (None, "20", "all")]
+        for number, row in enumerate(shown):
             seeds = np.geomspace(50, 20_000, 50)
             per_seed = f", {row['per_seed']} variants" if row["per_seed"] else ""
             axes.plot(
@@ -365,7 +369,6 @@ def plot_power(table: Table) -> Drawing:
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("smallest shown, points")
-        axes.set_title(config, fontsize="medium")
         grid(axes, "both")
     column[-1][0].set_xlabel("seeds")
     legend_below(figure, [axes for (axes,) in column])

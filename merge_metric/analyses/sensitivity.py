@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from merge_metric.analyses.measures import (
     over_configs,
     over_models,
     per_config,
+    values_of_models,
     weighted_mean,
 )
 from merge_metric.frame.answer_table import PredictionsSource
@@ -71,8 +71,8 @@ def fooling_rates(
         row = identity(frame) | {"averaged": None}
         row |= {"n_problems": n_problems(frame.folder, *parse_config_name(frame.config))}
         by_label = (counts.take(counts.gold == code) for code in range(len(labels)))
-        for end, each in zip(ends, (counts, *by_label), strict=True):
-            for key, value in fooling(each, settings).items():
+        for end, part in zip(ends, (counts, *by_label), strict=True):
+            for key, value in fooling(part, settings).items():
                 stem = key.removesuffix("_ci")  # the keys of intervals still end in it
                 row[f"{stem}{end}{key.removeprefix(stem)}"] = value
         rows.append(row)
@@ -120,34 +120,34 @@ def _over_domains(
     """Average over all sources and, where some are in the domain, over the others."""
     outside = [row for row in rows if parse_config_name(row["config"])[0] not in in_domain]
     domains = {"all": rows} | ({"out of domain": outside} if in_domain else {})
-    found: list[Row] = []
+    averages: list[Row] = []
     for name, part in domains.items():
         means = over_configs(part, weights, name=name)
-        found += [row | {"weighted_by": _BY_RIGHT} for row in means]
+        averages += [row | {"weighted_by": _BY_RIGHT} for row in means]
         if all(row["n_problems"] is not None for row in part):
             by_problems = over_configs(part, dict.fromkeys(FOOLING, "n_problems"), name=name)
-            found += [
+            averages += [
                 # Numbers of problems by gold label are not known.
                 dict.fromkeys(weights) | row | {"weighted_by": _BY_PROBLEMS}
                 for row in by_problems
             ]
     n_right = {
         (row["config"], row["model"]): {key: row[key] for key in weights.values()}
-        for row in found
+        for row in averages
         if row["weighted_by"] == _BY_RIGHT
     }
-    return [n_right[row["config"], row["model"]] | row for row in found]
+    return [n_right[row["config"], row["model"]] | row for row in averages]
 
 
 def plot_fooling(table: Table) -> Figure:
     """Draw a panel per configuration, a bar per model: strict within relaxed."""
     rows = [row for row in table.rows if row["averaged"] is None]
-    configs, models = distinct(rows, "config"), distinct(rows, "model")
-    figure, axes_of = plots.model_panels(configs, models, "fooled seeds, %")
+    of_configs, models = plots.grouped(rows, "config"), distinct(rows, "model")
+    figure, axes_of = plots.model_panels(list(of_configs), models, "fooled seeds, %")
     tops = (max(row[RELAXED] or 0.0, (row[f"{RELAXED}_ci"] or (0, 0))[1]) for row in rows)
     top = max(tops, default=0.0)
-    for axes, config in zip(axes_of, configs, strict=True):
-        by_model = {row["model"]: row for row in rows if row["config"] == config}
+    for axes, of_config in zip(axes_of, of_configs.values(), strict=True):
+        by_model = {row["model"]: row for row in of_config}
         shown = [by_model.get(model, {}) for model in models]
         for key, label, colour, hatch, offset in (
             (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", "", 0.12),
@@ -175,73 +175,54 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A model's number of parameters, and the family with which it shares a line in the plot."""
-
-    parameters: int
-    family: str
+Sizes = Mapping[str, tuple[int, str]]
+"""Model → number of parameters, and family, with which it shares a line in the plot."""
 
 
-def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Read models' numbers of parameters from `NAME=86M` and the like."""
-    sizes: dict[str, int] = {}
-    for text in texts:
-        name, _, size = text.rpartition("=")
-        found = _SIZE.fullmatch(size)
-        parameters = round(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
-        if not name or not parameters:
-            raise ValueError(
-                f"sizes: expected the number of a model's parameters as NAME=NUMBER, with K, M or "
-                f"B for thousands, millions or billions, such as bert=110M, got {text!r}"
-            )
-        if name in sizes:
-            raise ValueError(f"sizes: expected one size per model, got two for {name!r}")
-        sizes[name] = parameters
-    return sizes
-
-
-def read_sizes(sources: Sequence[PredictionsSource], given: Mapping[str, int]) -> dict[str, Size]:
-    """Find models' sizes, `given` or else from their files, and families (architectures)."""
-    models = dict.fromkeys(source.model for source in sources)
-    if unknown := [name for name in given if name not in models]:
+def parse_size(text: str) -> int:
+    """Read a number of parameters such as 86M."""
+    if not (number := _SIZE.fullmatch(text)):
         raise ValueError(
-            f"sizes: expected names of models with predictions, {', '.join(models)}, got "
-            f"{', '.join(unknown)}"
+            f"sizes: expected a number of parameters, with K, M or B for thousands, millions or "
+            f"billions, such as bert=110M, got {text!r}"
         )
-    found: dict[str, Size] = {}
+    return round(float(number[1]) * _UNITS[number[2].upper()])
+
+
+def read_sizes(sources: Sequence[PredictionsSource], texts: Sequence[str]) -> Sizes:
+    """Find models' sizes, as given by `texts` or in their files, and families (architectures)."""
+    models = list(dict.fromkeys(source.model for source in sources))
+    given = values_of_models("sizes", texts, models, "bert=110M")
+    sizes: dict[str, tuple[int, str]] = {}
     for model in models:
         facts = [read_metadata(source.path) for source in sources if source.model == model]
-        stated = {int(each[PARAMETERS]) for each in facts if each.get(PARAMETERS)}
-        if len(stated) > 1 and not given.get(model):
+        stated = {int(fact[PARAMETERS]) for fact in facts if fact.get(PARAMETERS)}
+        if len(stated) > 1 and model not in given:
             raise ValueError(
                 f"expected one model of the name {model!r}, got predictions of models with "
                 f"{' and '.join(f'{n:,}' for n in sorted(stated))} parameters; name them apart: "
                 "NAME=FILE"
             )
         # `Deberta` of `DebertaForSequenceClassification`, the architecture without its task.
-        names = [str(each["architecture"]) for each in facts if each.get("architecture")]
+        names = [str(fact["architecture"]) for fact in facts if fact.get("architecture")]
         family = re.sub(r"(For[A-Z]\w+|LMHeadModel|Model)$", "", names[0]) if names else "other"
-        found[model] = Size(given.get(model) or max(stated, default=0), family)
-    if missing := [model for model, size in found.items() if not size.parameters]:
+        size = parse_size(given[model]) if model in given else max(stated, default=0)
+        sizes[model] = size, family
+    if missing := [model for model, (size, _) in sizes.items() if not size]:
         raise ValueError(
             f"expected the number of parameters of every model, got none of "
             f"{', '.join(missing)}, as the predictions do not say it; add "
             f"{' '.join(f'--size {model}=NUMBER' for model in missing)}, such as 86M"
         )
-    return found
+    return sizes
 
 
-def fooling_by_size(
-    frames: Iterable[Frame], size_of: Mapping[str, Size], settings: Settings = USUAL
-) -> Table:
+def fooling_by_size(frames: Iterable[Frame], sizes: Sizes, settings: Settings = USUAL) -> Table:
     """Make a row per model and configuration: by configuration, family, and size."""
     rows = []
     for frame in frames:
-        size = {
-            "family": size_of[frame.model].family,
-            "parameters": size_of[frame.model].parameters,
-        }
+        parameters, family = sizes[frame.model]
+        size = {"family": family, "parameters": parameters}
         rows.append(identity(frame) | size | fooling(frame.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
@@ -258,18 +239,14 @@ def plot_sizes(table: Table) -> Figure:
     """Draw a panel per configuration, with a line for r_r and a dashed one for r_s per family."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    configs, families = distinct(table.rows, "config"), distinct(table.rows, "family")
-    figure, row_of_axes = plots.row_of_panels(len(configs))
-    for axes, config in zip(row_of_axes, configs, strict=True):
-        axes.set_title(config, fontsize="medium")
+    families = distinct(table.rows, "family")
+    figure, row_of_axes = plots.row_of_panels(len(distinct(table.rows, "config")))
+    for axes, of_config in plots.config_panels(table, row_of_axes):
         axes.set_xscale("log")
         plots.grid(axes)
         axes.set_xlabel("parameters")
-        for number, family in enumerate(families):
-            rows = [r for r in table.rows if (r["config"], r["family"]) == (config, family)]
-            if not rows:
-                continue
-            colour = plots.PALETTE[number % len(plots.PALETTE)]
+        for family, rows in plots.grouped(of_config, "family").items():
+            colour = plots.PALETTE[families.index(family) % len(plots.PALETTE)]
             x = [row["parameters"] for row in rows]
             for key, style in (
                 (RELAXED, {"linestyle": "-", "marker": "o"}),

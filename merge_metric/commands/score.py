@@ -1,8 +1,9 @@
 """The commands `score` and `compare`."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from merge_dataset.commands.command_line import (
     option,
 )
 from merge_dataset.files import to_json
+from merge_metric.tracking import log_results, require_tracker
+
+log = logging.getLogger(__name__)
 
 Tables = Annotated[
     TableFormat, option("How to write the tables; JSON has all figures.", "--format")
@@ -32,11 +36,8 @@ Threshold = Annotated[
 ]
 
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.", metavar="predictions"
-    ),
+PredictionsPath = Annotated[
+    Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
 ]
 ScoredDataset = Annotated[
     Path | None,
@@ -89,7 +90,7 @@ LogTo = Annotated[
 
 @command()
 def score_command(
-    files: Files,
+    predictions: PredictionsPath,
     dataset: ScoredDataset = None,
     config: Configs = None,
     output: Tables = "text",
@@ -148,34 +149,60 @@ def score_command(
       WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
         --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.frame.joined import JoinOptions
-    from merge_metric.score import score_and_say
-    from merge_metric.seed_variant_accuracy.merging import Merging
-    from merge_metric.seed_variant_accuracy.options import Settings
-
-    failed = score_and_say(
-        files,
-        dataset,
-        JoinOptions(
-            configs=config or (),
-            by=by or (),
-            cluster=cluster,
-            allow_missing=allow_missing,
-            merging=Merging.parse(merge_labels or ()),
-        ),
-        Settings(read_threshold(ct), n_bootstrap, rng_seed),
-        say=typer.echo,
-        output=output,
-        explain=explain,
-        figures=figure or (),
-        fail_under=fail_under or (),
-        fail_over=fail_over or (),
-        per_seed=per_seed,
-        overwrite=overwrite,
-        for_spreadsheets=for_spreadsheets,
-        trackers=[_read_tracker(name) for name in log_to or ()],
+    from merge_metric.frame.joined import JoinOptions, read_file
+    from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
+    from merge_metric.frame.predictions import model_name
+    from merge_metric.score import (
+        failures,
+        named_figure,
+        read_gates,
+        score_all,
+        scores_tables,
+        scores_text,
     )
-    if failed:
+    from merge_metric.seed_variant_accuracy.merging import Merging
+    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
+
+    settings = Settings(read_threshold(ct), n_bootstrap, rng_seed)
+    threshold = settings.correctness_threshold
+    more = [named_figure("figure", key, threshold) for key in figure or ()]
+    gates = read_gates(fail_under or (), threshold)
+    gates += read_gates(fail_over or (), threshold, is_least=False)
+    for tracker in log_to or ():
+        with needing(tracker):
+            require_tracker(tracker)
+    for_file: dict[str, Any] = {"overwrite": overwrite, "for_spreadsheets": for_spreadsheets}
+    if per_seed is not None:
+        check_seed_file(per_seed, **for_file)
+    elif for_spreadsheets:
+        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
+    check_cluster(cluster, n_bootstrap)
+    options = JoinOptions(
+        configs=config or (),
+        by=by or (),
+        cluster=cluster,
+        allow_missing=allow_missing,
+        merging=Merging.parse(merge_labels or ()),
+    )
+    frames = read_file(predictions, dataset, options)
+    results = score_all(frames, settings, shown=output not in ("json", "csv"))
+    if per_seed is not None:
+        write_seed_results(per_seed, seed_results(frames), **for_file)
+        log.info("%s: written, a row per seed", per_seed)
+    match output:
+        case "json":
+            about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
+            typer.echo(to_json(about | {"results": results}))
+        case "text":
+            shown: dict[str, Any] = {"more": more, "cluster": cluster, "explain": explain}
+            typer.echo(scores_text(results, threshold, **shown))
+        case _:
+            typer.echo(scores_tables(results, threshold, more, output))
+    for tracker in log_to or ():
+        model = model_name(predictions)
+        place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
+        log.info("%s: logged to %s", tracker, place)
+    if failed := failures(results, gates):
         typer.echo("\n".join(failed), err=True)
         raise typer.Exit(1)
 
@@ -234,7 +261,7 @@ def compare_command(
             whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
-            typer.echo("\n\n\n".join(each.to_text(explain=explain) for each in comparisons))
+            typer.echo("\n\n\n".join(of.to_text(explain=explain) for of in comparisons))
         case "csv":  # one table only: `score` shows the models' own figures
             rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
@@ -242,17 +269,6 @@ def compare_command(
         case _:
             tables = [table for c in comparisons for table in (c.models, c.pairs)]
             typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))
-
-
-def _read_tracker(name: str) -> str:
-    """Check before anything is computed that a tracker can be used."""
-    from merge_metric.tracking import require_tracker
-
-    try:
-        with needing(name):
-            return require_tracker(name)
-    except ValueError as error:
-        raise ValueError(f"--log-to: {error}") from None
 
 
 def read_threshold(value: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from merge_metric.tables.table import Table
+
+Row = Mapping[str, Any]
+Rows = TypeVar("Rows", bound=Row)
 
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours without yellow, which is too light for lines on white."""
@@ -83,9 +86,9 @@ def panels(n_rows: int, n_columns: int, *, share_y: bool = True) -> tuple[Figure
     """Make a figure and its axes, row by row, with shared scales by default."""
     figure = new_figure(COLUMN * n_columns, 2.5 * n_rows)
     axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=share_y, squeeze=False)
-    for each in axes.flat:
-        each.spines[["top", "right"]].set_visible(False)
-        each.tick_params(labelsize="small")
+    for panel in axes.flat:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize="small")
     return figure, axes.tolist()
 
 
@@ -94,20 +97,20 @@ def row_of_panels(number: int, *, share_y: bool = True) -> tuple[Figure, list[Ax
     n_columns = number if number <= 3 else 2 if number == 4 else 3
     n_rows = -(-number // n_columns)
     figure, rows = panels(n_rows, n_columns, share_y=share_y)
-    axes = [each for row in rows for each in row]
-    for each in axes[number:]:
-        each.remove()
-    for each in axes[:number]:  # also if there is a panel below
-        each.tick_params(labelbottom=True)
+    axes = [panel for row in rows for panel in row]
+    for panel in axes[number:]:
+        panel.remove()
+    for panel in axes[:number]:  # also if there is a panel below
+        panel.tick_params(labelbottom=True)
     return figure, axes[:number]
 
 
 def label_left(axes: Iterable[Axes], label: str) -> None:
     """Label the vertical axis of the first panel in each row."""
-    for each in axes:
-        spec = each.get_subplotspec()
+    for panel in axes:
+        spec = panel.get_subplotspec()
         if spec is None or spec.is_first_col():
-            each.set_ylabel(label)
+            panel.set_ylabel(label)
 
 
 def grid(axes: Axes, which: Literal["x", "y", "both"] = "both") -> None:
@@ -127,8 +130,8 @@ def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) 
     from matplotlib.lines import Line2D
 
     entries: dict[str, Any] = {}
-    for each in axes:
-        for handle, label in zip(*each.get_legend_handles_labels(), strict=True):
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if note:
         entries[note] = Line2D([], [], marker="o", markersize=4, color=GREY, linestyle="none")
@@ -182,6 +185,22 @@ def heat_map(
     return image
 
 
+def grouped(rows: Iterable[Rows], key: str) -> dict[Any, list[Rows]]:
+    """Group rows by their value of a key, in order."""
+    groups: dict[Any, list[Rows]] = {}
+    for row in rows:
+        groups.setdefault(row[key], []).append(row)
+    return groups
+
+
+def config_panels(table: Table, axes: Iterable[Axes]) -> Iterator[tuple[Axes, list[Row]]]:
+    """Yield the panel of each configuration, with its title, and the rows to draw there."""
+    groups = grouped(table.rows, "config").items()
+    for panel, (config, rows) in zip(axes, groups, strict=True):
+        panel.set_title(config, fontsize="medium")
+        yield panel, rows
+
+
 def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     """List the distinct values of a key, in order."""
     return list(dict.fromkeys(row[key] for row in rows))
@@ -220,10 +239,10 @@ def bar_panels(
     table: Table, series: Mapping[str, str], label: str, panel: str = "config", at: str = "model"
 ) -> Figure:
     """Draw groups of hatched bars at the values of column `at`; a panel per value of `panel`."""
-    titles, places = distinct(table.rows, panel), distinct(table.rows, at)
-    figure, column = model_panels(titles, places, label, len(series))
-    for axes, title in zip(column, titles, strict=True):
-        rows = {row[at]: row for row in table.rows if row[panel] == title}
+    panels_rows, places = grouped(table.rows, panel), distinct(table.rows, at)
+    figure, column = model_panels(list(panels_rows), places, label, len(series))
+    for axes, of_panel in zip(column, panels_rows.values(), strict=True):
+        rows = {row[at]: row for row in of_panel}
         for number, (name, key) in enumerate(series.items()):
             values = [rows.get(place, {}).get(key) for place in places]
             draw_bars(axes, values, name, number, len(series))

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ from helpers.report_data import problems
 
 from merge_metric.score import score_file
 from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
-from merge_metric.tracking import TRACKERS, trainer_figures
+from merge_metric.tracking import Tracker, trainer_figures
 
 pytestmark = pytest.mark.tracker
 
@@ -66,7 +66,7 @@ def logged(place: Path) -> Logged:
 
 
 def test_scores_in_every_tracker(place: Path) -> None:
-    targets = [word for tracker in TRACKERS for word in ("--log-to", tracker)]
+    targets = [word for tracker in get_args(Tracker) for word in ("--log-to", tracker)]
     configs = [word for config in CONFIGS for word in ("--config", config)]
     done = score(place, *targets, *configs, **offline(place))
     assert done.returncode == 0, done.stderr
@@ -74,7 +74,7 @@ def test_scores_in_every_tracker(place: Path) -> None:
     assert results == score_file(
         place / "tiny.parquet", place / "merge-nli", CONFIGS, n_bootstrap=0
     )
-    for tracker in TRACKERS:
+    for tracker in get_args(Tracker):
         assert f"{tracker}: logged to " in done.stderr
     assert "tensorboard: logged to tensorboard/tiny" in done.stderr
     figures = trainer_figures(results)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 from datasets import Dataset
 from transformers import (
@@ -13,7 +14,7 @@ from transformers import (
 
 from merge_metric import SeedVariantCallback, evaluate_model
 from merge_metric.demo import MODEL
-from merge_metric.tracking import TRACKERS
+from merge_metric.tracking import Tracker
 
 
 def main(dataset: Path) -> None:
@@ -22,7 +23,7 @@ def main(dataset: Path) -> None:
     data = Dataset.from_dict(dict(tokenizer(["A dog runs."] * 4)) | {"labels": [0, 1, 2, 0]})
     arguments = TrainingArguments(
         output_dir="out", run_name="training", max_steps=2, eval_strategy="steps", eval_steps=1,
-        save_strategy="no", learning_rate=1e-3, report_to=list(TRACKERS), use_cpu=True,
+        save_strategy="no", learning_rate=1e-3, report_to=list(get_args(Tracker)), use_cpu=True,
         disable_tqdm=True,
     )  # fmt: skip
     trainer = Trainer(
@@ -33,7 +34,7 @@ def main(dataset: Path) -> None:
     found = evaluate_model(
         (model, tokenizer), dataset, "snli", name="after", n_bootstrap=0, progress=False
     )
-    for tracker in TRACKERS:
+    for tracker in get_args(Tracker):
         print(tracker, found.log(tracker, step=3))
 
 

@@ -132,7 +132,7 @@ def test_the_help_lists_the_analyses() -> None:
     [
         ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
         ("curves", ["--group", "c=S"],
-         "--group: expected those of models with predictions, a, b, got one of 'c'"),
+         "--group: expected NAME=VALUE, such as bert=S, once for each of a, b, got 'c=S'"),
         ("matching",
          ["--best-and-worst", "--group", "a=S", "--group", "b=S", "--test", "a={}/a-test.parquet"],
          "predictions for all test problems, got none of b; add --test b=FILE"),

@@ -11,12 +11,17 @@ from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
 
 from merge_dataset.files import write_record
-from merge_metric.analyses.measures import over_configs, over_models, per_config, weighted_mean
+from merge_metric.analyses.measures import (
+    over_configs,
+    over_models,
+    per_config,
+    values_of_models,
+    weighted_mean,
+)
 from merge_metric.analyses.sensitivity import (
-    Size,
     fooling_by_size,
     fooling_rates,
-    parse_sizes,
+    parse_size,
     read_sizes,
 )
 from merge_metric.frame.answer_table import PredictionsSource
@@ -208,7 +213,7 @@ def test_rounds_of_anli_are_one_source() -> None:
 
 
 SIZES = {
-    "large": Size(300, "Bert"), "base": Size(100, "Bert"), "other": Size(200, "Roberta"),
+    "large": (300, "Bert"), "base": (100, "Bert"), "other": (200, "Roberta"),
 }  # fmt: skip
 
 
@@ -217,7 +222,7 @@ def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     runs = [line_frame(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
     table = fooling_by_size(runs, SIZES, Settings(n_bootstrap=20, rng_seed=1))
     assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
-        (config, SIZES[model].family, model, SIZES[model].parameters)
+        (config, SIZES[model][1], model, SIZES[model][0])
         for config in ("snli", "mnli-m")
         for model in ("base", "large", "other")
     ]
@@ -240,23 +245,22 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.parquet"
         write_predictions(path, [{"variant_id": "x"}], metadata)
         sources.append(PredictionsSource(name, path))
-    assert read_sizes(sources, {"mine": 7, "xl": 901}) == {
-        "bert": Size(110, "Bert"), "xl": Size(901, "DebertaV2"), "gpt": Size(124, "GPT2"),
-        "mine": Size(7, "other"),
+    assert read_sizes(sources, ["mine=7", "xl=901"]) == {
+        "bert": (110, "Bert"), "xl": (901, "DebertaV2"), "gpt": (124, "GPT2"),
+        "mine": (7, "other"),
     }  # fmt: skip
     twice = [PredictionsSource("bert", sources[0].path), PredictionsSource("bert", sources[1].path)]
     with pytest.raises(ValueError, match="models with 110 and 900 parameters; name them apart"):
-        read_sizes(twice, {})
+        read_sizes(twice, [])
 
 
 def test_sizes_are_parsed() -> None:
-    sizes = {"a=86M": 86_000_000, "a=1.5B": 1_500_000_000, "a=4386178": 4_386_178, "a=2k": 2000}
-    for text, size in sizes.items():
-        assert parse_sizes([text]) == {"a": size}
-        assert parse_sizes([f"b={text}"]) == {"b=a": size}
-    for text in "a =86M a= a=86G a=-1 a=0 a=1e6 86M".split():
-        told = rf"as NAME=NUMBER, with K, M or B .*bert=110M, got '{text}'"
-        with pytest.raises(ValueError, match=told):
-            parse_sizes([text])
-    with pytest.raises(ValueError, match="expected one size per model, got two for 'a'"):
-        parse_sizes(["a=1M", "a=1M"])
+    sizes = {"86M": 86_000_000, "1.5B": 1_500_000_000, "4386178": 4_386_178, "2k": 2000}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    for text in ("", "86G", "-1", "1e6"):
+        with pytest.raises(ValueError, match=f"such as bert=110M, got '{text}'"):
+            parse_size(text)
+    assert values_of_models("sizes", ["a=b=1M"], ["a=b"], "x=1") == {"a=b": "1M"}
+    for texts in (["c=1M"], ["86M"], ["=86M"], ["a="], ["a=1M", "a=2M"]):
+        with pytest.raises(ValueError, match=f"sizes: .* once for each of a, b, got '{texts[-1]}'"):
+            values_of_models("sizes", texts, ["a", "b"], "bert=110M")
