@@ -23,13 +23,14 @@ from generation.reasons import NO_REASON, Reason
 from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import stores_of, unchanged_questions
-from generation.suggestions.questions import Questions, Shard, masked_queries
-from generation.suggestions.store import SuggestionStore
+from generation.suggestions.questions import Questions, masked_queries
+from generation.suggestions.store import read_scores, stored_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
 from generation.variants.candidates import each_filter
 from generation.variants.validation import judge_in_context
 from generation.variants.words import CASINGS, Lexicon, casing_of
+from merge_dataset.answer_store import AnswerStore
 from merge_dataset.executors.calls import map_blocks
 from merge_dataset.files import (
     RowGroupWriter,
@@ -74,10 +75,10 @@ def count_run(run: str | Path) -> dict[str, Any]:
         work = partial(_counting, questions, stores_of(folder, config, mlms), config)
         parts = []
         with tqdm(total=len(questions), desc="filters", unit="question") as bar:
-            for part in map_blocks(questions.shards, work, workers=config.workers):
+            for part in map_blocks(questions.blocks, work, workers=config.workers):
                 parts.append(part)
                 bar.update(part.shape[1])
-        # Counts by question, in the order of shards and keys.
+        # Counts by question, in the order of keys.
         sums = _write_words(folder, config, tagger, questions, np.concatenate(parts, axis=1))
         fields = config.problem_format.fields
         filters = [
@@ -107,16 +108,16 @@ def count_run(run: str | Path) -> dict[str, Any]:
 
 
 def _counting(
-    questions: Questions, stores: Mapping[str, SuggestionStore], config: Config
-) -> Callable[[Shard], NDArray[np.int32]]:
-    """Return the function that works on shards; each process has its own tagger."""
-    vocabularies = {mlm: store.vocabulary() for mlm, store in stores.items()}
+    questions: Questions, stores: Mapping[str, AnswerStore], config: Config
+) -> Callable[[int], NDArray[np.int32]]:
+    """Return the function that works on blocks of questions; each process has its own tagger."""
+    vocabularies = {mlm: stored_vocabulary(store) for mlm, store in stores.items()}
     tagger = Tagger.load(config.tagger, spare_torch=config.workers > 1)
 
-    def count(shard: Shard) -> NDArray[np.int32]:
-        queries = questions.of(shard)
+    def count(block: int) -> NDArray[np.int32]:
+        queries = questions.of(block)
         answers = {
-            mlm: (store.answers(shard, queries), vocabularies[mlm]) for mlm, store in stores.items()
+            mlm: (read_scores(store, queries), vocabularies[mlm]) for mlm, store in stores.items()
         }
         return count_passed(queries, answers, tagger, tag_match=config.tag_match)
 

@@ -72,7 +72,7 @@ class RunFolder:
     skipped_rows = _File("skipped_rows.json")
     """Rows of the source that were left out because they cannot be used, with reasons, if any."""
     questions = _File("questions")
-    """The questions to the masked LMs, in shards."""
+    """The questions to the masked LMs, in blocks."""
     asked = _File("asked.bin")
     """A byte per question, 1 if it is asked, else 0; missing if all are asked."""
     stores = _File("stores")
@@ -240,15 +240,6 @@ class RunFolder:
         return RunFolder(self.path / name)
 
 
-def slug(text: str) -> str:
-    """Return `text` as a file name: letters, digits, dots and hyphens.
-
-    >>> slug("google-bert/bert-base-cased")
-    'google-bert--bert-base-cased'
-    """
-    return re.sub(r"[^A-Za-z0-9.-]", "-", text.replace("/", "--"))
-
-
 def manifest_of(
     out: RunFolder,
     config: Config,
@@ -264,7 +255,7 @@ def manifest_of(
     None), `eligible` seeds by class, and the number of `variants`.
     """
     settings = config.output_settings()
-    mlms = [{k: v for k, v in mlm.items() if k != "store"} for mlm in suggested["mlms"]]
+    mlms = suggested["mlms"]
     made_from = {
         "config": settings,
         "source_data": suggested["source_data"],

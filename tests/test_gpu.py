@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import tiny_generators, tiny_language_models
 from helpers.answers import answers
-from helpers.masked_queries import ask_all
+from helpers.masked_queries import ask_all, score
 from helpers.paraphrasing import searching
 from helpers.tiny_classifiers import KINDS as CLASSIFIERS
 from helpers.tiny_classifiers import tiny_classifier
@@ -54,7 +54,7 @@ def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) 
 def test_masked_lms(kind: str) -> None:
     here, there = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
     queries = ask_all(TEXTS)
-    one, other = (mlm.score(queries, k=20) for mlm in (here, there))
+    one, other = (score(mlm, queries, k=20) for mlm in (here, there))
     assert (one.original == other.original).all()
     assert (one.original >= 0).sum() > 100
     for name in ("logits", "original_logit", "log_normalizer"):

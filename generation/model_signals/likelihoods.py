@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generation.records import Span
-from generation.run_folder import slug
 from generation.suggestions.masked_lm import Input
+from merge_dataset.answer_store import slug
 from merge_dataset.files import digest_of
 from merge_dataset.part_store import missing_parts, require_header, sound_parts, write_part
 from merge_metric.models.checkpoints import Loaded

@@ -28,7 +28,6 @@ from generation.records import (
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
-from generation.suggestions.store import SuggestionStore
 from generation.variants.adaptation import (
     Fate,
     adapt,
@@ -48,6 +47,7 @@ from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, re
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.validation import find_replacements
+from merge_dataset.answer_store import AnswerStore
 from merge_dataset.executors.calls import (
     call_tasks,
     forget,
@@ -82,7 +82,7 @@ class Builder(BlockWork):
     """Outputs of `merge-nli signals`: `signals` and `neighbours`."""
 
     @cached_property
-    def stores(self) -> dict[str, SuggestionStore]:
+    def stores(self) -> dict[str, AnswerStore]:
         """The stores of the masked LMs used."""
         return stores_of(self.run, self.config, self.mlms)
 

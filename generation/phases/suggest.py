@@ -26,7 +26,7 @@ from generation.problems.sources import load_problems, require_labels, require_s
 from generation.reasons import NO_REASON
 from generation.records import split
 from generation.run_folder import RunFolder, require_versions, versions
-from generation.suggestions.ask import ask, collect, mlm_names, units_of, wanted_mlms
+from generation.suggestions.ask import ask_unit, collect, mlm_names, units_of, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
 from generation.variants.funnel import Funnel
@@ -218,9 +218,9 @@ def ask_what_matters(
         units = units_of(config, asked.questions, tasks=distribution.tasks if distribution else 1)
         if distribution is None:
             for unit in units:
-                ask(run.path, unit)
+                ask_unit(run.path, unit)
         else:
-            run_units("generation.suggestions.ask:ask", run.path, units, distribution)
+            run_units("generation.suggestions.ask:ask_unit", run.path, units, distribution)
 
     run.asked.unlink(missing_ok=True)
     # Only with these settings is one text's set a bound on the number of replacements.

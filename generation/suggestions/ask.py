@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from tqdm import tqdm
+import pyarrow as pa
 
 from generation.config import BUNDLED_MLM, Config, bundled_path
-from generation.run_folder import RunFolder, slug
-from generation.suggestions.questions import Asked, Questions
-from generation.suggestions.store import OF_MODEL, OF_SETTINGS, StoreIdentity, SuggestionStore
+from generation.records import MaskedQuery
+from generation.run_folder import RunFolder
+from generation.suggestions.questions import Asked, Questions, key_of
+from generation.suggestions.store import (
+    IDENTITY,
+    OF_SETTINGS,
+    read_scores,
+    suggestion_store,
+    table_of,
+    write_vocabulary,
+)
+from merge_dataset.answer_store import AnswerStore, ask, slug
+from merge_dataset.executors.plan import Task
 from merge_dataset.files import read_json, read_record, write_json
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.odd_answers import warn_of_unknown
-from merge_metric.models.pair_model import ModelRequest, Share
+from merge_metric.models.pair_model import ModelRequest
 
-if TYPE_CHECKING:
-    from generation.suggestions.masked_lm import MaskedLM
-
-_SHARDS_SEEN: Final = 8
-"""Number of shards, of some thousand sentences each, that are checked for unknown tokens."""
+_LOOKED_AT: Final = 8
+"""Number of blocks of questions that are looked at for words unknown to a tokenizer."""
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -55,20 +60,19 @@ def wanted_mlms(
 
 
 def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
-    """List the units of work, each a masked LM and every n-th shard; all tasks get equal shares."""
-    n = min(tasks, len(questions.shards))
-    return [f"{name} {i}/{n}" for name in mlm_names(config.mlms) for i in range(n)]
+    """List the units of work: for each masked LM, the tasks that share its questions."""
+    dealt = Task.all(min(tasks, len(questions.blocks)))
+    return [f"{name} {task}" for name in mlm_names(config.mlms) for task in dealt]
 
 
-def ask(folder: Path, unit: str) -> None:
-    """Do a unit of work: add the missing answers to the store."""
+def ask_unit(folder: Path, unit: str) -> None:
+    """Do a unit of work: add the missing answers to a masked LM's store."""
     from generation.suggestions.masked_lm import MaskedLM
 
     run = RunFolder(folder)
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
-    name, _, text = unit.rpartition(" ")
-    share = Share.parse(text)
-    shards = asked.questions.shards[share.index :: share.count]
+    name, _, task = unit.rpartition(" ")
+    blocks = Task.parse(task).of(asked.questions.blocks)
     mlm = MaskedLM.load(
         mlm_names(config.mlms)[name],
         name=name,
@@ -76,83 +80,65 @@ def ask(folder: Path, unit: str) -> None:
         dtype=config.dtype,
         batch_tokens=config.batch_tokens,
     )
-    identity = StoreIdentity(
-        **{each: getattr(mlm, each) for each in OF_MODEL},
-        **{each: getattr(config, each) for each in OF_SETTINGS},
-    )
-    header = _record(run, name)
-    if not header.is_file():
-        write_json(header, asdict(identity))
-    if (there := read_json(header)) != asdict(identity):
+    identity = {n: getattr(config if n in OF_SETTINGS else mlm, n) for n in IDENTITY}
+    record = _record(run, name)
+    if not record.is_file():
+        every = asked.questions.blocks
+        some = every[:: -(-len(every) // _LOOKED_AT) or 1]  # the same in all tasks
+        sentences = {query.sentence: None for block in some for query in asked.questions.of(block)}
+        if unknown := mlm.unknown_tokens(list(sentences)):
+            warn_of_unknown(name, unknown)
+        more = {"unknown_tokens": unknown, "weights": mlm.weights}
+        write_json(record, {**identity, **{key: value for key, value in more.items() if value}})
+    known = read_json(record)
+    if (others := {key: known[key] for key in IDENTITY}) != identity:
         raise ValueError(
-            f"{name}: expected the same model, device and dtype in every task, got {there} and "
-            f"{asdict(identity)}; name them with --device, --dtype and @revision"
-        )
-    if mlm.weights is not None:
-        write_json(_record(run, name, "weights"), mlm.weights)
-    if not _record(run, name, "unknown").is_file():
-        _look_for_unknown_tokens(run, mlm, asked.questions)
-    store = SuggestionStore.create(store_root(run, config), identity, mlm.vocabulary)
-    sizes = asked.sizes()
-    with tqdm(total=sum(sizes[shard] for shard in shards), desc=name, unit="mask") as bar:
-
-        def skip(answered: int) -> None:
-            if not bar.disable:
-                bar.initial += answered  # stored answers do not count for the speed
-            bar.update(answered)
-
-        store.fill(
-            ((shard, asked.of(shard)) for shard in shards),
-            partial(mlm.score, k=config.suggestions_per_occurrence, on_progress=bar.update),
-            at_once=mlm.questions_at_once,
-            on_answered=skip,
+            f"{name}: expected the same model, device and dtype in every task, got {others} and "
+            f"{identity}; name them with --device, --dtype and @revision"
         )
 
+    def answer(queries: Sequence[MaskedQuery]) -> Iterator[tuple[Sequence[int], pa.Table]]:
+        for rows, scores in mlm.answer(queries, k=config.suggestions_per_occurrence):
+            yield rows, table_of(scores)
 
-def _look_for_unknown_tokens(run: RunFolder, mlm: MaskedLM, questions: Questions) -> None:
-    """Warn if the tokenizer does not know the run's words; all tasks check the same sample."""
-    shards = questions.shards[:: -(-len(questions.shards) // _SHARDS_SEEN) or 1]
-    sentences = {query.sentence: None for shard in shards for query in questions.of(shard)}
-    if unknown := mlm.unknown_tokens(list(sentences)):
-        warn_of_unknown(mlm.name, unknown)
-        write_json(_record(run, mlm.name, "unknown"), {"unknown_tokens": unknown})
-
-
-def _record(run: RunFolder, name: str, what: str = "") -> Path:
-    """Return the path of a masked LM's record: of its store, "weights" or "unknown" tokens."""
-    return run.stores / ".".join(filter(None, (slug(name), what, "json")))
+    store, sizes = suggestion_store(store_root(run, config), identity), asked.sizes()
+    write_vocabulary(store, mlm.vocabulary)
+    ask(
+        store,
+        map(asked.of, blocks),
+        answer,
+        key=key_of,
+        sizes=[sizes[block] for block in blocks],
+        what=name,
+        unit="mask",
+        at_once=mlm.questions_at_once,
+    )
 
 
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """Summarise each masked LM for the manifest, once all its answers are in the store."""
-    asked = Asked(Questions(run.questions), run.asked)
-    records = []
-    for name, store in stores_asked(run, config).items():
+    asked, summaries = Asked(Questions(run.questions), run.asked), []
+    for record in asked_mlms(run, config):
+        store = suggestion_store(store_root(run, config), record)
         counts = {"not_in_vocabulary": 0, "windowed": 0}
-        for shard, size in asked.sizes().items():
-            if size:
-                scores = store.answers(shard, asked.of(shard))
-                counts["not_in_vocabulary"] += int((~scores.answered).sum())
-                counts["windowed"] += int(scores.windowed.sum())
-        unknown, weights = _record(run, name, "unknown"), _record(run, name, "weights")
-        more = read_json(unknown) if unknown.is_file() else {}
-        if weights.is_file():
-            more["weights"] = read_json(weights)
-        values, folder = asdict(store.identity), store.identity.folder
-        records.append({**values, "store": folder, **counts, **more})
-    return records
+        for block in asked.questions.blocks:
+            scores = read_scores(store, asked.of(block))
+            counts["not_in_vocabulary"] += int((~scores.answered).sum())
+            counts["windowed"] += int(scores.windowed.sum())
+        summaries.append({**store.identity, **counts, **record})
+    return summaries
 
 
-def stores_asked(run: RunFolder, config: Config) -> dict[str, SuggestionStore]:
-    """Open the stores that the units of work filled, by masked LM."""
-    stores = {}
-    for name in mlm_names(config.mlms):
-        path = _record(run, name)
-        if not path.is_file():
-            raise ValueError(f"{name}: expected answers, found none; run the same command again")
-        identity = StoreIdentity(**read_json(path))
-        stores[name] = SuggestionStore.open(store_root(run, config), identity.folder)
-    return stores
+def asked_mlms(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """Read the records of the masked LMs that the units of work asked."""
+    paths = {name: _record(run, name) for name in mlm_names(config.mlms)}
+    if missing := [name for name, path in paths.items() if not path.is_file()]:
+        raise ValueError(f"{missing[0]}: expected answers, found none; run the same command again")
+    return [read_json(path) for path in paths.values()]
+
+
+def _record(run: RunFolder, name: str) -> Path:
+    return run.stores / f"{slug(name)}.json"
 
 
 def store_root(run: RunFolder, config: Config) -> Path:
@@ -162,10 +148,10 @@ def store_root(run: RunFolder, config: Config) -> Path:
 
 def stores_of(
     run: RunFolder, config: Config, mlms: Iterable[Mapping[str, Any]]
-) -> dict[str, SuggestionStore]:
-    """Open the stores that `suggest` filled, by MLM."""
+) -> dict[str, AnswerStore]:
+    """Open the stores of masked LMs, which records describe, by name."""
     root = store_root(run, config)
-    return {record["name"]: SuggestionStore.open(root, record["store"]) for record in mlms}
+    return {record["name"]: suggestion_store(root, record) for record in mlms}
 
 
 def unchanged_questions(run: RunFolder) -> Questions:

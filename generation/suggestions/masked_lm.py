@@ -160,20 +160,44 @@ class MaskedLM:
 
         return count_unknown(texts, tokenize, self._unknown_id)
 
-    def score(
-        self,
-        queries: Sequence[MaskedQuery],
-        *,
-        k: int,
-        on_progress: Callable[[int], object] = lambda queries: None,
-    ) -> Scores:
-        """Find the `k` most probable tokens at each query's mask (D4), one row per query, in order.
+    def answer(
+        self, queries: Sequence[MaskedQuery], *, k: int
+    ) -> Iterator[tuple[list[int], Scores]]:
+        """Yield rows of queries and the `k` most probable tokens at their masks (D4), as they come.
 
         Queries whose word, or another masked occurrence, is not exactly one token stay empty (D3).
         """
-        inputs = list(self._inputs(queries))
-        on_progress(len(queries) - len(inputs))
-        return self.best(inputs, rows=len(queries), k=k, on_progress=on_progress)
+        import torch
+
+        inputs, k = list(self._inputs(queries)), min(k, int(self._model.config.vocab_size))
+        if without := sorted({*range(len(queries))} - {i.row for i in inputs}):
+            yield without, Scores.empty(len(without), k)
+        names = ("tokens", "logits", "original_logit", "log_normalizer")
+
+        def best_of(
+            inputs: list[Input], logits: torch.Tensor
+        ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
+            originals = self._to_device([[i.original] for i in inputs])
+            size, parts = _LOOKED_AT if self.device == "cpu" else len(inputs), []
+            for start in range(0, len(inputs), size):
+                some = logits[start : start + size]
+                tokens, values = most_probable(some, k)
+                own = some.gather(1, originals[start : start + size])[:, 0]
+                # In place, starting from the known maximum: logits are large.
+                highest = values[:, :1]
+                relative = some.sub_(highest).exp_()
+                log_normalizer = relative.sum(-1).log_() + highest[:, 0]
+                parts.append((tokens, values, own, log_normalizer))
+            return inputs, tuple(map(torch.cat, zip(*parts, strict=True)))
+
+        for done, best in self._passes(inputs, best_of):
+            of_tokens = {n: v.cpu().numpy() for n, v in zip(names, best, strict=True)}
+            scores = Scores(
+                original=np.array([i.original for i in done], np.int32),
+                windowed=np.array([i.windowed for i in done], np.bool_),
+                **of_tokens | {"tokens": of_tokens["tokens"].astype(np.int32)},
+            )
+            yield [i.row for i in done], scores
 
     def _inputs(self, queries: Sequence[MaskedQuery]) -> Iterator[Input]:
         """Yield inputs of the queries whose word is one token at all masked occurrences."""
@@ -192,45 +216,6 @@ class MaskedLM:
                     ids[located[span]] = self.mask_id
                 kept, position = self.fitted(ids, place, encoding)
                 yield Input(row, kept, position, encoding.ids[place], len(kept) < len(ids))
-
-    def best(
-        self,
-        inputs: Sequence[Input],
-        *,
-        rows: int,
-        k: int,
-        on_progress: Callable[[int], object] = lambda queries: None,
-    ) -> Scores:
-        """Find the `k` most probable tokens at each input's mask; rows without one stay empty."""
-        import torch
-
-        k = min(k, int(self._model.config.vocab_size))
-        scores = Scores.empty(rows, k)
-        names = ("tokens", "logits", "original_logit", "log_normalizer")
-
-        def best_of(
-            inputs: list[Input], logits: torch.Tensor
-        ) -> tuple[list[Input], tuple[torch.Tensor, ...]]:
-            originals = self._to_device([[i.original] for i in inputs])
-            size, found = _LOOKED_AT if self.device == "cpu" else len(inputs), []
-            for start in range(0, len(inputs), size):
-                some = logits[start : start + size]
-                tokens, values = most_probable(some, k)
-                own = some.gather(1, originals[start : start + size])[:, 0]
-                # In place, starting from the known maximum: logits are large.
-                highest = values[:, :1]
-                shares = some.sub_(highest).exp_()
-                log_normalizer = shares.sum(-1).log_() + highest[:, 0]
-                found.append((tokens, values, own, log_normalizer))
-            return inputs, tuple(map(torch.cat, zip(*found, strict=True)))
-
-        for done, found in self._passes(inputs, best_of, on_progress):
-            places = [i.row for i in done]
-            scores.original[places] = [i.original for i in done]
-            scores.windowed[places] = [i.windowed for i in done]
-            for name, values in zip(names, found, strict=True):
-                getattr(scores, name)[places] = values.cpu().numpy()
-        return scores
 
     def log_probs(self, inputs: Sequence[Input]) -> NDArray[np.float32]:
         """Return [inputs] log P of each `original` at its mask, in nats; equal ids run once."""
@@ -282,7 +267,6 @@ class MaskedLM:
         self,
         inputs: Sequence[Input],
         reduce: Callable[[list[Input], torch.Tensor], _Reduced],
-        on_progress: Callable[[int], object] = lambda inputs: None,
     ) -> Iterator[_Reduced]:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
@@ -301,7 +285,6 @@ class MaskedLM:
             for number, (batch, some) in enumerate(zip(asked, found, strict=True), start=1):
                 seen += batch
                 vectors.append(some)
-                on_progress(len(batch))
                 while len(seen) >= most or (seen and number == len(asked)):
                     rows = torch.cat(vectors)
                     yield seen[:most], rows[:most]

@@ -1,19 +1,18 @@
 """Questions to masked LMs: their masks (D4), a run's questions on disk, and the selection asked.
 
-A shard holds the sentences whose digests begin with the same bits: no question is in two shards,
-and their contents depend on the problems alone.
+They are sorted by key, so that a sentence's questions are adjacent, and the contents of the blocks
+depend on the problems alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain, compress, pairwise
+from itertools import accumulate, compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
+from merge_dataset.answer_store import KEY
 from merge_dataset.files import (
     atomic,
     changed_files,
@@ -40,58 +40,24 @@ from merge_dataset.files import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROBLEMS_PER_SHARD: Final = 1024
-"""Maximum of problems per shard, on average; many shards' answers fit into memory."""
-_QUESTIONS_PER_SHARD: Final = 32_768
-"""Maximum of questions per shard; if long texts give more, there are more shards."""
-_MOST_BITS: Final = 24
+PROBLEMS_PER_BLOCK: Final = 1024
+"""Maximum of problems per block, on average; many blocks' answers fit into memory."""
+_QUESTIONS_PER_BLOCK: Final = 32_768
+"""Maximum of questions per block; if long texts give more, there are more blocks."""
 _BUFFERED: Final = 2**22
-"""Bytes of questions held before they are spilled to the files of their shards."""
-_SENTENCE_BYTES, _SPAN_BYTES = 10, 6
-KEY: Final = np.dtype(f"S{_SENTENCE_BYTES + _SPAN_BYTES}")
+"""Bytes of questions held before they are dealt to files by the first bits of their keys."""
+_SENTENCE_BYTES = 10
+_SPAN_BYTES = KEY.itemsize - _SENTENCE_BYTES
 
-QUESTION_FIELDS: Final = [
-    ("key", pa.binary(KEY.itemsize)),
-    ("sentence", pa.string()),
-    ("span", pa.list_(pa.int32())),
-    ("masked", pa.list_(pa.list_(pa.int32()))),
-]
-"""Columns of a question in a store."""
-_SHARD_SCHEMA: Final = pa.schema(
+_SCHEMA: Final = pa.schema(
     [
         ("sentence", pa.string()),
-        *((name, pa.list_(kind)) for name, kind in QUESTION_FIELDS if name != "sentence"),
+        ("key", pa.list_(pa.binary(KEY.itemsize))),
+        ("span", pa.list_(pa.list_(pa.int32()))),
+        ("masked", pa.list_(pa.list_(pa.list_(pa.int32())))),
     ]
 )
-"""Schema of a shard, with one row per sentence, as a long one has hundreds of questions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """The questions whose keys begin with certain bits."""
-
-    bits: int
-    prefix: int
-    """The bits as a number below 2 ** bits."""
-
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        """Parse a shard's name."""
-        bits, prefix = name.split("-")
-        return cls(int(bits), int(prefix, 16))
-
-    @property
-    def name(self) -> str:
-        """Name of the shard's files, such as `4-0c`: four bits, 1100."""
-        return f"{self.bits}-{self.prefix:0{-(-self.bits // 4) or 1}x}"
-
-    def overlaps(self, other: Shard) -> bool:
-        """Tell whether a question can be in both shards."""
-        bits = min(self.bits, other.bits)
-        return self.prefix >> (self.bits - bits) == other.prefix >> (other.bits - bits)
-
-
-EVERYTHING: Final = Shard(0, 0)
+"""Schema of a block, with one row per sentence, as a long one has hundreds of questions."""
 
 
 @lru_cache(maxsize=64)
@@ -106,71 +72,56 @@ def key_of(query: MaskedQuery) -> bytes:
     return _sentence_digest(query.sentence) + span_digest
 
 
+def keys_of(queries: Sequence[MaskedQuery]) -> NDArray[np.bytes_]:
+    """Return [n] the keys of questions."""
+    return np.array([key_of(query) for query in queries], KEY)
+
+
 class Questions:
-    """A run's distinct questions on disk."""
+    """A run's distinct questions on disk, in blocks sorted by key."""
 
     def __init__(self, folder: Path) -> None:
         """Open the questions that `write` wrote."""
-        header = folder / "questions.json"
-        self.header = header
-        if not header.is_file():
+        self.folder, self.header = folder, folder / "questions.json"
+        if not self.header.is_file():
             raise FileNotFoundError(
                 f"expected questions in {folder}, found none; run: merge-nli suggest"
             )
-        values = read_record(header, "made_from", "shards", "files")
-        self.folder, self.made_from = folder, values["made_from"]
+        values = read_record(self.header, "made_from", "sizes", "files")
+        self.made_from: str = values["made_from"]
+        self.sizes: list[int] = values["sizes"]
+        """Number of questions in each block."""
         self._files: dict[str, str] = values["files"]
-        self.sizes: dict[Shard, int] = {
-            Shard.parse(name): size for name, size in values["shards"].items()
-        }
 
     @classmethod
     def write(
         cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
     ) -> Self:
-        """Divide distinct questions among shards; replace the folder as a whole or not at all."""
+        """Divide distinct questions among blocks; replace the folder as a whole or not at all."""
         partial = partial_path(folder)
-        (partial / "shards").mkdir(parents=True)
-        bits = max(0, (-(-problems // PROBLEMS_PER_SHARD) - 1).bit_length())
+        (partial / "blocks").mkdir(parents=True)
+        bits = max(0, (-(-problems // PROBLEMS_PER_BLOCK) - 1).bit_length())
         try:
-            cls._write(partial, tables, bits, made_from)
+            _deal(partial / "dealt", tables, bits)
+            sizes: list[int] = []
+            names = ["keys.bin"]
+            with (partial / "keys.bin").open("wb") as keys:
+                for dealt in sorted((partial / "dealt").iterdir()):
+                    for block in _blocks_in(_merged(_dealt_to(dealt))):
+                        names.append(f"blocks/{len(sizes):06}.parquet")
+                        write_table(partial / names[-1], block)
+                        sizes.append(len(of_block := _keys(block)))
+                        keys.write(of_block.tobytes())
+                    dealt.unlink()
+            (partial / "dealt").rmdir()
+            files = digests({name: partial / name for name in names})
+            header = {"made_from": made_from, "sizes": sizes, "files": files}
+            write_record(partial / "questions.json", header)
         except BaseException:
             remove(partial)
             raise
         replace_folder(partial, folder)
         return cls(folder)
-
-    @staticmethod
-    def _write(partial: Path, tables: Iterable[pa.Table], bits: int, made_from: str) -> None:
-        largest = _deal(partial / "shards", tables, bits)
-        if largest > _QUESTIONS_PER_SHARD:
-            # Counted without repetitions, whose number depends on more than the problems; and by
-            # keys alone, as there may be more questions than fit into memory.
-            keys_of = (
-                np.concatenate([_keys(table) for table in _spilled(path)])
-                for path in partial.glob("shards/*.arrows")
-            )
-            largest = max(len(np.unique(keys)) for keys in keys_of)
-        if largest > _QUESTIONS_PER_SHARD:
-            dealt = (partial / "shards").rename(partial / "dealt")
-            (partial / "shards").mkdir()
-            again = chain.from_iterable(map(_spilled, sorted(dealt.iterdir())))
-            more = bits + (largest // _QUESTIONS_PER_SHARD).bit_length()
-            _deal(partial / "shards", again, min(more, _MOST_BITS))
-            remove(dealt)
-        sizes = {}
-        with (partial / "keys.bin").open("wb") as keys:
-            for spilled in sorted(partial.glob("shards/*.arrows")):
-                table = _merged(_spilled(spilled))
-                found = _keys(table)
-                keys.write(found.tobytes())
-                write_table(spilled.with_suffix(".parquet"), table)
-                spilled.unlink()
-                sizes[spilled.stem] = len(found)
-        paths = [partial / "keys.bin", *(partial / f"shards/{name}.parquet" for name in sizes)]
-        files = digests({path.relative_to(partial).as_posix(): path for path in paths})
-        header = {"made_from": made_from, "shards": sizes, "files": files}
-        write_record(partial / "questions.json", header)
 
     def changed(self) -> list[str]:
         """List files that have changed since they were written."""
@@ -178,22 +129,21 @@ class Questions:
 
     def __len__(self) -> int:
         """Count the questions."""
-        return sum(self.sizes.values())
+        return sum(self.sizes)
 
     @property
-    def shards(self) -> list[Shard]:
-        """Shards that have questions, in order."""
-        return list(self.sizes)
+    def blocks(self) -> range:
+        """Numbers of the blocks."""
+        return range(len(self.sizes))
 
     @cached_property
-    def places(self) -> dict[Shard, slice]:
-        """Rows of each shard's questions among all questions, ordered by shard and key."""
-        ends = list(accumulate(self.sizes.values(), initial=0))
-        return {shard: slice(*pair) for shard, pair in zip(self.sizes, pairwise(ends), strict=True)}
+    def places(self) -> list[slice]:
+        """Rows of each block's questions among all questions, ordered by key."""
+        return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
 
-    def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's questions, sorted by key."""
-        table = pq.read_table(self.folder / f"shards/{shard.name}.parquet")
+    def of(self, block: int) -> list[MaskedQuery]:
+        """Read a block's questions, sorted by key."""
+        table = pq.read_table(self.folder / f"blocks/{block:06}.parquet")
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
         return [
             MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
@@ -202,12 +152,12 @@ class Questions:
         ]
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
-        """Return [len(queries)] row numbers of questions in the order of shards and keys."""
+        """Return [len(queries)] row numbers of questions in the order of keys."""
         known = np.memmap(self.folder / "keys.bin", KEY, mode="r")
-        wanted = np.array([key_of(query) for query in queries], KEY)
+        wanted = keys_of(queries)
         rows = np.searchsorted(known, wanted)
-        found = known[np.minimum(rows, len(known) - 1)] == wanted
-        if missing := int((~found).sum()):
+        is_known = known[np.minimum(rows, len(known) - 1)] == wanted
+        if missing := int((~is_known).sum()):
             raise ValueError(
                 f"{self.folder}: expected {len(wanted)} questions, {missing} are missing; run: "
                 "merge-nli suggest with these settings"
@@ -217,7 +167,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class Asked:
-    """The questions to ask, selected by a file of one byte per question, by shard and key."""
+    """The questions to ask, selected by a file of one byte per question, by key."""
 
     questions: Questions
     path: Path
@@ -248,25 +198,25 @@ class Asked:
         with atomic(self.path) as file:
             file.write_bytes(rows.astype(np.uint8).tobytes())
 
-    def of(self, shard: Shard) -> list[MaskedQuery]:
-        """Read a shard's selected questions, sorted by key."""
-        asked = self.rows[self.questions.places[shard]].tolist()
-        return list(compress(self.questions.of(shard), asked))
+    def of(self, block: int) -> list[MaskedQuery]:
+        """Read a block's selected questions, sorted by key."""
+        asked = self.rows[self.questions.places[block]].tolist()
+        return list(compress(self.questions.of(block), asked))
 
-    def sizes(self) -> dict[Shard, int]:
-        """Count the selected questions of each shard."""
+    def sizes(self) -> list[int]:
+        """Count the selected questions of each block."""
         rows = self.rows
-        return {shard: int(rows[place].sum()) for shard, place in self.questions.places.items()}
+        return [int(rows[place].sum()) for place in self.questions.places]
 
 
 def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:
     """List the distinct questions about all shared words of problems, in the order of the seeds."""
-    found: dict[MaskedQuery, None] = {}
+    queries: dict[MaskedQuery, None] = {}
     for seed in problems.seeds:
         for word in problems.words[seed.seed_id]:
             for _, place in problems.places(seed, word):
-                found.update(dict.fromkeys(masked_queries(place, masking=masking)))
-    return list(found)
+                queries.update(dict.fromkeys(masked_queries(place, masking=masking)))
+    return list(queries)
 
 
 def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
@@ -278,19 +228,8 @@ def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:
     ]
 
 
-def question_columns(queries: Sequence[MaskedQuery]) -> dict[str, pa.Array]:
-    """Convert questions to the columns of `QUESTION_FIELDS`."""
-    values = {
-        "key": [key_of(query) for query in queries],
-        "sentence": [query.sentence for query in queries],
-        "span": [query.span for query in queries],
-        "masked": [query.masked for query in queries],
-    }
-    return {name: pa.array(values[name], kind) for name, kind in QUESTION_FIELDS}
-
-
 def question_table(queries: Iterable[MaskedQuery]) -> pa.Table:
-    """Convert questions to a table in the form of shards, with a row for each sentence."""
+    """Convert questions to a table in the form of blocks, with a row for each sentence."""
     of_sentence: dict[str, list[MaskedQuery]] = {}
     for query in queries:
         of_sentence.setdefault(query.sentence, []).append(query)
@@ -303,15 +242,15 @@ def question_table(queries: Iterable[MaskedQuery]) -> pa.Table:
         }
         for sentence, mine in of_sentence.items()
     ]
-    return pa.Table.from_pylist(rows, schema=_SHARD_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
 def _merged(tables: Iterable[pa.Table]) -> pa.Table:
     """Join tables of questions: each question once, sorted by key, each sentence in one row."""
-    table = pa.concat_tables([_SHARD_SCHEMA.empty_table(), *tables])
+    table = pa.concat_tables([_SCHEMA.empty_table(), *tables])
     keys, order = np.unique(_keys(table), return_index=True)
     sentences = table["sentence"].combine_chunks().dictionary_encode()
-    lists = {name: table[name].combine_chunks() for name in _SHARD_SCHEMA.names[1:]}
+    lists = {name: table[name].combine_chunks() for name in _SCHEMA.names[1:]}
     row = pc.list_parent_indices(lists["key"]).to_numpy()[order]
     sentence = sentences.indices.to_numpy()[row]
     starts = np.flatnonzero(np.diff(sentence, prepend=-1))
@@ -319,16 +258,25 @@ def _merged(tables: Iterable[pa.Table]) -> pa.Table:
     columns = {"sentence": sentences.dictionary.take(sentence[starts])}
     for name, values in lists.items():
         columns[name] = pa.ListArray.from_arrays(bounds, pc.list_flatten(values).take(order))
-    return pa.table(columns, schema=_SHARD_SCHEMA)
+    return pa.table(columns, schema=_SCHEMA)
 
 
 def _keys(table: pa.Table) -> NDArray[np.bytes_]:
     return np.array(pc.list_flatten(table["key"]).to_pylist(), KEY)
 
 
-def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
-    """Append questions to their shards' files; return the largest size, repetitions included."""
-    sizes: Counter[int] = Counter()
+def _blocks_in(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut a table of questions between sentences into blocks that are small enough."""
+    ends = np.cumsum(pc.list_value_length(table["key"]).to_numpy())
+    block = (ends - 1) // _QUESTIONS_PER_BLOCK
+    starts = np.flatnonzero(np.diff(block, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, len(table)]):
+        yield table.slice(start, end - start).combine_chunks()
+
+
+def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> None:
+    """Append questions to files by the first bits of their keys."""
+    folder.mkdir()
 
     def append(rows: pa.Table) -> None:
         if not len(rows):
@@ -336,13 +284,13 @@ def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
         counts = pc.list_value_length(rows["key"]).to_numpy()
         first_keys = _keys(rows)[np.cumsum(counts) - counts]
         prefixes = first_keys.view(">u4").reshape(len(rows), -1)[:, 0].astype(np.int64)
-        found, starts = np.unique(prefixes >> (32 - bits), return_index=True)
-        ends = [*starts[1:].tolist(), len(rows)]
-        for prefix, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
-            path = folder / f"{Shard(bits, prefix).name}.arrows"
-            with path.open("ab") as file, pa.ipc.new_stream(file, _SHARD_SCHEMA) as stream:
+        distinct, starts = np.unique(prefixes >> (32 - bits), return_index=True)
+        for prefix, (start, end) in zip(
+            distinct.tolist(), pairwise([*starts.tolist(), len(rows)]), strict=True
+        ):
+            path = folder / f"{prefix:08}.arrows"
+            with path.open("ab") as file, pa.ipc.new_stream(file, _SCHEMA) as stream:
                 stream.write_table(rows.slice(start, end - start))
-            sizes[prefix] += int(counts[start:end].sum())
 
     held: list[pa.Table] = []
     size = 0
@@ -353,10 +301,9 @@ def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> int:
             append(_merged(held))
             held, size = [], 0
     append(_merged(held))
-    return max(sizes.values(), default=0)
 
 
-def _spilled(path: Path) -> Iterator[pa.Table]:
+def _dealt_to(path: Path) -> Iterator[pa.Table]:
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(0)

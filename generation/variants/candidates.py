@@ -24,11 +24,12 @@ from generation.problems.tagging import Tagger, tagger_for
 from generation.reasons import Reason
 from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import stores_asked
+from generation.suggestions.ask import asked_mlms, stores_of
 from generation.suggestions.questions import Asked, Questions
-from generation.suggestions.store import SuggestionStore
+from generation.suggestions.store import read_scores, stored_vocabulary
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants.words import Lexicon
+from merge_dataset.answer_store import AnswerStore
 from merge_dataset.files import partial_path
 
 if TYPE_CHECKING:
@@ -75,23 +76,23 @@ class Candidates:
 
     folder: Path
     questions: Questions
-    store: SuggestionStore
+    store: AnswerStore
 
     @classmethod
     def write(
-        cls, folder: Path, store: SuggestionStore, asked: Asked, *, probability_filter: bool
+        cls, folder: Path, store: AnswerStore, asked: Asked, *, probability_filter: bool
     ) -> Self:
-        """Filter a store's answers to the run's questions, one shard at a time."""
+        """Filter a store's answers to the run's questions, one block at a time."""
         folder.mkdir(parents=True)
-        vocabulary, done = store.vocabulary(), 0
+        vocabulary, done = stored_vocabulary(store), 0
         questions, rows = asked.questions, asked.rows
         with ExitStack() as stack:
             files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
             _append(files, starts=[0])
-            for shard in questions.shards:
-                is_asked = rows[questions.places[shard]]
-                queries = list(compress(questions.of(shard), is_asked.tolist()))
-                scores = store.answers(shard, queries) if queries else Scores.empty(0, 1)
+            for block in questions.blocks:
+                is_asked = rows[questions.places[block]]
+                queries = list(compress(questions.of(block), is_asked.tolist()))
+                scores = read_scores(store, queries)
                 left = cheap_filters(scores, vocabulary, probability_filter=probability_filter)
                 sizes = _spread(left.sizes, is_asked, 0)
                 _append(
@@ -109,7 +110,7 @@ class Candidates:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the masked LM."""
-        return self.store.vocabulary()
+        return stored_vocabulary(self.store)
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
         """Return the candidates at some occurrences, in their order."""
@@ -151,9 +152,9 @@ class BlockWork:
         return Asked(Questions(self.run.questions), self.run.asked)
 
     @cached_property
-    def stores(self) -> dict[str, SuggestionStore]:
+    def stores(self) -> dict[str, AnswerStore]:
         """The stores, by masked LM."""
-        return stores_asked(self.run, self.config)
+        return stores_of(self.run, self.config, asked_mlms(self.run, self.config))
 
     @cached_property
     def candidates(self) -> dict[str, Candidates]:

@@ -1,14 +1,16 @@
 """The plan of a call: units, tasks, resources of a task; no heavy imports."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from merge_dataset.files import read_json
 from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
+
+BlockT = TypeVar("BlockT")
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,36 @@ class Distribution:
         return replace(self, resources=replace(self.resources, gpus=0))
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The share of work that one of `count` processes does: number `index`, from 0."""
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def all(cls, count: int) -> list[Self]:
+        """List the tasks that divide the work among them."""
+        return [cls(index, count) for index in range(count)]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a task, written "index/count".
+
+        >>> Task.parse("1/3"), str(Task(1, 3))
+        (Task(index=1, count=3), '1/3')
+        """
+        return cls(*map(int, text.split("/")))
+
+    def __str__(self) -> str:
+        """Write the task as "index/count"."""
+        return f"{self.index}/{self.count}"
+
+    def of(self, blocks: Sequence[BlockT]) -> Sequence[BlockT]:
+        """Deal blocks to tasks, every n-th to each of n; return those of this task."""
+        return blocks[self.index :: self.count]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The units of a call, the function that runs one, and the number of tasks."""
@@ -154,4 +186,4 @@ class Plan:
         ...      working_folder="/").share(0)
         {0: 'a', 2: 'c'}
         """
-        return dict(list(enumerate(self.units))[task :: self.tasks])
+        return dict(Task(task, self.tasks).of(list(enumerate(self.units))))

@@ -38,11 +38,11 @@ def pipeline(
 
 def _made(folder: RunFolder) -> dict[str, Any]:
     asked = Asked(Questions(folder.questions), folder.asked)
-    shards = asked.questions.shards
+    blocks = asked.questions.blocks
     return {
         "variants": digest_of_file(folder.variants),
         "questions": len(asked),
-        "characters": sum(len(query.sentence) for shard in shards for query in asked.of(shard)),
+        "characters": sum(len(query.sentence) for block in blocks for query in asked.of(block)),
     }
 
 

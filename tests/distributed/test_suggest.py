@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.kept_answers import suggestions_in
 
-from generation import Config, suggest
+from generation import Config, build, suggest
 from generation.problems import on_disk
-from generation.run_folder import RunFolder
 from generation.suggestions import questions
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import read_record
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def _small() -> Iterator[None]:
-    """Make many blocks and shards of a few problems."""
+    """Make many blocks of a few problems."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "PROBLEMS_PER_SHARD", 4)
+        patch.setattr(questions, "PROBLEMS_PER_BLOCK", 4)
         patch.setattr(on_disk, "BLOCK", 2)
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
@@ -46,13 +46,13 @@ def contents(path: Path) -> bytes:
 
 
 def made(run: Path) -> dict[str, bytes]:
-    """All files of a run, except settings, logs and temporary files of killed tasks."""
-    return {
+    """All answers and files of a run, except settings, logs and what killed tasks left."""
+    return suggestions_in(run / "suggestions") | {
         str(path.relative_to(run)): contents(path)
         for path in sorted(run.rglob("*"))
         if path.is_file()
         and path.name != "config.toml"
-        and path.suffix != ".partial"
+        and path.suffix not in (".partial", ".answers")
         and "tasks" not in path.parts
     }
 
@@ -60,7 +60,7 @@ def made(run: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     files = made(suggest(config(tmp_path_factory.mktemp("one") / "run")).path)
-    assert sum("/parts/" in name for name in files) > 7
+    assert sum("/blocks/" in name for name in files) > 7
     assert "asked.bin" in files
     return files
 
@@ -73,38 +73,29 @@ def test_the_number_of_tasks_changes_no_byte(
     assert made(run.path) == in_one_process
 
 
-def test_a_part_that_is_damaged(
+def test_answers_that_are_damaged_or_lost(
     in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = suggest(config(tmp_path / "run"))
-    part = sorted(run.store.rglob("parts/*.parquet"))[2]
-    part.write_bytes(part.read_bytes()[:-9])
+    (path,) = run.store.rglob("*.answers")
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
     suggest(config(run.path))
-    assert f"damaged, made again: {part.name}" in caplog.text
+    assert f"{path}: damaged answers, asked for again" in caplog.text
     assert made(run.path) == in_one_process
-
-
-def test_a_gap_is_not_closed_over(in_one_process: dict[str, bytes], tmp_path: Path) -> None:
-    from generation.suggestions import ask as asking
-
-    collect = asking.collect
-
-    def lose(run: RunFolder, settings: Config) -> list[dict[str, Any]]:
-        next(run.store.rglob("parts/*.parquet")).unlink()
-        return collect(run, settings)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("generation.phases.suggest.collect", lose)
-        with pytest.raises(ValueError, match=r"answers to \d+ questions of shard .* are missing"):
-            suggest(config(tmp_path / "run"))
-    assert made(suggest(config(tmp_path / "run")).path) == in_one_process
+    for answers in run.store.rglob("*.answers"):
+        answers.write_bytes(answers.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"answers to [\d,]+ questions, \d+ are missing; run: "):
+        build(run.path)
+    assert made(suggest(config(run.path)).path) == in_one_process
 
 
 def test_tasks_have_to_agree(tmp_path: Path) -> None:
-    from generation.suggestions.ask import ask
+    from generation.suggestions.ask import ask_unit
 
     run = suggest(config(tmp_path / "run"))
     record = run.stores / "bert-tiny-mlm.json"
     record.write_text(record.read_text().replace('"cpu"', '"cuda"'))
     with pytest.raises(ValueError, match="expected the same model, device and dtype in every task"):
-        ask(run.path, "bert-tiny-mlm 0/1")
+        ask_unit(run.path, "bert-tiny-mlm 0/1")

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from helpers.kept_answers import keys_in
+
 from faults.forking import Forks
-from merge_dataset.files import digest_of_file
+from merge_dataset.files import digest_of, digest_of_file
 
 ROOT: Final = Path(__file__).parents[2]
 MLM: Final = str(ROOT / "generation/demo/bert-tiny-mlm")
@@ -135,10 +137,17 @@ class Outcome:
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Digest all files by name, without times and the libraries' own files."""
+    """Digest all files by name, without times and the libraries' own files.
+
+    Of a model's answers, the questions count: how many files they are in depends on interruptions.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
+        if path.suffix == ".answers" and path.parent.name[-13:-12] == "-":
+            keys = sorted(set(keys_in(path.parent)))
+            found[path.parent.relative_to(folder).as_posix()] = digest_of([k.hex() for k in keys])
+            continue
         if path.is_file() and not re.search(r"^(tmp|home)/|^hf/.*(\.lock|__pycache__)", name):
             found[name] = digest_of_file(path)
     return found

@@ -44,12 +44,12 @@ A girl really smiles.\tA girl really frowns.\tentailment
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run on five problems in blocks of two and several shards, with two tiny masked LMs."""
+    """A run on five problems in blocks of two, with two tiny masked LMs."""
     folder = tmp_path_factory.mktemp("counts")
     (folder / "problems.tsv").write_text(PROBLEMS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", 2)
-        patch.setattr(questions, "PROBLEMS_PER_SHARD", 2)
+        patch.setattr(questions, "PROBLEMS_PER_BLOCK", 2)
         config = Config.from_recipe(
             "paper-v2",
             run=str(folder / "run"),

@@ -23,9 +23,9 @@ from merge_dataset.schema import LABELS
 SEEDS: Final = 12
 _SMALL: Final = {
     "generation.problems.on_disk.BLOCK": 2,
-    "generation.suggestions.questions.PROBLEMS_PER_SHARD": 4,
+    "generation.suggestions.questions.PROBLEMS_PER_BLOCK": 4,
 }
-"""Sizes that turn a few problems into many blocks and shards."""
+"""Sizes that turn a few problems into many blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ COMMANDS: Final = {
         ("suggest", "--recipe", "demo", "--limit", str(SEEDS), "--run", "asked", "--store",
          "asked/store"),
         "asked/**/*.parquet",
-        "asked/store/*/parts/*.parquet",
+        "asked/store/*/*.answers",
     ),
     "build": Command(
         ("build", "--run", "run", "--into", "again", "--out", "dataset", "--min-mlms", "1"),

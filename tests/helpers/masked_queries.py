@@ -1,10 +1,11 @@
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 
 from generation.records import MaskedQuery, Scores
@@ -48,3 +49,10 @@ def seen_inputs(mlm: MaskedLM) -> Iterator[list[list[list[int]]]]:
     with patch("merge_metric.models.fast_layers.vectors_at", look_at_texts):
         yield seen
     hook.remove()
+
+
+def score(mlm: MaskedLM, queries: Sequence[MaskedQuery], *, k: int) -> Scores:
+    """A masked LM's answers in the order of the questions."""
+    batches = list(mlm.answer(queries, k=k))
+    rows = [row for rows, _ in batches for row in rows]
+    return Scores.concatenate([scores for _, scores in batches]).take(np.argsort(rows).tolist())

@@ -131,9 +131,9 @@ Find = Callable[..., dict[str, bytes]]
 
 @pytest.fixture
 def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
-    """Finds a run's questions, in several blocks and shards, by name; returns their files."""
+    """Finds a run's questions, in several blocks, by name; returns their files."""
     monkeypatch.setattr(on_disk, "BLOCK", 4)
-    monkeypatch.setattr(questions, "PROBLEMS_PER_SHARD", 4)
+    monkeypatch.setattr(questions, "PROBLEMS_PER_BLOCK", 4)
     monkeypatch.setattr(Tagger, "load", partial(lambda it, *_, **__: it, Tagger.load()))
 
     def find(name: str, tasks: int | None = None, **settings: Any) -> dict[str, bytes]:

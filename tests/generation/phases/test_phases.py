@@ -13,7 +13,7 @@ from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
 from generation.reasons import KEPT
 from generation.run_folder import RunFolder
-from generation.suggestions import store as store_module
+from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
 from merge_dataset.files import (
     digest_of_file,
@@ -33,7 +33,7 @@ def demo_config(run: Path, **settings: object) -> Config:
 
 def bytes_made(run: RunFolder) -> dict[str, str]:
     """Digests of all files that a build makes, and of all parts of the store."""
-    paths = [getattr(run, name) for name in MADE] + sorted(run.store.rglob("*.parquet"))
+    paths = [getattr(run, name) for name in MADE] + sorted(run.store.rglob("*.answers"))
     return {str(path.relative_to(run.path)): digest_of_file(path) for path in paths}
 
 
@@ -153,7 +153,7 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        "problems.parquet", "questions/questions.json", "questions/shards/0-0.parquet",
+        "problems.parquet", "questions/questions.json", "questions/blocks/000000.parquet",
     ],
 )  # fmt: skip
 def test_what_was_changed_in_between_is_not_built_on(
@@ -196,7 +196,7 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module.SuggestionStore, "fill", killed)
+        patch.setattr(MaskedLM, "answer", killed)
         with pytest.raises(KeyboardInterrupt):
             suggest(demo_config(other.path, word_classes=("noun",)), overwrite=True)
     for ablation in (None, "union"):

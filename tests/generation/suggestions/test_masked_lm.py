@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.masked_queries import ask, ask_all, assert_identical, seen_inputs
+from helpers.masked_queries import ask, ask_all, assert_identical, score, seen_inputs
 from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
 from transformers import (
@@ -83,7 +83,7 @@ def assert_empty(scores: Scores, row: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_a_full_forward(kind: str) -> None:
     queries = ask_all(sentences()[:8])
-    scores = tiny_mlm(kind).score(queries, k=K)
+    scores = score(tiny_mlm(kind), queries, k=K)
     answered = 0
     for row, query in enumerate(queries):
         expected = full_forward(kind, query)
@@ -119,7 +119,7 @@ def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) 
     hides = mlm._model.config.model_type in HIDING
     mlm._is_flat, mlm._filler = False, 2048 * hides
     with seen_inputs(mlm) as seen:
-        found, expected = mlm.score(queries, k=K), tiny_mlm(kind).score(queries, k=K)
+        found, expected = score(mlm, queries, k=K), score(tiny_mlm(kind), queries, k=K)
     assert (0 in [row[-1] for batch in seen for row in batch]) == hides
     close = partial(np.testing.assert_allclose, atol=1e-5)
     # Token by token, as rounding may swap two that differ by 1e-6.
@@ -133,16 +133,16 @@ def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tuple[Scores, Scores]]:
     """Yield scores from other batch sizes, another order and alone, each with the expected ones."""
-    scores, usual = mlm.score(queries, k=K), mlm.batch_tokens
+    scores, usual = score(mlm, queries, k=K), mlm.batch_tokens
     for budget in (1, 40, 100_000):
         mlm.batch_tokens = budget
-        yield mlm.score(queries, k=K), scores
+        yield score(mlm, queries, k=K), scores
     mlm.batch_tokens = 200
-    turned = mlm.score(queries[::-1], k=K)
+    turned = score(mlm, queries[::-1], k=K)
     mlm.batch_tokens = usual
     yield turned.take(range(len(queries))[::-1]), scores
     for row in (0, 3, len(queries) - 1):
-        yield mlm.score([queries[row]], k=K), scores.take([row])
+        yield score(mlm, [queries[row]], k=K), scores.take([row])
 
 
 @pytest.mark.parametrize("model_type", masked_lm._HEADS)
@@ -160,9 +160,9 @@ def test_the_head_alone_gives_what_the_whole_model_gives(
     )
     model = randomised(config, 0)
     queries = ask_all(sentences()[:4])
-    by_head = MaskedLM(Loaded(model, tokenizer, "head", "")).score(queries, k=K)
+    by_head = score(MaskedLM(Loaded(model, tokenizer, "head", "")), queries, k=K)
     monkeypatch.setattr(masked_lm, "_HEADS", {})
-    whole = MaskedLM(Loaded(model, tokenizer, "whole", "")).score(queries, k=K)
+    whole = score(MaskedLM(Loaded(model, tokenizer, "whole", "")), queries, k=K)
     assert (whole.original >= 0).sum() > 20
     assert np.ptp(whole.logits[whole.original >= 0]) > 1
     assert by_head.original.tolist() == whole.original.tolist()
@@ -175,7 +175,7 @@ def test_the_tokenizers_limit_counts_where_it_is_lower(tmp_path: Path) -> None:
     mlm = MaskedLM(Loaded(tiny_mlm("bert-cased")._model, tokenizer, "short", ""))
     assert mlm.max_tokens == 20
     sentence = "The dog and " * 10 + "a girl run."
-    assert mlm.score([ask(sentence, "girl")], k=3).windowed.tolist() == [True]
+    assert score(mlm, [ask(sentence, "girl")], k=3).windowed.tolist() == [True]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -187,7 +187,7 @@ def test_a_sentence_that_just_fits_is_left_whole(kind: str) -> None:
         if len(tokenizer(text := "A girl" + " dog" * n)["input_ids"]) == MAX_TOKENS
     )
     queries = [ask(fits, "girl"), ask(fits + " dog", "girl")]
-    scores = tiny_mlm(kind).score(queries, k=K)
+    scores = score(tiny_mlm(kind), queries, k=K)
     assert scores.windowed.tolist() == [False, True]
     expected = full_forward(kind, queries[0])
     assert expected is not None
@@ -208,7 +208,7 @@ def test_a_long_sentence_is_seen_through_a_window(kind: str, before: int) -> Non
 
     mlm = tiny_mlm(kind)
     with seen_inputs(mlm) as inputs:
-        scores = mlm.score([MaskedQuery(text, span, (span,))], k=K)
+        scores = score(mlm, [MaskedQuery(text, span, (span,))], k=K)
     window = inputs[0][0]
     whole = slow.tokenizer(text)["input_ids"]
     place = slow.locate(text, span)
@@ -239,8 +239,8 @@ def test_a_tokenizer_file_cannot_cut_or_pad(tmp_path: Path) -> None:
     query = ask("The dog and another dog run near a small river today.", "river")
     mlm = MaskedLM.load(folder, device="cpu")
     with seen_inputs(mlm) as inputs:
-        scores = mlm.score([query], k=K)
-    assert_identical(scores, tiny_mlm("bert-cased").score([query], k=K))
+        scores = score(mlm, [query], k=K)
+    assert_identical(scores, score(tiny_mlm("bert-cased"), [query], k=K))
     assert {len(row) for batch in inputs for row in batch} == {14}
 
 
@@ -255,7 +255,7 @@ def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
         ask("A small-girl.", "girl"),
     ]
     assert ids["girl"] != ids["Ġgirl"]
-    scores = tiny_mlm(kind).score(queries, k=3)
+    scores = score(tiny_mlm(kind), queries, k=3)
     pieces = ["girl", "Ġgirl", "Ġgirl", "girl", "girl"]
     assert scores.original.tolist() == [ids[piece] for piece in pieces]
     for row, query in enumerate(queries):
@@ -272,23 +272,23 @@ def test_joint_masking_hides_every_occurrence(kind: str) -> None:
     singly = [MaskedQuery(sentence, span, (span,)) for span in spans]
     mlm = tiny_mlm(kind)
     with seen_inputs(mlm) as inputs:
-        scores = mlm.score(jointly, k=K)
+        scores = score(mlm, jointly, k=K)
     assert {row.count(mlm.mask_id) for row in inputs[0]} == {3}
     for row, query in enumerate(jointly):
         expected = full_forward(kind, query)
         assert expected is not None
         assert_row(scores, row, *expected)
-    assert not np.any(scores.logits == mlm.score(singly, k=K).logits)
+    assert not np.any(scores.logits == score(mlm, singly, k=K).logits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
     query = ask("A girl sees the dog.", "dog")
     mlm = tiny_mlm(kind)
-    everything = mlm.score([query], k=10**6)
+    everything = score(mlm, [query], k=10**6)
     size = len(slow_mlm(tiny_model(kind)).tokenizer)
     assert sorted(everything.tokens[0].tolist()) == list(range(size))
-    few = mlm.score([query], k=7)
+    few = score(mlm, [query], k=7)
     assert few.tokens.tolist() == everything.tokens[:, :7].tolist()
     probabilities = np.exp(everything.logits[0] - everything.log_normalizer[0])
     assert probabilities.sum() == pytest.approx(1, abs=1e-4)
@@ -298,7 +298,7 @@ def test_a_narrower_dtype_is_on_record() -> None:
     mlm = MaskedLM.load(tiny_model("bert-cased"), device="cpu", dtype="bfloat16", name="narrow")
     assert (mlm.name, mlm.dtype) == ("narrow", "bfloat16")
     query = ask("A girl sees the dog.", "dog")
-    scores, exact = mlm.score([query], k=5), tiny_mlm("bert-cased").score([query], k=5)
+    scores, exact = score(mlm, [query], k=5), score(tiny_mlm("bert-cased"), [query], k=5)
     assert scores.logits.dtype == np.float32
     assert scores.original_logit[0] == pytest.approx(exact.original_logit[0], abs=0.3)
     assert scores.original_logit[0] != exact.original_logit[0]
@@ -328,7 +328,7 @@ def test_bart_is_read_as_it_is_published(tmp_path: Path) -> None:
     published = MaskedLM.load(tmp_path / "bart-base", device="cpu")
     assert not published._model.final_logits_bias.any()
     queries = ask_all(sentences()[:4])
-    scores = published.score(queries, k=K)
+    scores = score(published, queries, k=K)
     for row, query in enumerate(queries):
         if (expected := full_forward("bart", query, plain)) is not None:
             assert_row(scores, row, *expected)

@@ -1,21 +1,16 @@
 import random
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from generation.records import MaskedQuery
 from generation.suggestions import questions as module
 from generation.suggestions.questions import (
-    EVERYTHING,
     KEY,
     Questions,
-    Shard,
     key_of,
     question_table,
 )
@@ -29,7 +24,7 @@ QUERIES = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PROBLEMS_PER_SHARD", 10)
+    monkeypatch.setattr(module, "PROBLEMS_PER_BLOCK", 10)
     monkeypatch.setattr(module, "_BUFFERED", 1000)
 
 
@@ -43,38 +38,37 @@ def written(folder: Path, queries: list[MaskedQuery], problems: int = 45) -> Que
     return Questions.write(folder, tables(queries), problems=problems, made_from="x")
 
 
-def test_every_question_is_in_its_shard_once(tmp_path: Path) -> None:
-    """45 problems make eight shards of at most ten on average; a sentence is in one shard."""
+def test_every_question_is_in_a_block_once(tmp_path: Path) -> None:
+    """45 problems make at most eight blocks; a sentence is in one block."""
     questions = written(tmp_path / "q", QUERIES + QUERIES[::3])
-    of_shard = {shard: questions.of(shard) for shard in questions.shards}
-    assert {shard.bits for shard in of_shard} == {3}
-    everything = [query for queries in of_shard.values() for query in queries]
-    assert sorted(everything, key=key_of) == sorted(QUERIES, key=key_of)
+    of_block = [questions.of(block) for block in questions.blocks]
+    assert 4 < len(of_block) <= 8
+    everything = [query for queries in of_block for query in queries]
+    assert everything == sorted(QUERIES, key=key_of)
     assert len(questions) == len(QUERIES)
-    assert questions.sizes == {shard: len(queries) for shard, queries in of_shard.items()}
-    for shard, queries in of_shard.items():
-        assert {key_of(query)[0] >> 5 for query in queries} == {shard.prefix}
-        assert all(key_of(a) < key_of(b) for a, b in pairwise(queries))
+    assert questions.sizes == list(map(len, of_block))
+    sentences = [{query.sentence for query in queries} for queries in of_block]
+    assert sum(map(len, sentences)) == len(set().union(*sentences))
 
 
-def test_many_questions_make_more_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts have more questions than a shard of them could hold in memory."""
-    monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", 50)
+def test_many_questions_make_more_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts have more questions than a block of them could hold in memory."""
+    monkeypatch.setattr(module, "_QUESTIONS_PER_BLOCK", 50)
     questions = written(tmp_path / "q", QUERIES, problems=1)
-    assert {shard.bits for shard in questions.shards} == {2}
-    of_shard = [query for shard in questions.shards for query in questions.of(shard)]
-    assert of_shard == sorted(QUERIES, key=key_of)
+    assert questions.sizes == [48, 51, 51, 30]
+    of_block = [query for block in questions.blocks for query in questions.of(block)]
+    assert of_block == sorted(QUERIES, key=key_of)
     assert sorted(path.name for path in questions.folder.iterdir()) == [
-        "keys.bin", "questions.json", "shards"
+        "blocks", "keys.bin", "questions.json"
     ]  # fmt: skip
 
 
 def test_order_and_repetition_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal sets give equal files, also with shards of the largest possible size."""
-    largest = max(written(tmp_path / "sizes", QUERIES).sizes.values())
-    monkeypatch.setattr(module, "_QUESTIONS_PER_SHARD", largest)
+    """Equal sets give equal files, also with blocks of the largest possible size."""
+    largest = max(written(tmp_path / "sizes", QUERIES).sizes)
+    monkeypatch.setattr(module, "_QUESTIONS_PER_BLOCK", largest)
     shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
     folders = [written(tmp_path / name, q).folder for name, q in (("a", QUERIES), ("b", shuffled))]
     a, b = (
@@ -85,7 +79,7 @@ def test_order_and_repetition_do_not_matter(
 
 def test_rows_number_all_questions(tmp_path: Path) -> None:
     questions = written(tmp_path / "q", QUERIES)
-    map_blocks = [query for shard in questions.shards for query in questions.of(shard)]
+    map_blocks = [query for block in questions.blocks for query in questions.of(block)]
     assert questions.rows(map_blocks).tolist() == list(range(len(QUERIES)))
     some = random.Random(1).sample(QUERIES, 20)
     assert [map_blocks[row] for row in questions.rows(some)] == some
@@ -102,12 +96,3 @@ def test_keys_with_trailing_zeros_stay_apart(
     monkeypatch.setattr(module, "key_of", made.__getitem__)
     questions = written(tmp_path / "q", list(made), problems=1)
     assert questions.rows(list(made)).tolist() == np.argsort(np.argsort(numbers)).tolist()
-
-
-@given(st.integers(0, 12), st.integers(0, 12), st.data())
-def test_shards_overlap_where_they_share_keys(bits: int, more: int, data: st.DataObject) -> None:
-    inner = Shard(bits + more, data.draw(st.integers(0, 2 ** (bits + more) - 1)))
-    outer = Shard(bits, data.draw(st.integers(0, 2**bits - 1)))
-    assert inner.overlaps(outer) == outer.overlaps(inner) == (inner.prefix >> more == outer.prefix)
-    assert inner.overlaps(EVERYTHING)
-    assert Shard.parse(inner.name) == inner

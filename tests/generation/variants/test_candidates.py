@@ -2,16 +2,18 @@ import pickle
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
-from generation.suggestions.questions import Asked, Questions, key_of, question_table
-from generation.suggestions.store import StoreIdentity, SuggestionStore
+from generation.suggestions.questions import Asked, Questions, key_of, keys_of, question_table
+from generation.suggestions.store import suggestion_store, table_of, write_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.candidates import Candidates, Survivors, cheap_filters
+from merge_dataset.answer_store import AnswerStore
 
 K = 6
 WORDS = ["girl", "boy", "Boy", "dog", "s", "."]
@@ -34,28 +36,30 @@ def answer(queries: Sequence[MaskedQuery]) -> Scores:
     return scores
 
 
-IDENTITY = StoreIdentity(
-    name="m", revision="r", architecture="BertForMaskedLM", masking="single",
-    suggestions_per_occurrence=K, dtype="float32", device="cpu",
-)  # fmt: skip
+IDENTITY = {
+    "name": "m", "revision": "r", "architecture": "BertForMaskedLM", "masking": "single",
+    "suggestions_per_occurrence": K, "dtype": "float32", "device": "cpu",
+}  # fmt: skip
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SuggestionStore, Questions]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[AnswerStore, Questions]:
     """A store that answers the run's questions, and other questions."""
-    monkeypatch.setattr(questions_module, "PROBLEMS_PER_SHARD", 10)
+    monkeypatch.setattr(questions_module, "PROBLEMS_PER_BLOCK", 10)
     return filled(tmp_path, IDENTITY, answer)
 
 
 def filled(
-    folder: Path, identity: StoreIdentity, score: Callable[[Sequence[MaskedQuery]], Scores]
-) -> tuple[SuggestionStore, Questions]:
-    store = SuggestionStore.create(folder / "store", identity, VOCABULARY)
+    folder: Path, identity: dict[str, Any], score: Callable[[Sequence[MaskedQuery]], Scores]
+) -> tuple[AnswerStore, Questions]:
+    store = suggestion_store(folder / "store", identity)
+    write_vocabulary(store, VOCABULARY)
     every, mine = (
         Questions.write(folder / name, [question_table(queries)], problems=40, made_from="")
         for name, queries in (("every", QUERIES), ("mine", QUERIES[:30]))
     )
-    store.fill(((shard, every.of(shard)) for shard in every.shards), score)
+    for block in every.blocks:
+        store.keep(keys_of(every.of(block)), table_of(score(every.of(block))))
     return store, mine
 
 
@@ -71,7 +75,7 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
 
 
 def write(
-    folder: Path, store: SuggestionStore, questions: Questions, *, probability_filter: bool = True
+    folder: Path, store: AnswerStore, questions: Questions, *, probability_filter: bool = True
 ) -> Candidates:
     asked = Asked(questions, folder / "asked.bin")
     return Candidates.write(folder, store, asked, probability_filter=probability_filter)
@@ -79,7 +83,7 @@ def write(
 
 @pytest.mark.parametrize("probability_filter", [True, False])
 def test_candidates_are_those_the_filters_leave(
-    probability_filter: bool, run: tuple[SuggestionStore, Questions], tmp_path: Path
+    probability_filter: bool, run: tuple[AnswerStore, Questions], tmp_path: Path
 ) -> None:
     candidates = write(tmp_path / "c", *run, probability_filter=probability_filter)
     candidates = pickle.loads(pickle.dumps(candidates))
@@ -90,13 +94,13 @@ def test_candidates_are_those_the_filters_leave(
     assert any(tokens for _, tokens, *_ in by_row(candidates.take(QUERIES[:30])))
 
 
-def test_nothing_may_be_left(run: tuple[SuggestionStore, Questions], tmp_path: Path) -> None:
+def test_nothing_may_be_left(run: tuple[AnswerStore, Questions], tmp_path: Path) -> None:
     store, questions = run
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SuggestionStore, "vocabulary", lambda self: none)
-        candidates = write(tmp_path / "c", store, questions)
-        assert candidates.take(QUERIES[:30]).tokens.tolist() == []
+    write_vocabulary(store, none)
+    candidates = write(tmp_path / "c", store, questions)
+    assert candidates.take(QUERIES[:30]).tokens.tolist() == []
+    write_vocabulary(store, VOCABULARY)
     candidates = write(tmp_path / "d", *run)
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])

@@ -18,6 +18,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
 
     from generation.records import MaskedQuery
     from generation.suggestions.masked_lm import MaskedLM
+    from helpers.masked_queries import score
 
     torch.set_num_threads(1)
     mlm = MaskedLM.load(model, device=device, dtype=dtype)
@@ -28,7 +29,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
     ]
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        scores = mlm.score([queries[i] for i in rows], k=TOP)
+        scores = score(mlm, [queries[i] for i in rows], k=TOP)
         columns = (scores.tokens, scores.logits, scores.original_logit)
         return lambda: list(zip(*(column.tolist() for column in columns), strict=True))
 

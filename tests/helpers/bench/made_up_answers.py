@@ -3,7 +3,7 @@
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -38,15 +38,10 @@ def make_up_answers() -> None:
     from generation.records import Scores
     from generation.suggestions.masked_lm import MaskedLM
 
-    def best(
-        mlm: MaskedLM,
-        inputs: Sequence[Any],
-        *,
-        rows: int,
-        k: int,
-        on_progress: Callable[[int], object] = lambda inputs: None,
-    ) -> Scores:
-        scores = Scores.empty(rows, k)
+    def answer(
+        mlm: MaskedLM, queries: Sequence[Any], *, k: int
+    ) -> Iterator[tuple[list[int], Scores]]:
+        scores, inputs = Scores.empty(len(queries), k), list(mlm._inputs(queries))
         for each in inputs:
             tokens, probable = _answer(each.original, k, _ids(mlm))
             scores.tokens[each.row] = tokens
@@ -55,10 +50,9 @@ def make_up_answers() -> None:
         mine = [each.row for each in inputs]
         scores.logits[mine] = -np.arange(k, dtype=np.float32)
         scores.log_normalizer[mine] = 2
-        on_progress(len(inputs))
-        return scores
+        yield list(range(len(queries))), scores
 
-    MaskedLM.best = best
+    MaskedLM.answer = answer
 
 
 @lru_cache(maxsize=1)
