@@ -77,7 +77,7 @@ def test_answers_that_are_damaged_or_lost(
     in_one_process: dict[str, bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = suggest(config(tmp_path / "run"))
-    (path,) = run.store.rglob("*.answers")
+    path = min(run.store.rglob("*.answers"))
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
