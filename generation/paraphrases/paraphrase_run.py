@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from generation.paraphrases.answer_store import (
+from generation.paraphrases.config import ParaphraseConfig
+from generation.paraphrases.model_answers import (
     LazyModel,
     ModelChangedError,
     ask_in_parts,
     ask_once,
     rewrite_in_parts,
 )
-from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import (
     ANSWERS,
     FUNNEL_COLUMNS,

@@ -86,7 +86,7 @@ def test_answers_that_are_damaged_or_lost(
     assert made(run.path) == in_one_process
     for answers in run.store.rglob("*.answers"):
         answers.write_bytes(answers.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"answers to [\d,]+ questions, \d+ are missing; run: "):
+    with pytest.raises(ValueError, match="run: merge-nli suggest"):
         build(run.path)
     assert made(suggest(config(run.path)).path) == in_one_process
 

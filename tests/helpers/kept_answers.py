@@ -1,4 +1,4 @@
-"""What stores of answers hold."""
+"""The answers in stores on disk."""
 
 import zlib
 from pathlib import Path

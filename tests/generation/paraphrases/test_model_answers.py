@@ -6,7 +6,7 @@ import pytest
 from helpers.paraphrasing import Budget, FakeJudge, Interrupted, random_verdict
 
 from generation.paraphrases import answer_store as module
-from generation.paraphrases.answer_store import ask_in_parts
+from generation.paraphrases.model_answers import ask_in_parts
 from merge_metric.models.pair_model import Pair
 
 
