@@ -185,7 +185,7 @@ def scores_tables(
     results: Mapping[str, _Result],
     correctness_threshold: int,
     more: Sequence[Figure],
-    output: Literal["markdown", "latex", "csv"],
+    output: Literal["markdown", "latex", "longtable", "csv"],
 ) -> str:
     """Render the results of `score_file` as tables; CSV is one table with all configurations."""
     tables = [score_table(name, results[name], correctness_threshold, more) for name in results]

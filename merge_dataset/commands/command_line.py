@@ -29,7 +29,7 @@ from merge_dataset.settings import (
 )
 
 OutputFormat = Literal["text", "json"]
-TableFormat = Literal["text", "markdown", "latex", "csv", "json"]
+TableFormat = Literal["text", "markdown", "latex", "longtable", "csv", "json"]
 
 STOPPED: Final = (
     "stopped: nothing is half-written, and what was finished is kept; the same command goes on "

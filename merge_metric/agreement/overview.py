@@ -30,7 +30,7 @@ from merge_metric.tables.plots import distinct
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Output = Literal["text", "markdown", "latex", "json"]
+Output = Literal["text", "markdown", "latex", "longtable", "json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Overview:
             }
             return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
         parts = [getattr(table, f"to_{output}")() for table in self.tables]
-        if output == "latex":
+        if output in ("latex", "longtable"):
             return "\n\n".join(parts)
         after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
         gap = "\n\n\n" if output == "text" else "\n\n"

@@ -5,7 +5,7 @@ import logging
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 
@@ -17,6 +17,7 @@ from merge_dataset.commands.command_line import (
     Given,
     MergeLabels,
     OptionsOf,
+    TableFormat,
     command,
     needing,
     option,
@@ -66,10 +67,7 @@ def analyse_command(
     ] = None,
     config: Configs = None,
     out: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.")] = None,
-    output: Annotated[
-        Literal["text", "markdown", "latex", "json", "csv"],
-        option("How to write the table.", "--format"),
-    ] = "text",
+    output: Annotated[TableFormat, option("How to write the table.", "--format")] = "text",
     allow_missing: AllowMissing = False,
     merge_labels: MergeLabels = None,
     cluster: Cluster = "",

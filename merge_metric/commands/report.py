@@ -136,7 +136,8 @@ def agreement_command(
         Path | None, option("Folder for plots as PNG, SVG and PDF.", file_okay=False)
     ] = None,
     output: Annotated[
-        Literal["text", "markdown", "latex", "json"], option("How to write the tables.", "--format")
+        Literal["text", "markdown", "latex", "longtable", "json"],
+        option("How to write the tables.", "--format"),
     ] = "text",
     n_bootstrap: Replicates = 1000,
     rng_seed: BootstrapSeed = 0,

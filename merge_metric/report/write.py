@@ -187,8 +187,11 @@ def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     ]
     for configuration in evidence.configurations:
         head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
-    found = [table.to_latex() for table in tables(evidence, sources)]
-    return "\n\n".join(["\n".join(head), *found]) + "\n"
+    made = (
+        table.to_latex(long=any(column.kind == "passage" for column in table.columns))
+        for table in tables(evidence, sources)
+    )
+    return "\n\n".join(["\n".join(head), *made]) + "\n"
 
 
 def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:

@@ -1,106 +1,57 @@
-"""Tables in LaTeX, which break across pages; a table with many columns becomes several."""
+"""Tables in LaTeX: `tabular`, no wider than a line, or `longtable`, which breaks across pages."""
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from merge_metric.tables.cells import Column, Row
 
-PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{array,booktabs,xltabular}")
+PACKAGES: Final = (
+    r"\usepackage[T1]{fontenc}",
+    r"\usepackage{adjustbox,array,booktabs,longtable}",
+)
 """Preamble lines that load the LaTeX packages of the tables."""
 
-_LONG: Final = 20
-"""Length of a text, in characters, from which its column is wrapped."""
-
-_LINE: Final = 80
-"""Characters of a line of `article` at \\footnotesize, by which columns are shared out."""
+_STYLE: Final = r"\footnotesize\setlength{\tabcolsep}{3pt}"
 
 
 def to_latex(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    notes: Sequence[str] = (),
+    name: str, caption: Sequence[str], columns: Sequence[Column], rows: Sequence[Row], *, long: bool
 ) -> str:
-    """Render one or several long tables, each with all text columns and some numeric ones."""
-    texts = [column for column in columns if column.is_text]
-    numbers = [column for column in columns if not column.is_text]
-    shown = [column for column in texts if column.kind != "passage"]
-    room = _LINE - sum(min(_longest(column, rows), _LONG) for column in shown)
-    needed = sum(_longest(column, rows) for column in numbers)
-    n_parts = min(len(numbers), math.ceil(needed / max(room, 1)))
-    if n_parts < 2:
-        return _longtable(name, (title, *notes), columns, rows)
-    size = math.ceil(len(numbers) / n_parts)
-    parts = [[*texts, *numbers[at : at + size]] for at in range(0, len(numbers), size)]
-    return "\n\n".join(
-        _longtable(f"{name}-{number}", (f"{title} ({number} of {len(parts)})", *notes), part, rows)
-        for number, part in enumerate(parts, start=1)
-    )
-
-
-def _longest(column: Column, rows: Sequence[Row]) -> float:
-    """Return the width of a column in characters, with its gap; intervals are in smaller type."""
-    texts = [len(column.heading), *(len(column.show(row)) for row in rows)]
-    return 1.5 + max([*texts, *(0.88 * len(column.show_interval(row)) for row in rows)])
-
-
-def _longtable(
-    name: str, caption: Sequence[str], columns: Sequence[Column], rows: Sequence[Row]
-) -> str:
+    """Render a table with intervals below values, and passages in the first column."""
     shown = [column for column in columns if column.kind != "passage"]
     passages = [column for column in columns if column.kind == "passage"]
-    wrapped = [
-        column
-        for column in shown
-        if column.kind == "text" and any(len(column.show(row)) > _LONG for row in rows)
-    ]
-    if passages and shown[0] not in wrapped:
-        wrapped.append(shown[0])
-    cells = []
+    blocks = []
     for row in rows:
-        first, *others = (
-            # Names, such as those of models and seeds, may be broken at punctuation too.
-            re.sub(r"/|:|\.|\\_", r"\g<0>\\allowbreak{}", escape(column.show(row)))
-            if column in wrapped
-            else escape(column.show(row))
-            for column in shown
-        )
+        first, *others = (escape(column.show(row)) for column in shown)
         for passage in passages:
             text = escape(passage.show(row))
             first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
-        lines = [_line([first, *others])]
+        block = _line([first, *others])
         intervals = [column.show_interval(row) for column in shown]
-        if any(intervals):  # interval below its value, on the same page
-            lines[0] += "*"
-            lines.append(_line([text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]))
-        cells.append(lines)
-    environment = "xltabular" if wrapped else "longtable"
-    width = r"{\linewidth}" if wrapped else ""
-    letters = "".join(
-        r">{\raggedright\arraybackslash}X" if column in wrapped else "l" if column.is_text else "r"
-        for column in shown
-    )
-    heads = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+        if any(intervals):  # on the same page
+            below = [text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]
+            block += f"{'*' * long}\n{_line(below)}"
+        blocks.append(block)
+    letters = ["l" if column.is_text else "r" for column in shown]
+    if passages:
+        letters[0] = r">{\raggedright\arraybackslash}p{0.45\linewidth}"
+    layout = rf"{{@{{}}{''.join(letters)}@{{}}}}"
     sentences = [escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption]
-    with_space = wrapped or any(len(lines) > 1 for lines in cells)
-    space = "\n\\addlinespace\n" if with_space else "\n"
-    return "\n".join(
-        [
-            r"\begingroup\footnotesize",
-            r"\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
-            rf"\begin{{{environment}}}{width}{{@{{}}{letters}@{{}}}}",
-            rf"\caption{{{' '.join(sentences)}}}\label{{tab:{name}}}\\",
-            *(*heads, r"\endfirsthead"),
-            *(*heads, r"\endhead"),
-            *(r"\bottomrule", r"\endfoot"),
-            *([space.join(map("\n".join, cells))] if cells else ()),
-            rf"\end{{{environment}}}",
-            r"\endgroup",
-        ]
-    )
+    label = rf"\caption{{{' '.join(sentences)}}}\label{{tab:{name}}}"
+    head = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+    space = "\n\\addlinespace\n" if passages or any("\n" in block for block in blocks) else "\n"
+    body = [space.join(blocks)] if blocks else []
+    if long:
+        begin = [rf"\begingroup{_STYLE}\setlength{{\LTcapwidth}}{{\linewidth}}"]
+        begin += [rf"\begin{{longtable}}{layout}", rf"{label}\\", *head, r"\endfirsthead"]
+        begin += [*head, r"\endhead", r"\bottomrule", r"\endfoot"]
+        end = [r"\end{longtable}", r"\endgroup"]
+    else:
+        begin = [rf"\begin{{table}}\centering{_STYLE}", label]
+        begin += [r"\begin{adjustbox}{max width=\linewidth}", rf"\begin{{tabular}}{layout}", *head]
+        end = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}"]
+    return "\n".join([*begin, *body, *end])
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -133,10 +133,14 @@ class Table:
 
     _repr_html_ = to_html
 
-    def to_latex(self) -> str:
-        """Render as long tables for a LaTeX document that loads `latex.PACKAGES`."""
+    def to_latex(self, *, long: bool = False) -> str:
+        """Render for LaTeX with `latex.PACKAGES`: a `tabular`, or a `longtable` if `long`."""
         rows, notes = self._marked()
-        return latex.to_latex(self.name, self.title, self.shown, rows, notes)
+        return latex.to_latex(self.name, (self.title, *notes), self.shown, rows, long=long)
+
+    def to_longtable(self) -> str:
+        """Render for such a document as a table that breaks across pages."""
+        return self.to_latex(long=True)
 
     def _marked(self) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """Mark rows with few seeds (`n_seeds` or `n_right`), and add a note on the mark."""
