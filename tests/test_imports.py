@@ -42,7 +42,6 @@ HOMES = {
     "tokenizers": {"generation.suggestions.masked_lm"},
     "spacy": {"generation.problems.tagging"},
     "thinc": {"generation.problems.tagging"},
-    "datatrove": {"merge_dataset.executors.worker", "merge_dataset.executors.clusters"},
     "ray": {"merge_dataset.executors.clusters"},
 }  # fmt: skip
 """Heavy library → the only modules of generation and merge_dataset that may import it."""

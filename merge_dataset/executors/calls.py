@@ -1,37 +1,45 @@
-"""Calls of units of work by an executor of `plan.EXECUTORS`, with results; parallel blocks.
+"""Calls of blocks of work in tasks, with results; and blocks shared by processes of one command.
 
-Each run has its own folder, `tasks/0001`, …, with datatrove's logs and completion markers, so no
-marker outlives its plan. A command needs a plan, names of units, and a function that does a unit:
+A command needs a plan, names of blocks, and a function that does a block:
 
     @keeps_result
-    def count_unit(folder: Path, unit: str) -> int:
-        return len(read_table(plan_of(folder)["files"][unit]))
+    def count_block(folder: Path, block: str) -> int:
+        return len(read_table(plan_of(folder)["files"][block]))
 
-    counts = call_tasks("module:count_unit", folder, units, distribution, {"files": …}).all()
+    counts = call_tasks("module:count_block", folder, blocks, distribution, {"files": …}).all()
 """
 
 import contextlib
 import functools
 import importlib.util
+import logging
 import pkgutil
 import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorError, Plan
-from merge_dataset.files import atomic, digest_of, read_json, write_json
-from merge_dataset.part_store import append_record, is_sound, read_records, write_part
+from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorError
+from merge_dataset.files import (
+    digest_of,
+    read_json,
+    read_record,
+    read_table,
+    write_json,
+    write_record,
+    write_table,
+)
+
+log = logging.getLogger(__name__)
 
 _PLAN: Final = "call.json"
 _RESULTS: Final = "results"
@@ -43,13 +51,13 @@ _FAILURES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class UnitResults:
-    """Results of the units that are done."""
+    """Results of the blocks that are done."""
 
     records: dict[str, Any]
     error: ExecutorError | None
 
     def all(self) -> list[Any]:
-        """Return the results of all units in order; raise `ExecutorError` if some failed."""
+        """Return the results of all blocks in order; raise `ExecutorError` if some failed."""
         if self.error is not None:
             raise self.error
         return list(self.records.values())
@@ -58,39 +66,37 @@ class UnitResults:
 def call_tasks(
     function: str,
     folder: Path,
-    units: Sequence[str],
+    blocks: Sequence[str],
     distribution: Distribution,
     plan: Mapping[str, Any],
 ) -> UnitResults:
-    """Run in tasks the units that have no result for this plan; the caller removes the folder."""
-    path = folder / _PLAN
+    """Run in tasks the blocks that have no result for this plan; the caller removes the folder."""
+    path, error = folder / _PLAN, None
     if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
         shutil.rmtree(folder / _RESULTS, ignore_errors=True)
         write_json(path, plan)
-    there, error = set(_results(folder, units)), None
-    missing = [unit for unit in units if unit not in there]
+    results = _results(folder, blocks)
+    missing = [block for block in blocks if block not in results]
     forget(folder, missing)  # damaged ones
     try:
         run_units(function, folder, missing, distribution)
     except ExecutorError as failed:
         error = failed
-    found = _results(folder, units)
-    if error is None and (lost := [unit for unit in units if unit not in found]):
+    results = _results(folder, blocks)
+    if error is None and (lost := [block for block in blocks if block not in results]):
         error = ExecutorError(
             f"{folder}: expected the result of {lost[0]}, found none, or a damaged one; give the "
             "same command again, and it is made again"
         )
-    return UnitResults(found, error)
+    return UnitResults(results, error)
 
 
 def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
-    """Decorate a function that does a unit, so that it stores its JSON-able return value."""
+    """Decorate a function that does a block, so that it stores its JSON-able return value."""
 
     @functools.wraps(function)
-    def do(folder: Path, unit: str) -> None:
-        result = function(folder, unit)
-        with atomic(_result(folder, unit)) as temporary, temporary.open("wb") as file:
-            append_record(file, result)
+    def do(folder: Path, block: str) -> None:
+        write_record(_result(folder, block), {"result": function(folder, block)})
 
     return do
 
@@ -100,94 +106,99 @@ def plan_of(folder: Path) -> Any:
     return read_json(folder / _PLAN)
 
 
-def forget(folder: Path, units: Iterable[str]) -> None:
-    """Delete the results of units, so that the same call does them again."""
-    for unit in units:
-        _result(folder, unit).unlink(missing_ok=True)
+def forget(folder: Path, blocks: Iterable[str]) -> None:
+    """Delete the results of blocks, so that the same call does them again."""
+    for block in blocks:
+        _result(folder, block).unlink(missing_ok=True)
 
 
 def write_unit_table(folder: Path, name: str, table: pa.Table) -> str:
-    """Write a table that a unit made; return its file name, which the unit returns, too."""
-    return write_part(folder / _TABLES, name, table).name
+    """Write a table that a block made; return its file name, which the block returns, too."""
+    write_table(folder / _TABLES / f"{name}.parquet", table)
+    return f"{name}.parquet"
 
 
-def read_unit_tables(folder: Path, unit: str, names: Sequence[str]) -> list[pa.Table]:
-    """Read the tables whose file names a unit returned."""
-    paths = [folder / _TABLES / name for name in names]
-    if damaged := [path for path in paths if not path.is_file() or not is_sound(path)]:
-        forget(folder, [unit])
+def read_unit_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.Table]:
+    """Read the tables whose file names a block returned."""
+    try:
+        return [read_table(folder / _TABLES / name) for name in names]
+    except (ValueError, FileNotFoundError) as error:
+        forget(folder, [block])
         raise ValueError(
-            f"{damaged[0]}: expected it as its task wrote it, got other contents or none; give "
-            "the same command again, and it is made again"
-        )
-    return [pq.ParquetFile(path).read() for path in paths]
+            f"{folder}: expected the tables of {block} as its task wrote them, got other contents "
+            f"or none; give the same command again, and they are made again"
+        ) from error
 
 
-def _results(folder: Path, units: Iterable[str]) -> dict[str, Any]:
-    """Read the results of the units that have one."""
-    return {unit: record for unit in units for record in read_records(_result(folder, unit))}
+def _results(folder: Path, blocks: Iterable[str]) -> dict[str, Any]:
+    """Read the results of the blocks that have one that is not damaged."""
+    results = {}
+    for block in blocks:
+        try:
+            results[block] = read_record(_result(folder, block), "result")["result"]
+        except FileNotFoundError:
+            pass
+        except ValueError:
+            log.warning("%s: damaged, made again: %s", folder, block)
+    return results
 
 
-def _result(folder: Path, unit: str) -> Path:
-    """Return the path of a unit's result, a list of one record."""
-    return folder / _RESULTS / digest_of(unit)[:16]
-
-
-# --- Running them ---
+def _result(folder: Path, block: str) -> Path:
+    return folder / _RESULTS / f"{digest_of(block)[:16]}.json"
 
 
 def run_units(
-    unit_function: str, folder: Path, units: Sequence[str], distribution: Distribution
+    function: str, folder: Path, blocks: Sequence[str], distribution: Distribution
 ) -> None:
-    """Run `module:name` on the folder and each unit, in tasks, and wait; or raise ExecutorError.
+    """Run `module:name` on the folder and each block, in tasks, and wait; or raise ExecutorError.
 
-    The function must write a unit's outputs whole or not at all, and skip existing ones. On a
+    The function must write a block's outputs whole or not at all, and skip existing ones. On a
     cluster, all machines share the folder. After an error, call it again without the finished
-    units.
+    blocks. Each call has its own folder of logs, `tasks/0001`, ….
     """
-    if not units:
+    if not blocks:
         return
-    entry = EXECUTORS[distribution.executor]
-    for library in entry.needs:
-        if not importlib.util.find_spec(library):
-            raise ExecutorError(
-                f"executor {distribution.executor}: expected {library}, found none; run: pip "
-                "install 'merge-nli[distributed]'"
-            )
+    executor = EXECUTORS[distribution.executor]
+    if executor.needs and not importlib.util.find_spec(executor.needs):
+        raise ExecutorError(
+            f"executor {distribution.executor}: expected {executor.needs}, found none; run: pip "
+            "install 'merge-nli[distributed]'"
+        )
     folder = folder.resolve()
-    plan = Plan(
-        function=unit_function,
-        folder=str(folder),
-        units=tuple(units),
-        tasks=min(distribution.tasks, len(units)),
-        cpus=distribution.resources.cpus,
-        working_folder=str(Path.cwd()),
-    )
     parent = folder / "tasks"
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
-    logs = parent / f"{max(taken, default=0) + 1:04}"
-    (logs / "done").mkdir(parents=True)
-    write_json(logs / "plan.json", asdict(plan))
-    executor = pkgutil.resolve_name(entry.path)(distribution.workers, distribution.resources)
-    with _progress(logs / "done", len(units)):
-        failures: dict[int, str] = executor.run(logs, plan.tasks)
+    logs, tasks = parent / f"{max(taken, default=0) + 1:04}", min(distribution.tasks, len(blocks))
+    for name in ("done", "ended"):  # blocks, and tasks
+        (logs / name).mkdir(parents=True)
+    plan = {
+        "function": function,
+        "folder": str(folder),
+        "blocks": list(blocks),
+        "tasks": tasks,
+        "cpus": distribution.resources.cpus,
+        "working_folder": str(Path.cwd()),
+    }
+    write_json(logs / "plan.json", plan)
+    run = pkgutil.resolve_name(executor.path)
+    with _progress(logs / "done", len(blocks)):
+        failures = run(logs, tasks, distribution.workers, distribution.resources)
     if failures:
         shown = [f"  task {task}: {failures[task]}" for task in sorted(failures)[:_FAILURES_SHOWN]]
         if len(failures) > len(shown):
             shown.append(f"  and {len(failures) - len(shown)} more")
         listed = "\n".join(shown)
         raise ExecutorError(
-            f"{len(failures)} of {plan.tasks} tasks failed:\n{listed}\n"
+            f"{len(failures)} of {tasks} tasks failed:\n{listed}\n"
             f"Their logs are in {logs}. What was finished is kept; the same command does the rest."
         )
 
 
 @contextlib.contextmanager
 def _progress(done: Path, total: int) -> Iterator[None]:
-    """Show a progress bar over the units done on any machine."""
+    """Show a progress bar over the blocks done on any machine."""
     ended = Event()
-    with tqdm(total=total, desc="units", unit="unit") as bar:
+    with tqdm(total=total, desc="blocks", unit="block") as bar:
 
         def follow() -> None:
             last_look = False

@@ -1,13 +1,11 @@
-"""The plan of a call: units, tasks, resources of a task; no heavy imports."""
+"""Where and in how many tasks work is done, and what a task gets; no heavy imports."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
-from merge_dataset.files import read_json
 from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
 
 BlockT = TypeVar("BlockT")
@@ -57,33 +55,29 @@ class Resources:
         check_ranges(self)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorEntry:
-    """Description of an executor, which is not imported."""
+class Executor(NamedTuple):
+    """An executor, whose function is not imported before it is needed."""
 
     path: str
-    """`module:class`; the class takes the number of concurrent tasks and their resources."""
-    needs: tuple[str, ...]
+    """`module:function`, called with the folder of the plan and of logs, the number of tasks, how
+    many run at a time, and the resources of each; it returns the tasks that failed, and why."""
+    needs: str = ""
+    """The library that it takes."""
     options: tuple[str, ...] = ()
     """Names of resources that not every executor has."""
     is_here: bool = False
     """Whether its tasks run on this machine."""
 
 
-EXECUTORS: Final[Mapping[str, ExecutorEntry]] = {
-    "local": ExecutorEntry(
-        "merge_dataset.executors.worker:LocalExecutor", ("datatrove",), is_here=True
-    ),
-    "ray": ExecutorEntry(
-        "merge_dataset.executors.clusters:RayExecutor", ("datatrove", "ray"), ("address",)
-    ),
-    "slurm": ExecutorEntry(
-        "merge_dataset.executors.clusters:SlurmExecutor",
-        ("datatrove",),
-        ("time", "partition", "sbatch", "setup"),
+EXECUTORS: Final[Mapping[str, Executor]] = {
+    "local": Executor("merge_dataset.executors.worker:run_on_this_machine", is_here=True),
+    "ray": Executor("merge_dataset.executors.clusters:run_on_ray", "ray", ("address",)),
+    "slurm": Executor(
+        "merge_dataset.executors.clusters:run_on_slurm",
+        options=("time", "partition", "sbatch", "setup"),
     ),
 }
-"""Executors by name; to add one, write a class and an entry here."""
+"""Executors by name; to add one, write a function and an entry here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +100,7 @@ class Distribution:
     executor: str
     """Name in `EXECUTORS`: local processes, a running Ray cluster, or Slurm through sbatch."""
     tasks: int = 1
-    """Number of tasks that share the work; a task does its units one by one."""
+    """Number of tasks that share the work; a task does its blocks one by one."""
     workers: int = 1
     """Number of tasks that run at a time."""
     resources: Resources = field(default_factory=Resources)
@@ -115,7 +109,7 @@ class Distribution:
         """Raise ValueError for a resource that only other executors have."""
         own = EXECUTORS[self.executor].options
         for executor, entry in EXECUTORS.items():
-            for name in (each for each in entry.options if each not in own):
+            for name in (option for option in entry.options if option not in own):
                 if getattr(self.resources, name) != getattr(Resources(), name):
                     raise ValueError(
                         f"{name}: expected with the executor {executor}, got it with "
@@ -157,33 +151,3 @@ class Task:
     def of(self, blocks: Sequence[BlockT]) -> Sequence[BlockT]:
         """Deal blocks to tasks, every n-th to each of n; return those of this task."""
         return blocks[self.index :: self.count]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The units of a call, the function that runs one, and the number of tasks."""
-
-    function: str
-    """`module:name`, called as `name(folder, unit)`."""
-    folder: str
-    units: tuple[str, ...]
-    tasks: int
-    cpus: int
-    """Number of threads that a task may use."""
-    working_folder: str
-    """Folder in which the command was run, the base of relative paths."""
-
-    @classmethod
-    def read(cls, logs: Path) -> Self:
-        """Read the plan from the folder of logs."""
-        values = read_json(logs / "plan.json")
-        return cls(**values | {"units": tuple(values["units"])})
-
-    def share(self, task: int) -> dict[int, str]:
-        """Map numbers to units in the share of a task: unit i goes to task i modulo `tasks`.
-
-        >>> Plan(function="m:f", folder="x", units=("a", "b", "c"), tasks=2, cpus=1,
-        ...      working_folder="/").share(0)
-        {0: 'a', 2: 'c'}
-        """
-        return dict(Task(task, self.tasks).of(list(enumerate(self.units))))

@@ -14,7 +14,7 @@ from helpers.processes import PATIENCE, running
 from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
 
 from merge_dataset.executors.calls import run_units
-from merge_dataset.executors.plan import Distribution, Plan, Resources
+from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slow  # workers are processes with many imports
 
@@ -56,23 +56,14 @@ def test_more_tasks_than_units(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-def test_markers_and_logs_are_datatroves(tmp_path: Path) -> None:
-    """There is a marker and a log per task, no task without units, and a new folder per call."""
+def test_each_call_has_a_log_per_task(tmp_path: Path) -> None:
+    """There is no task without blocks."""
     run(tmp_path, units(3), tasks=9)
     logs = tmp_path / "tasks" / "0001"
-    done = sorted(path.name for path in (logs / "completions").iterdir())
-    assert done == ["00000", "00001", "00002"]
-    assert "Processing done for rank=2" in (logs / "logs" / "task_00002.log").read_text()
+    names = [f"task_0000{task}.log" for task in range(3)]
+    assert sorted(path.name for path in logs.glob("*.log")) == names
     run(tmp_path, units(4), tasks=1)
-    assert (tmp_path / "tasks" / "0002" / "completions" / "00000").exists()
-
-
-def test_units_are_dealt() -> None:
-    names = tuple("abcdefg")
-    plan = Plan(function="m:f", folder="x", units=names, tasks=3, cpus=1, working_folder="/")
-    assert plan.share(1) == {1: "b", 4: "e"}
-    dealt = [unit for task in range(3) for unit in plan.share(task).items()]
-    assert sorted(dealt) == list(enumerate(names))
+    assert (tmp_path / "tasks" / "0002" / "task_00000.log").exists()
 
 
 def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,14 +78,13 @@ def test_a_unit_that_raises(tmp_path: Path) -> None:
     names = units(6, "raise-0")
     assert failure_of(tmp_path, names) == [
         "1 of 2 tasks failed:",
-        "  task 1: 1 of 3 units failed: raise-0: ValueError: expected something else, got raise-0",
+        "  task 1: 1 of 3 blocks failed: raise-0: ValueError: expected something else, got raise-0",
         f"Their logs are in {tmp_path}/tasks/0001. What was finished is kept; the same command "
         "does the rest.",
     ]
     assert unfinished(tmp_path, names) == ["raise-0"]
     logs = tmp_path / "tasks" / "0001"
-    assert [path.name for path in (logs / "completions").iterdir()] == ["00000"]
-    assert "Traceback" in (logs / "logs" / "task_00001.stderr").read_text()
+    assert "Traceback" in (logs / "task_00001.log").read_text()
 
     (tmp_path / "healed").touch()
     run(tmp_path, names)
@@ -202,7 +192,7 @@ def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.Monkey
         run(tmp_path, ["a"], executor="slurm")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match=r"pip install 'merge-nli\[distributed\]'"):
-        run(tmp_path, ["a"])
+        run(tmp_path, ["a"], executor="ray")
 
 
 @pytest.mark.parametrize(("listed", "count"), [("0\\n1\\n", 2), (None, 0)])

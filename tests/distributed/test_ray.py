@@ -11,7 +11,6 @@ from helpers.ray_cluster import CLUSTER, short_folder
 from helpers.toy_units import FUNCTION, outputs, undisturbed, units
 
 from merge_dataset.executors import clusters
-from merge_dataset.executors.plan import Resources
 
 pytestmark = pytest.mark.ray
 
@@ -58,7 +57,7 @@ def test_faults_and_the_rest(tmp_path: Path) -> None:
     *message, first, second, orphaned, after = done.stdout.splitlines()
     assert message == [
         "2 of 4 tasks failed:",
-        "  task 1: 1 of 2 units failed: raise-0: ValueError: expected something else, got raise-0",
+        "  task 1: 1 of 2 blocks failed: raise-0: ValueError: expected something else, got raise-0",
         "  task 2: killed by SIGKILL, as the system does when memory runs out",
         f"Their logs are in {tmp_path}/run/tasks/0001. What was finished is kept; the same "
         "command does the rest.",
@@ -83,7 +82,7 @@ def test_no_cluster(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
-    """There is an error or a warning in cases where datatrove would wait forever."""
+    """There is an error or a warning in cases where Ray would wait forever."""
     import ray
 
     class Cluster:
@@ -101,5 +100,5 @@ def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(
         RuntimeError, match=r"expected merge-nli\[distributed\] on .*: ModuleNotFoundError: no gen"
     ):
-        clusters._check_ray(Cluster(), Resources(cpus=4))
-    assert "no machine of the Ray cluster has {'CPU': 4, 'GPU': 0, 'memory': 0} yet" in caplog.text
+        clusters.check_ray(Cluster(), {"CPU": 4})
+    assert "no machine of the Ray cluster has {'CPU': 4} yet" in caplog.text

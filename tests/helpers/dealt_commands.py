@@ -173,7 +173,7 @@ def kill_worker() -> int | None:
         with suppress(OSError):
             words = (process / "cmdline").read_text()
             is_ours = "merge_dataset.executors.worker" in words and str(Path.cwd()) in words
-            if is_ours and os.getpgid(pid) == pid:  # not a child that datatrove started
+            if is_ours and os.getpgid(pid) == pid:
                 os.kill(pid, signal.SIGKILL)
                 return pid
     return None

@@ -28,7 +28,7 @@ def run(folder: Path, unit: str) -> None:
             os._exit(3)
         if kind == "orphan" and not (folder / "orphaned").exists():
             write_text(folder / "orphaned", str(os.getpid()))
-            os.kill(_parent(os.getppid()), signal.SIGKILL)
+            os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(300)
         if kind == "sleep":
             write_text(folder / "pids" / unit, str(os.getpid()))
@@ -40,11 +40,6 @@ def run(folder: Path, unit: str) -> None:
         write_text(out, " ".join(os.environ.get(name, "-") for name in names))
     else:
         write_text(out, hashlib.sha256(unit.encode()).hexdigest())
-
-
-def _parent(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("PPid:")[2].split()[0])
 
 
 def fill(path: Path) -> None:

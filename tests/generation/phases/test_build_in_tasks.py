@@ -165,11 +165,11 @@ def test_what_a_task_made_is_made_again_if_damaged(
     damaged = sorted((tmp_path / "dealt").rglob(f"{where}/*"))[0]
     damaged.write_bytes(damaged.read_bytes()[::-1] + b"\n")
     if where == "tables":  # found when the tables are read
-        with pytest.raises(ValueError, match=f"{damaged}: expected it as its task wrote it"):
+        with pytest.raises(ValueError, match="expected the tables of block 0 as its task wrote"):
             find("dealt", 2)
     assert find("dealt", 2) == find("here")
     assert len(tasks.units) == (2 if where == "results" else 1)
-    assert caplog.text.count(f"{damaged}: damaged, made again: 2") == (where == "results")
+    assert caplog.text.count("damaged, made again: block") == (where == "results")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from merge_dataset.executors import calls
 from merge_dataset.executors.plan import (
     EXECUTORS,
     Distribution,
-    ExecutorEntry,
+    Executor,
     ExecutorError,
     Resources,
 )
@@ -53,8 +53,8 @@ def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         done.all()
 
 
-def test_another_executor_is_a_class_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = ExecutorEntry("cloud:Cloud", ("datatrove",), ("partition",))
+def test_another_executor_is_a_function_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Executor("cloud:run", "cloud", ("partition",))
     monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", entry)
     dealt = Distribution(executor="cloud", resources=Resources(memory_gb=3))
     assert machine_for(dealt, "cpu").memory_bytes == 3 * 2**30
