@@ -55,7 +55,7 @@ def models_command(
     """
     from generation.suggestions.ask import wanted_mlms
     from merge_dataset.files import to_json
-    from merge_metric.models.inspection import find_head
+    from merge_metric.models.inspection import CLASSIFIER, HEADS, find_head
     from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
     from merge_metric.models.readiness import (
@@ -72,15 +72,18 @@ def models_command(
     machine = this_machine(device)
     request = ModelRequest(model="", dtype=dtype, label_order=label_order)
     listed, _ = read_list(preset, only)
-    left_out = [each for each in listed if each.not_on_hub]
-    asked = [("", replace(request, model=each), find_head(each)) for each in models or ()]
+    left_out = [preset for preset in listed if preset.not_on_hub]
+    asked = [
+        ("", replace(request, model=name), find_head(name, HEADS, default=CLASSIFIER))
+        for name in models or ()
+    ]
     if recipe:
         config = Config.from_recipe(recipe)
         asked += wanted_mlms(config.mlms, dtype=dtype or config.dtype)
-    asked += [model_of_preset(each, request) for each in listed if not each.not_on_hub]
+    asked += [model_of_preset(preset, request) for preset in listed if not preset.not_on_hub]
     looks = inspect_models(asked, machine)
     record = readiness_record(looks, left_out)
-    table = readiness_table(looks, left_out, in_options)
+    table = readiness_table(record, in_options)
     typer.echo(to_json(record) if output == "json" else table.to_text())
     if any(look.problems for look in looks):
         raise typer.Exit(1)

@@ -155,7 +155,8 @@ def look_at_models(config: ParaphraseConfig, distribution: Distribution | None =
         model=config.model, revision=config.model_revision, label_order=config.label_order
     )
     kinds = {"classifier": (CLASSIFIER,), "lm": (CAUSAL_LM,), None: (CLASSIFIER, CAUSAL_LM)}
-    head = find_head(judge.model, kinds[config.model_kind], judge.revision)
+    heads = kinds[config.model_kind]
+    head = find_head(judge.model, heads, judge.revision, default=CLASSIFIER)
     machine = machine_for(distribution, config.device)
     asked = [("", generator, TEXT_GENERATOR), ("", judge, head)]
     require_all(inspect_models(asked, machine))

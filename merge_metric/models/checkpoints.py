@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
-import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
-from functools import cache
+from contextlib import suppress
 from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from merge_metric.models.inspection import (
     CLASSIFIER,
     CONFIG,
     MASKED_LM,
-    Head,
+    TOKENIZER_CONFIG,
     Inspection,
-    find_any_tokenizer,
+    build_on_meta,
+    read_config,
+    reading,
 )
-from merge_metric.models.model_files import digest_of_files, find_files, list_files
-from merge_metric.models.own_tokenizer import read_tokenizer
-from merge_metric.models.weights import (
+from merge_metric.models.model_files import (
     ADAPTER_CONFIG,
-    ADAPTER_STEM,
-    Weights,
-    convert,
     count_classes,
-    find_weights,
+    digest_of_files,
+    read_tensors,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
-_INSTRUCTIONS: Final = {
-    "bfloat16": {"avx512_bf16", "amx_bf16"},
-    "float16": {"avx512_fp16", "amx_fp16"},
-}
-"""Data type → flags of x86 processors, as Linux lists them, with instructions for it."""
-_PROCESSOR: Final = Path("/proc/cpuinfo")
 
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
@@ -55,8 +48,10 @@ _UNUSED: Final = re.compile(
 _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
 """Suffixes of the files hashed into a folder's revision."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
-_MOST_TIMES: Final = 4
-"""Most parameters of a model per element in its files, as parameters may share weights."""
+_MOST_TIMES: Final = 16
+"""Most parameters of a model per element in its files: several may share one, or be packed."""
+_LAYERS: Final = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")
+_SIZES: Final = (*_LAYERS, "num_attention_heads", "hidden_size", "vocab_size")
 _ADAPTER_PREFIX: Final = "base_model.model."
 
 
@@ -98,7 +93,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
-    found.require()
+    weights = found.require()
     import torch
 
     from merge_metric.models.fast_layers import keeps_to_avx2, pack_linear_layers
@@ -106,7 +101,6 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     if device == "cpu":
-        _warn_of_slow_type(dtype)
         # glibc returns freed memory to the system, and then requests it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
@@ -114,10 +108,40 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
             # Else MKL's rounding depends on the addresses of operands. It reads this variable at
             # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")
-    model, tokenizer = _read(found, getattr(torch, dtype))
-    _require_finite(model, found.files.where(found.require().names[0]))
-    revision, weights = _identify(found)
-    return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, weights)
+    base, kind = found.base or found, getattr(torch, dtype)
+    own_folder = found.files.download(found.needed)
+    folder = base.files.download(base.needed) if found.base else own_folder
+    config = read_config(base, folder)
+    if found.base is None:
+        tokenizer = read_tokenizer(found, folder, config)
+        model = _read_model(found, config, folder, kind)
+    else:
+        adapter, names = read_tensors(found.files, weights), found.class_names
+        count = count_classes({name: tuple(tensor.shape) for name, tensor in adapter.items()})
+        if count is not None and count != len(names):
+            names = tuple(f"LABEL_{n}" for n in range(count))
+        if found.head is CLASSIFIER:
+            config.id2label = dict(enumerate(names))
+            config.label2id = {name: n for n, name in enumerate(names)}
+        has_tokenizer = all(name in found.files for name in found.tokenizer.split(", "))
+        of_tokenizer = (found, own_folder) if has_tokenizer else (base, folder)
+        tokenizer = read_tokenizer(*of_tokenizer, config)
+        replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in adapter} - {""}
+        model = _read_model(base, config, folder, kind, replaced)
+        with reading(found.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
+            model = _merge(model, own_folder, adapter, found.files.source)
+    for name, weight in model.named_parameters():
+        if not weight.is_floating_point() or not weight.numel():
+            continue
+        bounds = torch.stack(torch.aminmax(weight.detach()))  # without a mask of all elements
+        if not torch.isfinite(bounds).all():  # every answer would be none
+            why = "the file is damaged, or training diverged; get it again"
+            if weight.dtype == torch.float16 and not bounds.isnan().any():
+                why = "numbers too large for float16 do this; try `dtype` bfloat16 or float32"
+            where = found.files.where(weights.names[0])
+            raise ValueError(f"{where}: expected numbers, got {bounds[0].item()} in {name}: {why}")
+    revision, provenance = _identify(found)
+    return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, provenance)
 
 
 def resolve_device(device: str) -> str:
@@ -139,21 +163,6 @@ def resolve_device(device: str) -> str:
     return device
 
 
-@cache
-def _warn_of_slow_type(dtype: str) -> None:
-    try:
-        lines = _PROCESSOR.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return  # not Linux
-    flags = next((set(line.split()) for line in lines if line.startswith("flags")), None)
-    if flags and dtype in _INSTRUCTIONS and not flags & _INSTRUCTIONS[dtype]:
-        log.warning(
-            "this processor has no instructions for %s, so models may take several times as long "
-            "as in float32: use float32 here, or run on a GPU",
-            dtype,
-        )
-
-
 def max_tokens(model: Any, tokenizer: Any) -> int | None:
     """Return the longest input in tokens, with special tokens; None where there is no limit."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or -1
@@ -165,199 +174,61 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def _read(found: Inspection, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load model and tokenizer, after all files have been downloaded."""
-    base, own_folder = found.base or found, found.files.download(found.needed)
-    folder = base.files.download(base.needed) if base is not found else own_folder
-    weights, kept = _converted(found, own_folder)
-    config = _read_config(base, folder)
-    if base is found:
-        tokenizer = _read_tokenizer(found, folder, config)
-        return _read_model(found, config, weights, folder, kept, dtype), tokenizer
-    names = found.class_names
-    if (count := count_classes(weights)) is not None and count != len(names):
-        names = tuple(f"LABEL_{n}" for n in range(count))
-    if found.head is CLASSIFIER:
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: n for n, name in enumerate(names)}
-    of_tokenizer = (found, own_folder) if find_any_tokenizer(found.files) else (base, folder)
-    tokenizer = _read_tokenizer(*of_tokenizer, config)
-    replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in weights.tensors} - {""}
-    base_weights, base_kept = _converted(base, folder)
-    model = _read_model(base, config, base_weights, folder, base_kept, dtype, replaced)
-    with _reading(found.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
-        model = _merge(model, own_folder, kept, set(weights.tensors), found.files.source)
-    return model, tokenizer
-
-
-def _require_finite(model: Any, where: str) -> None:
-    """Raise ValueError if a weight is no finite number: every answer would be none."""
-    import torch
-
-    for name, weight in model.named_parameters():
-        if not weight.is_floating_point() or not weight.numel():
-            continue
-        bounds = torch.stack(torch.aminmax(weight.detach()))  # without a mask of all elements
-        if torch.isfinite(bounds).all():
-            continue
-        why = "the file is damaged, or training diverged; get it again"
-        if weight.dtype == torch.float16 and not bounds.isnan().any():
-            why = "numbers too large for float16 do this; try `dtype` bfloat16 or float32"
-        raise ValueError(f"{where}: expected numbers, got {bounds[0].item()} in {name}: {why}")
-
-
-def _converted(found: Inspection, folder: Path) -> tuple[Weights, Path]:
-    """Convert pickled weights; return the weights to read and their folder."""
-    weights, stem = found.require(), "model" if found.base is None else ADAPTER_STEM
-    if weights.format != "pickle":
-        return weights, folder
-    kept = convert(found.files, weights, stem=stem)
-    return find_weights(list_files(find_files(kept)), stem), kept
-
-
-def _merge(
-    base: Any, config_folder: Path, weights_folder: Path, names: Set[str], source: str
-) -> Any:
-    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
-
-    with warnings.catch_warnings():
-        # Its warnings are about settings of other versions, and missing keys, counted below.
-        warnings.simplefilter("ignore")
-        config = PeftConfig.from_pretrained(str(config_folder))
-        config.auto_mapping = None
-        model = PeftModel.from_pretrained(
-            base, str(weights_folder), config=config, low_cpu_mem_usage=True
-        )
-    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
-    if odd := sorted(expected ^ names):
-        lacks = "lacks" if odd[0] in expected else "has, beside others,"
-        raise ValueError(
-            f"{source}: for {type(base).__name__} its weights' file {lacks} {odd[0]}: is it an "
-            f"adapter of another base model?"
-        )
-    return model.merge_and_unload()
-
-
-def _read_config(found: Inspection, folder: Path) -> Any:
-    from transformers import AutoConfig
-    from transformers.models.auto import modeling_auto
-
-    name = found.files.gguf_file or CONFIG
-    with _reading(found.files.where(name), "the configuration of a model"):
-        content = dict(found.config)
-        kind = content.pop("model_type", None)
-        if content and kind is None:  # an old configuration, which names its architecture only
-            tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
-            kinds = [
-                kind
-                for table in tables
-                for kind, name in table.items()
-                if found.architecture and name == found.architecture and isinstance(kind, str)
-            ]
-            if not kinds:
-                raise ValueError("expected model_type, such as bert, got none")
-            config = AutoConfig.for_model(kinds[0], **content)
-        elif found.names_read:
-            config = AutoConfig.for_model(kind, **content)
-        else:
-            config = AutoConfig.from_pretrained(
-                folder, trust_remote_code=False, gguf_file=found.files.gguf_file
-            )
-    # transformers knows some models by their names on the Hub, and mends their tokenizers.
-    config._name_or_path = found.files.source
-    if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
-        # Of GGUF files transformers (5.23) reads that a T5 has gates, but leaves the activation
-        # at the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
-        config.feed_forward_proj, config.dense_act_fn = "gated-gelu", "gelu_new"
-    return config
-
-
-def _read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    where = found.files.where(found.tokenizer)
-    with _reading(where, "a tokenizer"):
-        if gguf := found.files.gguf_file:
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, config=config, trust_remote_code=False, gguf_file=gguf
-            )
-        else:
-            tokenizer = read_tokenizer(folder, config, found.name)
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
-            f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
-            f"special tokens only: is it that of another model?"
-        )
-    most = getattr(config.get_text_config(), "vocab_size", None) or tokenizer.vocab_size
-    if tokenizer.vocab_size > most:  # tokens that were added to it do not count
-        raise ValueError(
-            f"{where}: expected a tokenizer of at most {most:,} tokens, as {CONFIG} says, got "
-            f"{tokenizer.vocab_size:,}: is it that of another model?"
-        )
-    return tokenizer
-
-
 def _read_model(
     found: Inspection,
     config: Any,
-    weights: Weights,
     folder: Path,
-    kept: Path,
     dtype: torch.dtype,
     replaced: Set[str] = frozenset(),
 ) -> Any:
-    """Build a model, and read its weights from `kept`; tensors in `replaced` may be missing."""
-    import torch
+    """Build a model, and read its weights; tensors in `replaced` may be missing."""
     import transformers
 
-    head, where = found.head, found.files.where(found.require().names[0])
-    auto_class = head.auto_class
-    if getattr(config, "is_encoder_decoder", False) and head.encoder_decoder_class:
-        auto_class = head.encoder_decoder_class
-    if any(name.startswith("lm_predictions.") for name in weights.tensors):
+    head, files, weights = found.head, found.files, found.require()
+    where, shapes = files.where(weights.names[0]), weights.shapes
+    tensors = None
+    if weights.format == "pickle":
+        tensors = read_tensors(files, weights)
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if any(name.startswith("lm_predictions.") for name in shapes):
         config.legacy = False  # the masked-LM head that DeBERTa was published with
-    with _reading(where, head.described):
-        reader = getattr(transformers, auto_class)
-        with torch.device("meta"):  # takes no memory, however absurd the sizes
-            parameters = reader.from_config(config).parameters()
-        wanted = sum(parameter.numel() for parameter in parameters)
-        there = sum(tensor.size for tensor in weights.tensors.values())
-        if wanted > _MOST_TIMES * there + 2**20:
-            raise ValueError(
-                f"its configuration describes a model of {wanted:,} parameters, the weights have "
-                f"{there:,}"
-            )
-        before = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
-        try:
-            model, info = reader.from_pretrained(
-                kept,
+    with reading(files.where(files.gguf_file or CONFIG), f"the configuration of a {head.name}"):
+        # Sizes that do not fit would fill the memory, or take minutes to fail.
+        every = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
+        sizes = {name: size for name, size in every.items() if type(size) is int}
+        elements = sum(map(math.prod, shapes.values())) or 8 * files.sizes[weights.names[0]]
+        layers, built = max(sizes.get(name, 0) for name in _LAYERS), None
+        if min(sizes.values(), default=0) >= 0 and (not shapes or layers <= len(shapes)):
+            built = build_on_meta(head, config)
+        if built is None or built.num_parameters() > _MOST_TIMES * elements + 2**20:
+            shown = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+            raise ValueError(f"its sizes ({shown}) do not fit weights of {elements:,} elements")
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
+    try:
+        with reading(where, f"a {head.name}"):
+            model, info = type(built).from_pretrained(
+                folder if tensors is None else None,
+                state_dict=tensors,
                 config=config,  # reading a GGUF file's metadata again takes seconds
                 dtype=dtype,
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # raised below with our own message
                 trust_remote_code=False,
-                gguf_file=found.files.gguf_file,
+                gguf_file=files.gguf_file,
             )
-        finally:
-            transformers.logging.set_verbosity(before)
-        settings = folder / "generation_config.json"
-        if kept != folder and settings.is_file() and model.can_generate():
-            model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
-    _check_tensors(where, model, info, head, replaced)
-    return model
-
-
-def _check_tensors(
-    where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
-) -> None:
+            settings = folder / "generation_config.json"
+            if tensors is not None and settings.is_file() and model.can_generate():
+                model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    finally:
+        transformers.logging.set_verbosity(before)
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
-    for key, found, wanted in sorted(info["mismatched_keys"], key=lambda each: str(each[0])):
+    for key, shape, expected in sorted(info["mismatched_keys"], key=lambda keys: str(keys[0])):
         if key not in replaced:
             raise ValueError(
-                f"{where}: expected {key} with the shape {tuple(wanted)}, as {CONFIG} says, got "
-                f"{tuple(found)}"
+                f"{where}: expected {key} with the shape {tuple(expected)}, as {CONFIG} says, got "
+                f"{tuple(shape)}"
             )
     left = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
     if missing := sorted(set(info["missing_keys"]) - replaced):
@@ -372,30 +243,37 @@ def _check_tensors(
                 f"{len(missing):,}, such as {trunk[:3]}{instead}; is it damaged, or another's?"
             )
         raise ValueError(
-            f"{where}: expected {head.trained}, but the checkpoint lacks {missing[:3]}{instead}; "
-            f"is it a model for another task, or one with a head of its own?"
+            f"{where}: expected a trained {head.name}, but the checkpoint lacks "
+            f"{missing[:3]}{instead}; is it a model for another task, or with a head of its own?"
         )
     if left and head in (CLASSIFIER, MASKED_LM):
         raise ValueError(
             f"{where}: expected the weights of a {name} only, got {left[:3]}, which it would "
             f"leave out; is it a model with layers or a head of its own?"
         )
+    return model
 
 
-@contextmanager
-def _reading(where: str, expected: str) -> Iterator[None]:
-    """Turn any error from reading a model's files into a ValueError that names the file."""
-    try:
-        yield
-    except Exception as error:  # damaged and hostile files raise errors of all kinds
-        text = re.sub(r"\s+", " ", str(error)).strip()
-        if isinstance(error, KeyError):
-            text = f"it lacks {text}"
-        text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
-        lead = f"expected {expected}, could not load it"
-        if isinstance(error, ImportError):
-            lead = "expected the packages that can read it"
-        raise ValueError(f"{where}: {lead}: {text}") from error
+def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source: str) -> Any:
+    """Merge an adapter, whose configuration is in a folder, into its base model."""
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    with warnings.catch_warnings(), TemporaryDirectory() as weights:
+        # Its warnings are about settings of other versions, and missing keys, counted below.
+        warnings.simplefilter("ignore")
+        config = PeftConfig.from_pretrained(str(folder))
+        config.auto_mapping = None
+        save_file(dict(tensors), Path(weights, "adapter_model.safetensors"))
+        model = PeftModel.from_pretrained(base, weights, config=config, low_cpu_mem_usage=True)
+    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
+    if odd := sorted(expected ^ tensors.keys()):
+        lacks = "lacks" if odd[0] in expected else "has, beside others,"
+        raise ValueError(
+            f"{source}: for {type(base).__name__} its weights' file {lacks} {odd[0]}: is it an "
+            f"adapter of another base model?"
+        )
+    return model.merge_and_unload()
 
 
 def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
@@ -412,3 +290,170 @@ def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
     base_revision, base = _identify(found.base)
     told["base"] = {"name": found.base.name, "revision": base_revision, **base}
     return f"{revision}+{base_revision}", told
+
+
+# --- Tokenizers ---
+#
+# transformers builds a tokenizer anew by the class that `tokenizer_config.json` names, and takes
+# little more than the vocabulary from `tokenizer.json`. Where that class is another model's, words
+# fall into other tokens without an error. So the tokens of some texts are compared with those that
+# `tokenizer.json` gives by itself.
+
+TOKENIZER: Final = "tokenizer.json"
+
+_PROBES: Final = (
+    ("An old man is playing a guitar in the street.", "A man is making music outdoors."),
+    (
+        "A naïve café owner's 3rd-rate “Käse”, 1,234.50 kg of it, can't be sold in ZÜRICH — why?",
+        'The QUICKEST brown fox (antidisestablishmentarian) re-jumped;  she said: "don\'t!"',
+    ),
+    ("Premise: Two dogs, 東京 and Søren, run & bark.\n\nAnswer:\n", "B\nC. It's 100% #1 @ 7 p.m."),
+)
+"""Pairs of texts with capitals, accents, punctuation, digits, rare words, and line breaks."""
+_OF_BERT: Final = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Settings by which BERT's classes change the normaliser of the file → their names in it."""
+_TYPED, _NEVER_TYPED = frozenset({"xlnet"}), frozenset({"big_bird"})
+"""Types of models whose `type_vocab_size` misleads: trained with types of tokens, or without."""
+
+_Tokens = list[list[int]]
+
+
+def read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
+    """Read a tokenizer, by a class that gives the tokens of the file if the stated one does not.
+
+    What the checkpoint states itself holds: `do_lower_case`, `add_prefix_space`, `add_bos_token`
+    and the like, and `model_input_names`.
+
+    Raises:
+        ValueError: it cannot be read, or is another model's.
+    """
+    from transformers import AutoTokenizer
+
+    where, gguf = found.files.where(found.tokenizer), found.files.gguf_file
+    with reading(where, "a tokenizer"):
+        if gguf is None:
+            tokenizer = _own_tokenizer(folder, config, found.name)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, config=config, trust_remote_code=False, gguf_file=gguf
+            )
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
+            f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
+            f"special tokens only: is it that of another model?"
+        )
+    most = getattr(config.get_text_config(), "vocab_size", None) or tokenizer.vocab_size
+    if tokenizer.vocab_size > most:  # tokens that were added to it do not count
+        raise ValueError(
+            f"{where}: expected a tokenizer of at most {most:,} tokens, as {CONFIG} says, got "
+            f"{tokenizer.vocab_size:,}: is it that of another model?"
+        )
+    return tokenizer
+
+
+def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
+    from transformers import AutoTokenizer
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+    file, stated = folder / TOKENIZER, folder / TOKENIZER_CONFIG
+    settings = json.loads(stated.read_text(encoding="utf-8")) if stated.is_file() else {}
+    made: Any = None
+    try:
+        made = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
+    except Exception:  # of all kinds, where a class gets the vocabulary of another
+        if not file.is_file():
+            raise
+    tokenizer = made
+    if file.is_file() and not settings.get("fix_mistral_regex"):  # which mends the file
+        special, wanted = _tokens_of_file(file, settings)
+        candidates = _candidates(made, folder, config)
+        tokenizer = next((c for c in candidates if _tokens(c, special) in wanted), None)
+        named = settings.get("tokenizer_class") or type(made).__name__
+        if tokenizer is None:
+            raise ValueError(
+                f"{named}, as {TOKENIZER_CONFIG} has it, makes other tokens than {TOKENIZER} says, "
+                f"and so does every other class: save the tokenizer again as it was in training"
+            )
+        if tokenizer is not made:
+            log.warning(
+                "%s: %s, as %s has it, does not make the tokens that %s says: they are made as "
+                "the file says", name, named, TOKENIZER_CONFIG, TOKENIZER,
+            )  # fmt: skip
+    # Types of tokens told a pair's texts apart in training if the usual class of the model's type
+    # says so; but transformers 5 takes them from classes that gave them before, such as ALBERT's
+    # and XLNet's, so older checkpoints are asked themselves.
+    kind, types = config.model_type, getattr(config.get_text_config(), "type_vocab_size", None)
+    usual = TOKENIZER_MAPPING.get(type(config), None)
+    major = str(getattr(config, "transformers_version", None) or 4).partition(".")[0]
+    has_types = "token_type_ids" in getattr(usual, "model_input_names", ()) or not (
+        kind in _NEVER_TYPED or (major.isdecimal() and int(major) >= 5)
+    )
+    if has_types:
+        pair = tokenizer(*_PROBES[0], return_token_type_ids=True, verbose=False)
+        has_types = ((types or 0) > 1 or kind in _TYPED) and any(pair["token_type_ids"])
+    names = ["input_ids", "attention_mask", *["token_type_ids"] * has_types]
+    tokenizer.model_input_names = settings.get("model_input_names") or names
+    return tokenizer
+
+
+def _candidates(made: Any, folder: Path, config: Any) -> Iterator[Any]:
+    """Yield tokenizers by the stated class, by the usual one of the model, and by the file."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+    with suppress(Exception):  # as above
+        if made is not None:
+            yield made
+        usual: Any = TOKENIZER_MAPPING[type(config)]
+        made = usual.from_pretrained(folder)
+        yield made
+    known = Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab()
+    special = made.special_tokens_map if made is not None else {}
+    special = {key: token for key, token in special.items() if str(token) in known}
+    yield PreTrainedTokenizerFast.from_pretrained(folder, **special)
+
+
+def _tokens_of_file(path: Path, settings: Mapping[str, Any]) -> tuple[bool, list[_Tokens]]:
+    """Return the probes' tokens by the file alone, and by the file changed as the settings state.
+
+    Also returns whether special tokens count: not where the settings state them, or where the
+    file has none and leaves them to the class.
+    """
+    from tokenizers import Tokenizer
+
+    content = json.loads(path.read_text(encoding="utf-8"))
+    stated = {"add_bos_token", "add_eos_token"} & settings.keys()
+    special = content.get("post_processor") is not None and not stated
+    contents = [json.dumps(content)]
+    normalizer, splitter = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
+    if normalizer.get("type") == "BertNormalizer":
+        normalizer |= {own: settings[key] for key, own in _OF_BERT.items() if key in settings}
+    if "add_prefix_space" in splitter and "add_prefix_space" in settings:
+        splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
+    contents.append(json.dumps(content))
+    alternatives = []
+    for text in dict.fromkeys(contents):
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokens: _Tokens = []
+        with suppress(Exception):  # one without a token for unknown words
+            for texts in (_PROBES, [first for first, _ in _PROBES]):
+                encoded = tokenizer.encode_batch(list(texts), add_special_tokens=special)
+                tokens += [encoding.ids for encoding in encoded]
+        alternatives.append(tokens)
+    return special, alternatives
+
+
+def _tokens(tokenizer: Any, special: bool) -> _Tokens:
+    tokens: _Tokens = []
+    with suppress(Exception):  # a class of another model may need more than texts
+        firsts, seconds = (list(texts) for texts in zip(*_PROBES, strict=True))
+        for texts in ((firsts, seconds), (firsts,)):
+            tokens += tokenizer(*texts, add_special_tokens=special, verbose=False)["input_ids"]
+    return tokens

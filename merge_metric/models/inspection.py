@@ -1,4 +1,4 @@
-"""Inspection: describe the model of a name before any weights are downloaded.
+"""Inspection: what a model is, what it needs, and why it cannot be used, before it is loaded.
 
 >>> from merge_metric.demo import MODEL
 >>> found = inspect(MODEL, CLASSIFIER)
@@ -8,28 +8,29 @@
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from merge_metric.models.model_files import ModelFiles, find_files, list_files
-from merge_metric.models.weights import (
+from merge_metric.models.model_files import (
     ADAPTER_CONFIG,
     ADAPTER_STEM,
-    TASKS,
+    ModelFiles,
     Weights,
     count_classes,
-    described_names,
-    find_converted,
+    find_files,
     find_weights,
-    in_megabytes,
+    list_files,
     read_adapter,
-    read_gguf,
     unfit_torch,
 )
 
@@ -47,26 +48,9 @@ _TOKENIZERS: Final = (
     ("bpe.codes", "vocab.txt"),
 )
 """Sets of tokenizer files that transformers reads; all files of a set are needed."""
-_TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
-_GGUF_SIZES: Final = {
-    "num_layers": "block_count",
-    "hidden_size": "embedding_length",
-    "d_ff": "feed_forward_length",
-}
-"""Name of a size in a configuration → its name in GGUF files."""
-_LAYERS: Final = frozenset(
-    {
-        "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks", "encoder_layers",
-        "decoder_layers", "num_encoder_layers", "num_decoder_layers", "num_hidden_groups",
-    }
-)  # fmt: skip
-"""Names of numbers of layers: each layer has a tensor of its own, unless all are shared."""
-_WIDTHS: Final = frozenset(
-    {"vocab_size", "hidden_size", "d_model", "n_embd", "dim", "intermediate_size", "d_ff"}
-)
-"""Names of sizes that must occur as a dimension of some tensor."""
 _OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
 _MOST_CLASSES: Final = 10_000
 _QUANTISED: Final = {
@@ -88,10 +72,8 @@ _ENDINGS: Final = re.compile(
 class Head:
     """A task that a model is loaded for, with the class of transformers that loads it."""
 
-    described: str
-    """Noun phrase, with the article, for a checkpoint of the task, as in messages."""
-    trained: str
-    """Noun phrase, with the article, for the head that must have been trained."""
+    name: str
+    """The task in words, such as `sequence classifier`."""
     auto_class: str
     encoder_decoder_class: str = ""
     architectures: tuple[str, ...]
@@ -99,37 +81,40 @@ class Head:
     also: tuple[str, ...] = ()
     """Further architectures that can be loaded for it, though mainly for another task."""
     gguf: bool = False
+    """Whether GGUF files are read."""
 
 
 MASKED_LM: Final = Head(
-    described="a masked LM",
-    trained="a trained masked-LM head",
+    name="masked LM",
     auto_class="AutoModelForMaskedLM",
     architectures=("ForMaskedLM", "ForPreTraining", "WithLMHeadModel"),
     also=("BartForConditionalGeneration",),
 )
 CLASSIFIER: Final = Head(
-    described="a sequence classifier",
-    trained="a trained classification head",
+    name="sequence classifier",
     auto_class="AutoModelForSequenceClassification",
     architectures=("ForSequenceClassification",),
 )
 CAUSAL_LM: Final = Head(
-    described="a causal language model",
-    trained="a trained causal language model",
+    name="causal language model",
     auto_class="AutoModelForCausalLM",
     architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
     gguf=True,
 )
 TEXT_GENERATOR: Final = Head(
-    described="a text generator (encoder-decoder or causal)",
-    trained="a trained text generator",
+    name="text generator",
     auto_class="AutoModelForCausalLM",
     encoder_decoder_class="AutoModelForSeq2SeqLM",
     architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"),
     gguf=True,
 )
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
+_TASKS: Final = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "CAUSAL_LM": "ForCausalLM",
+    "SEQ_2_SEQ_LM": "ForConditionalGeneration",
+}
+"""Task of an adapter in peft → ending of the resulting architecture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,19 +124,24 @@ class Inspection:
     files: ModelFiles
     """The model's files; empty if there is no such model, or if it may not be read."""
     head: Head
-    config: dict[str, Any] = field(default_factory=dict)
-    """Content of the configuration file; empty if there is none."""
+    model: str
+    """The name that was asked for."""
+    short_name: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Content of the configuration file; of an adapter, that of its base."""
     weights: Weights | None = None
     tokenizer: str = ""
+    """Names of the tokenizer's files."""
+    class_names: tuple[str, ...] = ()
+    """Names of a classifier's classes in order; empty if not known before it is loaded."""
+    parameters: int | None = None
+    """Number of parameters; for pickles, an estimate from the size of the files."""
     problems: list[str] = field(default_factory=list)
     """Reasons why it cannot be used, in the order found; empty if none was found."""
-    notes: list[str] = field(default_factory=list)
-    """Steps of loading beyond reading the files, such as conversion."""
+    notes: tuple[str, ...] = ()
+    """Steps of loading beyond reading the files."""
     base: Inspection | None = None
-    model: str = ""
-    short_name: str = ""
-    names_read: bool = False
-    """Whether its classes are named in a way that transformers does not read; `config` has them."""
+    """The model that an adapter is merged into."""
     labels: str = ""
     """A classifier's labels and their source, in words."""
     asks_seeds: bool = False
@@ -179,28 +169,6 @@ class Inspection:
         return str(names[0]) if isinstance(names, list) and names else ""
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of a classifier's classes in order; empty if not known before it is loaded."""
-        unread = self.base is not None and self.weights is not None and not self.weights.tensors
-        return () if unread and CONFIG not in self.files else class_names(self.config)
-
-    @property
-    def parameters(self) -> int | None:
-        """Number of parameters; for pickles, an estimate from the size of the files."""
-        if self.weights is None:
-            return None
-        if self.weights.tensors:
-            return sum(
-                tensor.size
-                for tensor in self.weights.tensors.values()
-                if self.weights.format == "GGUF" or tensor.dtype.startswith(("F", "BF"))
-            )
-        stored = self.config.get("dtype", self.config.get("torch_dtype"))
-        return sum(map(self.files.sizes.__getitem__, self.weights.names)) // BYTES.get(
-            str(stored), 4
-        )
-
-    @property
     def download_bytes(self) -> int:
         """Total bytes of the needed files that are not on this machine yet."""
         missing = [name for name in self.needed if self.files.local(name) is None]
@@ -211,13 +179,13 @@ class Inspection:
     def needed(self) -> tuple[str, ...]:
         """Names of the files that the model is loaded from."""
         weights = self.weights
+        names = () if weights is None else weights.names
+        if weights is not None and weights.index is not None:
+            names += (weights.index,)
         if self.files.gguf_file is not None:
-            return weights.names if weights else ()
-        if weights is not None and weights.format == "pickle":
-            weights = None if find_converted(self.files, weights) is not None else weights
-        texts = [name for name in self.files.sizes if name.endswith(_READ_SUFFIXES)]
-        texts = sorted(name for name in texts if not name.endswith(".index.json"))
-        return (*texts, *(weights.all_names if weights else ()))
+            return names
+        texts = (name for name in self.files.sizes if name.endswith(_READ_SUFFIXES))
+        return (*sorted(n for n in texts if not n.endswith(".index.json")), *names)
 
     def require(self) -> Weights:
         """Return the model's weights, if it can be loaded."""
@@ -225,145 +193,127 @@ class Inspection:
             raise ValueError(self.problems[0])
         return self.weights
 
-    def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Run a step of the inspection; if it fails, add the reason to the problems."""
-        try:
-            return step(*arguments)
-        except ValueError as error:
-            if str(error) not in self.problems:  # the Hub refuses every file for the same reason
-                self.problems.append(str(error))
-            return None
-
-    def has_packages(self, name: str, *packages: str) -> bool:
-        """Return whether the packages that read a file are installed; else add a problem."""
-        if missing := [each for each in packages if not has_package(each)]:
-            self.problems.append(
-                f"{self.files.where(name)}: expected the packages {' and '.join(packages)} to read "
-                f"it: pip install {' '.join(missing)}"
-            )
-        return not missing
-
 
 def inspect(
     model: str | Path, head: Head, *, revision: str | None = None, gguf_file: str | None = None
 ) -> Inspection:
-    """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file; raise nothing."""
-    files = find_files(model, gguf_file, revision)
-    return _look(Inspection(files=files, head=head, model=str(model)))
+    """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file.
+
+    Problems are recorded, not raised.
+    """
+    return _inspect(find_files(model, gguf_file, revision), head, str(model))
 
 
-def _look(found: Inspection, *, is_base: bool = False) -> Inspection:
-    """Fill in an inspection that knows only the model's place; `is_base`: an adapter's base."""
-    files = found.attempt(list_files, found.files)
+def _inspect(place: ModelFiles, head: Head, model: str, *, is_base: bool = False) -> Inspection:
+    """Inspect the model at a place; an adapter's base needs neither tokenizer nor head."""
+    problems: list[str] = []
+    known = Inspection(files=place, head=head, model=model, problems=problems)
+    files = _attempt(problems, list_files, place)
     if files is None:
-        return found
-    found = replace(found, files=files)
+        return known
+    known = replace(known, files=files)
     if files.gguf_file is not None:
-        return _look_at_gguf(found, files.gguf_file)
-    if ADAPTER_CONFIG in files and not is_base:
-        return _look_at_adapter(found)
-    problems, config = found.problems, found.attempt(_read_config, files) or {}
-    if config:
-        problems += problems_of_config(files, config, found.head, is_base=is_base)
-    weights, tokenizer = found.attempt(find_weights, files), find_any_tokenizer(files)
-    if not tokenizer and not is_base:
-        found.attempt(_explain_no_tokenizer, files)
-    if weights is not None:
-        problems += _problems_of_sizes(files, config, weights)
-        _note_conversion(found, weights)
+        return _inspect_gguf(known, files.gguf_file)
+    is_adapter = ADAPTER_CONFIG in files and not is_base
+    own: Mapping[str, Any] = {}
+    if CONFIG in files or not is_adapter:
+        own = _attempt(problems, _config_of, files) or {}
+    if own and not is_adapter:
+        problems += problems_of_config(files, own, head, is_base=is_base)
+    weights = _attempt(problems, find_weights, files, ADAPTER_STEM if is_adapter else "model")
+    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
+    config, base, notes = own, None, tuple[str, ...]()
+    if is_adapter:
+        where = files.where(ADAPTER_CONFIG)
+        if not _has_package("peft"):
+            problems.append(
+                f"{where}: an adapter, which the package peft merges into its base model: "
+                f"pip install 'merge-nli[adapters]'"
+            )
+        if (adapter := _attempt(problems, read_adapter, files)) is not None:
+            # Its own head may be for another task, and is then not used.
+            base = _inspect(adapter[0], head, model, is_base=True)
+            problems += [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
+            asked = f"@{base.files.revision}" if base.files.revision else ""
+            notes = (*base.notes, f"merges the adapter into {base.files.source}{asked}")
+            config = {**base.config, **{key: own[key] for key in _OF_CLASSES if key in own}}
+            tokenizer = tokenizer or base.tokenizer
+    if not tokenizer and not is_base and (base is not None or not is_adapter):
+        _attempt(problems, _explain_no_tokenizer, files)
     if tokenizer in _SENTENCEPIECE:
-        found.has_packages(tokenizer, "sentencepiece", "protobuf")
-    names: tuple[str, ...] = ()
-    if found.head is CLASSIFIER and not isinstance(config.get("id2label"), Mapping):
-        if config.get("id2label") or config.get("label2id"):
-            names = class_names(config)
-        elif weights is not None and "num_labels" not in config:
-            names = tuple(f"LABEL_{n}" for n in range(count_classes(weights) or 0))
-        config |= {"id2label": {str(n): each for n, each in enumerate(names)}} if names else {}
+        _need_packages(known, tokenizer, "sentencepiece", "protobuf")
+    parameters = count = None
+    if weights is not None:
+        parameters = sum(map(math.prod, weights.shapes.values()))
+        count = count_classes(weights.shapes)
+        if weights.format == "pickle":
+            stored = str(config.get("dtype", config.get("torch_dtype")))
+            parameters = sum(files.sizes[n] for n in weights.names) // BYTES.get(stored, 4)
+            if reason := unfit_torch():
+                problems.append(f"{files.where(weights.names[0])}: {reason}")
+    names = class_names(config)
+    is_unsaid = is_adapter or not {"id2label", "label2id", "num_labels"} & config.keys()
+    if count is not None and count != len(names) and is_unsaid:
+        names = tuple(f"LABEL_{n}" for n in range(count))
+    elif is_adapter and not own and weights is not None and weights.format == "pickle":
+        names = ()
     return replace(
-        found, config=config, weights=weights, tokenizer=tokenizer, names_read=bool(names)
-    )
+        known, config=config, weights=weights, tokenizer=tokenizer, class_names=names,
+        parameters=parameters, notes=notes, base=base,
+    )  # fmt: skip
 
 
-def _look_at_gguf(found: Inspection, name: str) -> Inspection:
-    files, problems, weights = found.files, found.problems, None
-    if not found.head.gguf:
-        problems.append(f"{files.where(name)}: expected {found.head.described}, got a GGUF file")
+def _inspect_gguf(known: Inspection, name: str) -> Inspection:
+    files, head, problems = known.files, known.head, known.problems
+    if not head.gguf:
+        problems.append(f"{files.where(name)}: expected a {head.name}, got a GGUF file")
     elif name not in files:
-        near = ", ".join(sorted(each for each in files.sizes if each.endswith(".gguf")))
+        near = ", ".join(sorted(file for file in files.sizes if file.endswith(".gguf")))
         problems.append(
             f"{files.where(name)}: there is no such file; GGUF files there: {near or 'none'}"
         )
-    elif found.has_packages(name, "gguf", "accelerate"):
-        weights = found.attempt(read_gguf, files, name)
-    if weights is None:
-        return found
-    told, family = weights.metadata, weights.metadata.get("general.architecture")
-    sizes = {ours: told.get(f"{family}.{theirs}") for ours, theirs in _GGUF_SIZES.items()}
-    problems += _problems_of_sizes(files, sizes, weights)
-    return replace(found, weights=weights, tokenizer=name, notes=["unpacks its weights on reading"])
+    elif _need_packages(known, name, "gguf", "accelerate"):
+        notes = ("unpacks its weights on reading",)
+        known = replace(known, weights=Weights("GGUF", (name,)), tokenizer=name, notes=notes)
+        if (path := files.local(name)) is not None:
+            config = _attempt(problems, read_config, known, path.parent)
+            if config is not None:
+                return replace(known, parameters=build_on_meta(head, config).num_parameters())
+    return known
 
 
-def _look_at_adapter(found: Inspection) -> Inspection:
-    files, where = found.files, found.files.where(ADAPTER_CONFIG)
-    adapter, base, config = found.attempt(read_adapter, files), None, dict[str, Any]()
-    weights = found.attempt(find_weights, files, ADAPTER_STEM)
-    if not has_package("peft"):
-        found.problems.append(
-            f"{where}: an adapter, which the package peft merges into its "
-            f"base model: pip install 'merge-nli[adapters]'"
+def _attempt(problems: list[str], step: Callable[..., T], *arguments: Any) -> T | None:
+    """Run a step of an inspection; if it fails, add the reason to the problems."""
+    try:
+        return step(*arguments)
+    except ValueError as error:
+        if str(error) not in problems:  # the Hub refuses every file for the same reason
+            problems.append(str(error))
+        return None
+
+
+def _need_packages(known: Inspection, name: str, *packages: str) -> bool:
+    """Return whether the packages that read a file are installed; else add a problem."""
+    if missing := [package for package in packages if not _has_package(package)]:
+        known.problems.append(
+            f"{known.files.where(name)}: expected the packages {' and '.join(packages)} to read "
+            f"it: pip install {' '.join(missing)}"
         )
-    tokenizer = find_any_tokenizer(files)
-    if adapter is not None:
-        of_base, _ = adapter
-        # Its own head may be for another task, and is then not used.
-        base = _look(Inspection(files=of_base, head=found.head, model=found.model), is_base=True)
-        said = [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
-        found.problems.extend(said)
-        asked = f"@{of_base.revision}" if of_base.revision else ""
-        found.notes.extend([*base.notes, f"merges the adapter into {of_base.source}{asked}"])
-        config, tokenizer = dict(base.config), tokenizer or base.tokenizer
-    if weights is not None:
-        _note_conversion(found, weights)
-    own = (found.attempt(_read_config, files) or {}) if CONFIG in files else {}
-    config |= {key: own[key] for key in _OF_CLASSES if key in own}
-    count = count_classes(weights) if weights else None
-    if count is not None and len(class_names(config)) != count:
-        config |= {"id2label": {str(n): f"LABEL_{n}" for n in range(count)}}
-    if adapter is not None and not tokenizer:
-        found.attempt(_explain_no_tokenizer, files)
-    return replace(found, config=config, weights=weights, tokenizer=tokenizer, base=base)
+    return not missing
 
 
-def has_package(name: str) -> bool:
-    """Return whether a package is installed, given its name on PyPI."""
+def _has_package(name: str) -> bool:
     with suppress(PackageNotFoundError):
         return bool(version(name))
     return False
 
 
-def _note_conversion(found: Inspection, weights: Weights) -> None:
-    """Note that pickled weights are to be converted, or why this torch may not."""
-    files = found.files
-    if weights.format == "pickle" and find_converted(files, weights) is None:
-        size = in_megabytes(sum(files.sizes[name] for name in weights.names))
-        note = f"converts {described_names(weights)}, {size}, to safetensors, once"
-        found.notes.insert(0, note)
-        if reason := unfit_torch():
-            found.problems.append(f"{files.where(weights.names[0])}: {reason}")
-
-
-def find_any_tokenizer(files: ModelFiles) -> str:
-    """Return the names of the tokenizer's files in words; empty where there are none."""
-    return next((", ".join(each) for each in _TOKENIZERS if all(n in files for n in each)), "")
-
-
 def _explain_no_tokenizer(files: ModelFiles) -> None:
     """Raise ValueError: transformers would make up a tokenizer of five tokens."""
-    settings = files.read_json(_TOKENIZER_CONFIG) if _TOKENIZER_CONFIG in files else {}
+    settings = files.read_json(TOKENIZER_CONFIG) if TOKENIZER_CONFIG in files else {}
     if "auto_map" in settings:
         raise ValueError(
-            f"{files.where(_TOKENIZER_CONFIG)}: expected a tokenizer of transformers, got "
+            f"{files.where(TOKENIZER_CONFIG)}: expected a tokenizer of transformers, got "
             f"{settings.get('tokenizer_class')}, which needs code of its own; that is never run"
         )
     choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
@@ -373,38 +323,50 @@ def _explain_no_tokenizer(files: ModelFiles) -> None:
     )
 
 
-def _read_config(files: ModelFiles) -> dict[str, Any]:
+def _config_of(files: ModelFiles) -> dict[str, Any]:
     if CONFIG not in files:
         raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
     return files.read_json(CONFIG)
 
 
-def task_config(files: ModelFiles) -> tuple[ModelFiles, dict[str, Any]]:
-    """Return the files and the configuration that name the task: an adapter's are its base's."""
-    if ADAPTER_CONFIG in files:
-        base, task = read_adapter(files)
-        if task in TASKS:
-            return files, {"architectures": [TASKS[task]]}
-        files = list_files(base)
-    return files, _read_config(files)
-
-
-def find_head(model: str, heads: tuple[Head, ...] = HEADS, revision: str | None = None) -> Head:
-    """Find a model's task in its configuration; a classifier if nothing says it."""
+def find_head(
+    model: str,
+    heads: tuple[Head, ...],
+    revision: str | None = None,
+    *,
+    default: Head | None = None,
+) -> Head:
+    """Find which of the tasks a model is for; `default` if nothing says it, else raise."""
     if model.endswith(".gguf"):
         return CAUSAL_LM
     try:
-        _, config = task_config(list_files(find_files(model, revision=revision)))
+        files = list_files(find_files(model, revision=revision))
+        base, task = read_adapter(files) if ADAPTER_CONFIG in files else (files, "")
+        if task in _TASKS:
+            names = [_TASKS[task]]
+        else:
+            files = files if base is files else list_files(base)
+            config = _config_of(files)
+            for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
+                raise ValueError(problem)
+            names = config.get("architectures") or []
+        for name in names:
+            for head in heads:
+                if name.endswith(head.architectures):
+                    return head
+        hint = ""
+        if any(name.endswith(MASKED_LM.architectures) for name in names):
+            hint = "; a masked LM suggests words: train it as a classifier of the labels first"
+        elif all(name.endswith("Model") for name in names):
+            hint = "; `kind` classifier or lm has it loaded as one"
+        raise ValueError(
+            f"{model}: expected a {' or a '.join(head.name for head in heads)}, got a "
+            f"configuration that says {', '.join(names) or 'nothing'}{hint}"
+        )
     except ValueError:
-        return CLASSIFIER
-    return head_of(config, heads) or CLASSIFIER
-
-
-def head_of(config: Mapping[str, Any], heads: tuple[Head, ...]) -> Head | None:
-    """Find the task among `heads` that matches a configuration's architectures."""
-    names = config.get("architectures")
-    names = [*map(str, names)] if isinstance(names, list) else []
-    return next((h for name in names for h in heads if name.endswith(h.architectures)), None)
+        if default is None:
+            raise
+        return default
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -429,95 +391,126 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def problems_of_config(
     files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
-) -> Iterator[str]:
-    """Yield a configuration's problems; an adapter's base may have a head for another task."""
+) -> list[str]:
+    """List a configuration's problems; an adapter's base may have a head for another task."""
     where = files.where(CONFIG)
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        yield f"{where}: expected architectures, a list of names, got {names!r:.80}"
-        return
+        return [f"{where}: expected architectures, a list of names, got {names!r:.80}"]
     count = config.get("num_labels", len(config.get("id2label") or ()))
     if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
-        yield f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"
+        return [f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"]
     stored = config.get("quantization_config")
     method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
-    missing = [each for each in _QUANTISED.get(method, ()) if not has_package(each)]
+    missing = [package for package in _QUANTISED.get(method, ()) if not _has_package(package)]
     if missing and isinstance(stored, Mapping):
         shown = method.upper() if method in ("gptq", "awq") else method
         bits = f" in {stored['bits']} bits" if "bits" in stored else ""
-        yield (
+        return [
             f"{where}: expected weights that are not quantised, got {shown}{bits}: take "
             f"the model that it was made from; or ask this one on a server, such as vLLM, with "
             f"`base_url`; or, with a GPU, pip install {' '.join(missing)}"
-        )
-        return
+        ]
+    kind, transformers = config.get("model_type"), find_spec("transformers")
+    folder = str(kind).replace("-", "_")
+    types = Path(str(transformers and transformers.origin)).parent / "models"
+    is_known = folder.isidentifier() and (types / folder).is_dir()
+    if kind is not None and not is_known:  # a type without a folder; this import takes seconds
+        from transformers.models.auto import configuration_auto
+
+        is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
     own = [name for name in names if not _ENDINGS.search(name)]
     table = config.get("auto_map")
-    if not own and isinstance(table, Mapping) and not _is_known_type(config):
+    if not own and isinstance(table, Mapping) and not is_known:
         keys = (head.auto_class, head.encoder_decoder_class, "AutoConfig")
-        named = (table.get(key) for key in keys)
-        own = [each.rpartition(".")[2] for each in named if isinstance(each, str)]
+        own = [table[key].rpartition(".")[2] for key in keys if isinstance(table.get(key), str)]
     if own:
-        yield (
+        return [
             f"{where}: expected a class of transformers, got {own[0]}, which needs code of its "
             f"own; that is never run"
-        )
-    elif "model_type" in config and not _is_known_type(config):
-        yield (
-            f"{where}: expected a type of model that transformers has, got "
-            f"{config['model_type']!r:.60}: a newer transformers may have it"
-        )
-    elif (
-        is_base
-        or not names
-        or any(name.endswith(head.architectures) or name in head.also for name in names)
-    ):
-        return
-    elif not all(name.endswith("Model") for name in names):
-        yield (
+        ]
+    if kind is not None and not is_known:
+        return [
+            f"{where}: expected a type of model that transformers has, got {kind!r:.60}: a newer "
+            f"transformers may have it"
+        ]
+    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
+    if names and not is_base and not fits:
+        return [
             f"{where}: expected an architecture that ends in …{', …'.join(head.architectures)}, "
             f"got {', '.join(names)}: is it a model for another task?"
-        )
+        ]
+    return []
 
 
-def _is_known_type(config: Mapping[str, Any]) -> bool:
-    """Return whether transformers knows this model type; for most types without importing it."""
-    kind, spec = str(config.get("model_type", "")), find_spec("transformers")
-    folder = kind.replace("-", "_")
-    models = Path(spec.origin).parent / "models" if spec and spec.origin else None
-    if models is not None and folder.isidentifier() and (models / folder).is_dir():
-        return True
-    from transformers.models.auto import configuration_auto
-
-    return kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
+# --- What transformers builds of a configuration ---
 
 
-def _problems_of_sizes(
-    files: ModelFiles, config: Mapping[str, Any], weights: Weights
-) -> Iterator[str]:
-    """Yield sizes of a configuration, by which a model is built, that contradict the weights."""
-    if not weights.tensors:
-        return
-    largest = max((n for tensor in weights.tensors.values() for n in tensor.shape), default=0)
-    for key, value in _integers(config):
-        if value < 0 and (key in _LAYERS | _WIDTHS or key.startswith(("num_", "n_"))):
-            yield f"{files.where(CONFIG)}: {key}: expected no negative number, got {value:,}"
-            continue
-        if key in _LAYERS and value > len(weights.tensors):
-            told = f"the weights have {len(weights.tensors):,} tensors only"
-        elif key in _WIDTHS and value > largest:
-            told = f"the largest dimension of the weights is {largest:,}"
-        else:
-            continue
-        yield (
-            f"{files.where(CONFIG)}: it says {key} {value:,}; {told}: one of the two is damaged, "
-            f"or not of this model; get it again"
-        )
+@contextmanager
+def reading(where: str, expected: str) -> Iterator[None]:
+    """Turn any error from reading a model's files into a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:  # damaged and hostile files raise errors of all kinds
+        text = re.sub(r"\s+", " ", str(error)).strip()
+        if isinstance(error, KeyError):
+            text = f"it lacks {text}"
+        text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
+        lead = f"expected {expected}, could not load it"
+        if isinstance(error, ImportError):
+            lead = "expected the packages that can read it"
+        raise ValueError(f"{where}: {lead}: {text}") from error
 
 
-def _integers(config: Mapping[str, Any], depth: int = 3) -> Iterator[tuple[str, int]]:
-    for key, value in config.items():
-        if type(value) is int:
-            yield key, value
-        elif isinstance(value, Mapping) and depth:
-            yield from _integers(value, depth - 1)
+def read_config(found: Inspection, folder: Path) -> Any:
+    """Read the configuration of a model, whose files are in a folder, as transformers has it."""
+    from transformers import AutoConfig
+    from transformers.models.auto import modeling_auto
+
+    files, content = found.files, dict(found.config)
+    expected = "a GGUF file" if files.gguf_file else "the configuration of a model"
+    with reading(files.where(files.gguf_file or CONFIG), expected):
+        kind = content.pop("model_type", None)
+        if files.gguf_file is not None:
+            file = folder / files.gguf_file
+            config = deepcopy(_gguf_config(file, file.stat().st_mtime_ns))
+        elif kind is not None and not isinstance(content.get("id2label"), list):
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        else:  # an old configuration, which names its architecture only, or a list of classes
+            tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
+            kinds = (k for t in tables for k, name in t.items() if name == found.architecture)
+            kind = kind or next(kinds, None)
+            if kind is None:
+                raise ValueError("expected model_type, such as bert, got none")
+            others = {k: value for k, value in content.items() if k not in _OF_CLASSES}
+            config = AutoConfig.for_model(kind, **others)
+    if found.head is CLASSIFIER and found.class_names:
+        config.id2label = dict(enumerate(found.class_names))
+        config.label2id = {name: n for n, name in enumerate(found.class_names)}
+    # transformers knows some models by their names on the Hub, and mends their tokenizers.
+    config._name_or_path = files.source
+    return config
+
+
+@lru_cache(maxsize=4)
+def _gguf_config(file: Path, changed: int) -> Any:
+    """Read the configuration in a GGUF file; kept, as it takes seconds."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(file.parent, trust_remote_code=False, gguf_file=file.name)
+    if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
+        # Of GGUF files transformers (5.23) reads that a T5 has gates, but leaves the activation
+        # at the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.
+        config.feed_forward_proj, config.dense_act_fn = "gated-gelu", "gelu_new"
+    return config
+
+
+def build_on_meta(head: Head, config: Any) -> Any:
+    """Build the model that a configuration describes without memory for its weights."""
+    import torch
+    import transformers
+
+    is_pair = getattr(config, "is_encoder_decoder", False) and head.encoder_decoder_class
+    name = head.encoder_decoder_class if is_pair else head.auto_class
+    with torch.device("meta"):
+        return getattr(transformers, name).from_config(config)

@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 from merge_dataset.redaction import mask_secrets
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.checkpoints import Loaded, load, require_libraries
-from merge_metric.models.inspection import (
-    CAUSAL_LM,
-    CLASSIFIER,
-    MASKED_LM,
-    head_of,
-    problems_of_config,
-    task_config,
-)
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, find_head
 from merge_metric.models.inspection import inspect as inspect_model
 from merge_metric.models.label_order import (
     SEEDS,
@@ -37,7 +30,6 @@ from merge_metric.models.label_order import (
     read_order,
     written,
 )
-from merge_metric.models.model_files import find_files, list_files
 from merge_metric.models.pair_model import Answers, Description, Model, ModelRequest, Pair
 
 if TYPE_CHECKING:
@@ -154,21 +146,8 @@ def find_kind(request: ModelRequest) -> ModelKind:
     if request.gguf_file or request.model.endswith(".gguf"):
         return "lm"
     require_libraries()
-    files = list_files(find_files(request.model, revision=request.revision))
-    files, config = task_config(files)
-    for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
-        raise ValueError(problem)
-    if (head := head_of(config, (CLASSIFIER, CAUSAL_LM))) is not None:
-        return "classifier" if head is CLASSIFIER else "lm"
-    architectures, hint = config.get("architectures") or [], ""
-    if head_of(config, (MASKED_LM,)):
-        hint = "; a masked LM suggests words: train it as a classifier of the labels first"
-    elif all(name.endswith("Model") for name in architectures):
-        hint = "; `kind` classifier or lm has it loaded as one"
-    raise ValueError(
-        f"{request.model}: expected a sequence classifier or a causal language model, got a "
-        f"configuration that says {', '.join(architectures) or 'nothing'}{hint}"
-    )
+    head = find_head(request.model, (CLASSIFIER, CAUSAL_LM), request.revision)
+    return "classifier" if head is CLASSIFIER else "lm"
 
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:

@@ -1,19 +1,27 @@
-"""Files of a model at one commit: in a folder, on the Hub, or in the Hub's cache."""
+"""Files of a model at one commit, in a folder or on the Hub; nothing in them is run."""
+
+from __future__ import annotations
 
 import hashlib
 import json
 import logging
 import re
+import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from merge_dataset.files import digest_of_file, write_text
 from merge_dataset.hub.repository import http_error, refusal
 from merge_dataset.redaction import mask_urls
+
+if TYPE_CHECKING:
+    import torch
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +29,7 @@ _LARGEST_TEXT: Final = 64 * 2**20
 """Largest size, in bytes, of a file that is read as a whole."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_AGAIN: Final = "it is damaged, or half a download; get it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +75,9 @@ class ModelFiles:
         folder = Path()  # there is at least one name
         for name in names:
             try:
-                path = hf_hub_download(self.source, name, revision=self.commit)
-            except (OSError, ValueError) as error:
-                raise self._unread(name, error) from error
-            folder = Path(path).parent
+                folder = Path(hf_hub_download(self.source, name, revision=self.commit)).parent
+            except (OSError, ValueError, http_error()) as error:
+                raise self.unread(name, error) from error
         return folder
 
     def remember(self) -> None:
@@ -81,57 +89,27 @@ class ModelFiles:
             with suppress(OSError):  # a read-only cache that others fill
                 write_text(reference, str(self.commit))
 
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Read a range of bytes of a file; only these are fetched from the Hub."""
-        if (path := self.local(name)) is not None:
-            with path.open("rb") as file:
-                file.seek(start)
-                return file.read(length)
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
-
-        url = hf_hub_url(self.source, name, revision=self.commit)
-        headers = {**build_hf_headers(), "Range": f"bytes={start}-{start + length - 1}"}
-        found = bytearray()
-        try:
-            with get_session().stream("GET", url, headers=headers, timeout=60) as response:
-                hf_raise_for_status(response)
-                for piece in response.iter_bytes():
-                    found += piece
-                    if len(found) >= length:  # servers that do not support ranges send everything
-                        break
-                whole = response.status_code != 206
-        except (OSError, http_error()) as error:
-            raise self._unread(name, error) from error
-        if whole and start:
-            raise ValueError(f"{self.where(name)}: expected a Hub that sends parts of a file")
-        return bytes(found[:length])
-
-    def _unread(self, name: str, error: BaseException) -> ValueError:
+    def unread(self, name: str, error: BaseException) -> ValueError:
         """Make the error for a file that the Hub does not serve; a refusal applies to all files."""
         place = self.source if refusal(error, "model", self.source) else self.where(name)
         return ValueError(f"{place}: {in_words(self.source, error)}")
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a file with a JSON object."""
-        size = self.sizes[name]
+        where, size = self.where(name), self.sizes[name]
         if size > _LARGEST_TEXT:
             raise ValueError(
-                f"{self.where(name)}: expected a file of at most {_LARGEST_TEXT:,} bytes, got "
-                f"{size:,}"
+                f"{where}: expected a file of at most {_LARGEST_TEXT:,} bytes, got {size:,}"
             )
         path = self.download([name]) / name
         try:
             value = json.loads(path.read_bytes().decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{self.where(name)}: expected JSON in UTF-8, could not read it: {error}: is it "
-                f"half a download? Get it again"
+                f"{where}: expected JSON in UTF-8, could not read it: {error}: {_AGAIN}"
             ) from error
         if not isinstance(value, dict):
-            raise ValueError(
-                f"{self.where(name)}: expected a JSON object, got {type(value).__name__}"
-            )
+            raise ValueError(f"{where}: expected a JSON object, got {type(value).__name__}")
         return value
 
     def digest_of(self, name: str) -> str:
@@ -166,10 +144,8 @@ def list_files(model: ModelFiles) -> ModelFiles:
     """Find a model's commit and files."""
     source = model.source
     if model.folder is not None:
-        sizes = {
-            path.name: path.stat().st_size for path in model.folder.iterdir() if path.is_file()
-        }
-        return replace(model, sizes=sizes)
+        paths = [path for path in model.folder.iterdir() if path.is_file()]
+        return replace(model, sizes={path.name: path.stat().st_size for path in paths})
     is_path = source.startswith((".", "/", "~", "\\")) or source.endswith(("/", ".gguf"))
     if model.revision is None and (is_path or "\\" in source):
         raise ValueError(
@@ -189,12 +165,56 @@ def list_files(model: ModelFiles) -> ModelFiles:
             return cached
         asked = f"@{model.revision}" if model.revision else ""
         raise ValueError(f"{source}{asked}: {in_words(source, error)}") from error
-    here = [each for each in info.siblings or () if "/" not in each.rfilename]
+    files = [file for file in info.siblings or () if "/" not in file.rfilename]
     return replace(
         model,
-        sizes={each.rfilename: each.size or 0 for each in here},
-        digests={each.rfilename: each.lfs.sha256 for each in here if each.lfs},
+        sizes={file.rfilename: file.size or 0 for file in files},
+        digests={file.rfilename: file.lfs.sha256 for file in files if file.lfs},
         commit=str(info.sha),
+    )
+
+
+def _list_cached(model: ModelFiles) -> ModelFiles | None:
+    """Find the files of a model in the Hub's cache; None where it has none."""
+    from huggingface_hub import constants
+
+    home, commit = _cache_of(model.source), model.revision or "main"
+    if not _COMMIT.fullmatch(commit) and (reference := home / "refs" / commit).is_file():
+        commit = reference.read_text(encoding="utf-8").strip()
+    folder = home / "snapshots" / commit
+    if not _COMMIT.fullmatch(commit) or not folder.is_dir():
+        return None
+    if not constants.HF_HUB_OFFLINE:
+        log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
+    # A cached file links to a blob named by its digest, which is SHA-256 for large files.
+    blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
+    digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
+    return list_files(replace(model, commit=commit, folder=folder, digests=digests))
+
+
+def _cache_of(source: str) -> Path:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
+
+
+def in_words(source: str, error: BaseException) -> str:
+    """Say in one line why the Hub did not serve a model."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if words := refusal(error, "model", source):
+        return words
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
+    # If a file is not in the cache either, the Hub's answer is the cause of that error.
+    for cause in (error, error.__cause__):
+        if (answer := getattr(cause, "response", None)) is not None:
+            return f"the Hub answered {answer.status_code}"
+    first = (str(error).splitlines() or [""])[0]
+    return (
+        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache: "
+        "try again with a network, or give a folder"
     )
 
 
@@ -206,59 +226,10 @@ def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def in_words(source: str, error: BaseException) -> str:
-    """Say in one line why the Hub did not serve a model."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    if words := refusal(error, "model", source):
-        return words
-    # If a file is not in the cache either, the Hub's answer is the cause of that error.
-    answers = (getattr(each, "response", None) for each in (error, error.__cause__))
-    status = next((a.status_code for a in answers if a is not None), None)
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
-    if status is not None:
-        return f"the Hub answered {status}"
-    first = (str(error).splitlines() or [""])[0]
-    return (
-        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache: "
-        "try again with a network, or give a folder"
-    )
-
-
-def _list_cached(model: ModelFiles) -> ModelFiles | None:
-    """Find the files of a model in the Hub's cache; None where it has none."""
-    from huggingface_hub import constants
-
-    home, commit = _cache_of(model.source), model.revision or "main"
-    if not _COMMIT.fullmatch(commit):
-        reference = home / "refs" / commit
-        if not reference.is_file():
-            return None
-        commit = reference.read_text(encoding="utf-8").strip()
-    folder = home / "snapshots" / commit
-    if not _COMMIT.fullmatch(commit) or not folder.is_dir():
-        return None
-    if not constants.HF_HUB_OFFLINE:
-        log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
-    # A cached file links to a blob named by its digest, which is SHA-256 for large files.
-    blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
-    digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
-    found = replace(model, commit=commit, folder=folder, digests=digests)
-    return list_files(found)
-
-
 @lru_cache(maxsize=1024)
 def _digest_at(path: Path, size: int, time: int) -> str:
     """Digest a file; cached by size and time, as weights are large."""
     return digest_of_file(path)
-
-
-def _cache_of(source: str) -> Path:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
 
 
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
@@ -267,3 +238,193 @@ def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
     files = [path] if path.is_file() else sorted(path.rglob("*")) if model and path.is_dir() else []
     states = ((file.name, file.stat()) for file in files if file.is_file())
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+
+
+# --- Weights ---
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model's weights in files."""
+
+    format: Literal["safetensors", "pickle", "GGUF"]
+    names: tuple[str, ...]
+    """Names of the files, in order, without the index."""
+    index: str | None = None
+    """Name of the index, which maps tensors to files."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tensor → shape; of safetensors only, as other formats do not say before they are read."""
+
+
+def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
+    """Find a model's weights: safetensors if there are any, else pickles; read their headers."""
+    pickled = "pytorch_model" if stem == "model" else stem
+    for name in (f"{stem}.safetensors", f"{pickled}.bin"):
+        index = None if name in files else f"{name}.index.json"
+        if index is not None and index not in files:
+            continue
+        names = [name]
+        if index is not None:
+            table = files.read_json(index).get("weight_map")
+            names = sorted(set(map(str, table.values()))) if isinstance(table, dict) else []
+            missing = [shard for shard in names if shard not in files]
+            if missing or not names:
+                raise ValueError(
+                    f"{files.where(index)}: expected weight_map, a table of files beside it, "
+                    f"{f'of which {missing[0]!r} is missing' if missing else 'got none'}: {_AGAIN}"
+                )
+        for shard in names:
+            path = files.local(shard) if files.sizes[shard] < 1024 else None
+            if path is not None and path.read_bytes().startswith(b"version https://git-lfs"):
+                raise ValueError(
+                    f"{files.where(shard)}: expected weights, got a pointer of Git LFS to them: "
+                    f"get the file itself by git lfs pull"
+                )
+        if name.endswith(".bin"):
+            return Weights("pickle", tuple(names), index)
+        shapes = {k: shape for shard in names for k, shape in read_shapes(files, shard).items()}
+        if not shapes:
+            where = files.where(names[0])
+            raise ValueError(f"{where}: expected weights, got a file without tensors")
+        return Weights("safetensors", tuple(names), index, shapes)
+    expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
+    if gguf := sorted(name for name in files.sizes if name.endswith(".gguf")):
+        raise ValueError(
+            f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
+        )
+    raise ValueError(f"{expected}, found only {', '.join(sorted(files.sizes)[:9]) or 'nothing'}")
+
+
+def read_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
+    """Read the shapes of a safetensors file's tensors from its header, on the Hub too."""
+    from huggingface_hub import HfApi
+    from safetensors import safe_open
+
+    try:
+        if (path := files.local(name)) is not None:
+            with safe_open(path, "pt") as file:  # also checks the size of the file
+                names = file.keys()
+                return {key: tuple(file.get_slice(key).get_shape()) for key in names}
+        header = HfApi().parse_safetensors_file_metadata(files.source, name, revision=files.commit)
+        return {key: tuple(tensor.shape) for key, tensor in header.tensors.items()}
+    except (OSError, http_error()) as error:
+        raise files.unread(name, error) from error
+    except Exception as error:  # damaged headers raise errors of many kinds
+        raise ValueError(f"{files.where(name)}: expected safetensors: {_AGAIN}") from error
+
+
+SAFE_TORCH: Final = (2, 10)
+"""First version of torch whose reader of pickles is trusted."""
+_LARGEST: Final = 8
+"""Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
+
+
+def unfit_torch() -> str:
+    """Say why this version of torch may not read pickles; empty if it may."""
+    installed, safe = version("torch"), ".".join(map(str, SAFE_TORCH))
+    if tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) >= SAFE_TORCH:
+        return ""
+    return (
+        f"expected torch {safe} or newer, as older ones can be made to run code when they read "
+        f"pickled weights (CVE-2026-24747), got {installed}: pip install 'torch>={safe}'"
+    )
+
+
+def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]:
+    """Read all tensors of safetensors or pickles, which must be downloaded."""
+    from safetensors.torch import load_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    for name in weights.names:
+        path = files.local(name) or files.download([name]) / name
+        if weights.format == "pickle":
+            tensors |= read_pickle(path, files.where(name))
+        else:
+            read_shapes(files, name)  # checks that the file is whole
+            tensors |= load_file(path)
+    return tensors
+
+
+def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
+    """Read the tensors of a pickle.
+
+    A pickle can name any function, and reading the pickle would call it. torch's restricted reader
+    builds only tensors. transformers' own reading, which asks a service on the Hub to convert
+    pickles, is not used.
+    """
+    import torch
+
+    if reason := unfit_torch():
+        raise ValueError(f"{where}: {reason}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about old formats
+            content = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
+    except Exception as error:  # damaged or hostile bytes may raise anything
+        named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
+        if hostile := re.search(named, str(error)):
+            raise ValueError(
+                f"{where}: expected tensors only, got {hostile[1]}, which could run code: it is "
+                f"refused, and nothing of it was run; take the weights from elsewhere"
+            ) from error
+        raise ValueError(f"{where}: expected a file that torch saved: {_AGAIN}") from error
+    if not isinstance(content, dict) or not content:
+        got = "none" if content == {} else type(content).__name__
+        raise ValueError(f"{where}: expected tensors by name, got {got}")
+    for name, value in content.items():
+        is_tensor = isinstance(name, str) and isinstance(value, torch.Tensor)
+        is_plain = is_tensor and value.layout == torch.strided and value.device.type == "cpu"
+        if not is_plain or value.is_quantized:
+            raise ValueError(
+                f"{where}: expected plain tensors by name only, got {name!r:.60}, which is of type "
+                f"{type(value).__name__}: save the model by save_pretrained"
+            )
+    bound = _LARGEST * path.stat().st_size + 2**20
+    if (total := sum(value.nbytes for value in content.values())) > bound:
+        raise ValueError(
+            f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
+            f"{total:,}: it is damaged, or made to fill the memory"
+        )
+    # Tied tensors get memory of their own, and transposed ones the order of rows.
+    whole = torch.contiguous_format
+    return {name: value.detach().clone(memory_format=whole) for name, value in content.items()}
+
+
+# --- Adapters (LoRA and related methods) ---
+
+ADAPTER_CONFIG: Final = "adapter_config.json"
+"""File that marks a folder as an adapter."""
+ADAPTER_STEM: Final = "adapter_model"
+_MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
+_CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
+"""Pattern of names of the last matrix of classification heads, with a row per class."""
+
+
+def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
+    """Read from an adapter's configuration the base model, not yet listed, and the task."""
+    where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
+    kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
+    if kind not in _MERGED:
+        raise ValueError(
+            f"{where}: expected an adapter that can be merged into its base model "
+            f"({', '.join(_MERGED)}), got {kind!r:.60}"
+        )
+    if not isinstance(base, str) or not base:
+        raise ValueError(
+            f"{where}: expected base_model_name_or_path, the model it was trained on, got {base!r}"
+        )
+    if config.get("megatron_config"):
+        raise ValueError(f"{where}: expected an adapter of transformers, got one of Megatron")
+    revision = config.get("revision")
+    place = find_files(base, revision=revision if isinstance(revision, str) else None)
+    return place, str(config.get("task_type"))
+
+
+def count_classes(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Count the classes of a saved classification head; None where there is none."""
+    for name, shape in shapes.items():
+        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2:
+            return shape[0]
+    return None

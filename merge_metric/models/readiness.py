@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from merge_dataset.executors.plan import EXECUTORS, Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import require_libraries
+from merge_metric.models.checkpoints import require_libraries, resolve_device
 from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
@@ -57,13 +57,13 @@ def inspect_models(
     """Inspect models in parallel, to be run in sequence; problems are recorded, not raised."""
     require_libraries()
 
-    def look(asked: NamedModel) -> Inspection:
-        short_name, request, head = asked
+    def look(named: NamedModel) -> Inspection:
+        short_name, request, head = named
         dtype = request.dtype or ("auto" if head.gguf else "float32")
         if dtype == "auto" and machine is not None:
             dtype = "bfloat16" if machine.device == "cuda" else "float32"
         found = inspect(request.model, head, revision=request.revision, gguf_file=request.gguf_file)
-        sizes = [each.parameters for each in (found, found.base) if each is not None]
+        sizes = [model.parameters for model in (found, found.base) if model is not None]
         copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
         of_weights = sum(size or 0 for size in sizes) * BYTES.get(dtype, 4)
         room = None if None in sizes else _PROCESS + copies * of_weights
@@ -71,9 +71,11 @@ def inspect_models(
         if head == CLASSIFIER and found.config:
             # The number of classes that are known only from the weights is checked on loading.
             names = found.class_names or [f"LABEL_{n}" for n in range(len(labels))]
-            by_number, asked_for = dict(enumerate(names)), request.label_order
-            order = found.attempt(read_order, by_number, found.name, asked_for, labels)
-            if order is not None:
+            try:
+                order = read_order(dict(enumerate(names)), found.name, request.label_order, labels)
+            except ValueError as error:
+                found.problems.append(str(error))
+            else:
                 asks_seeds = order.source == "unknown"
                 told = f"{written(order.labels, labels)} ({order.source})"
                 told = "from the seeds" if asks_seeds else told
@@ -83,8 +85,7 @@ def inspect_models(
                 f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes or 0)}"
                 f": {machine.remedy}, or --dtype bfloat16"
             )
-        more: dict[str, Any] = {"labels": told, "asks_seeds": asks_seeds, "room": room}
-        return replace(found, short_name=short_name, **more)
+        return replace(found, short_name=short_name, labels=told, asks_seeds=asks_seeds, room=room)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
@@ -93,7 +94,7 @@ def inspect_models(
 def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
     """Raise ValueError with all problems of all models, if there are any."""
     wrong = [look for look in looks if look.problems]
-    who: dict[str, list[str]] = {}  # a problem that several models have appears once
+    models_of: dict[str, list[str]] = {}  # a problem that several models have appears once
     for look in wrong:
         name, model = look.short_name, look.model
         shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
@@ -101,8 +102,8 @@ def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
             shown = f"{name} ({shown})"
         for problem in look.problems:
             about = problem.removeprefix(f"{name}: ").removeprefix(f"{model}: ")
-            who.setdefault(about, []).append(shown)
-    lines = [f"  {', '.join(names)}: {problem}" for problem, names in who.items()]
+            models_of.setdefault(about, []).append(shown)
+    lines = [f"  {', '.join(names)}: {problem}" for problem, names in models_of.items()]
     head = f"{len(wrong)} of {len(looks)} models cannot be used as they are"
     if len(looks) == len(lines) == 1:
         raise ValueError("; ".join([lines[0].strip(), *([advice] if advice else [])]))
@@ -111,16 +112,19 @@ def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
 
 
 def this_machine(device: str) -> Machine:
-    """Measure this machine."""
-    from merge_metric.models.checkpoints import resolve_device
-
+    """Measure the memory of this machine or its container; unknown on systems that do not say."""
     resolved = "cpu" if device == "cpu" else resolve_device(device)
-    memory = _main_memory()
     if resolved.startswith("cuda"):
         import torch
 
-        memory = torch.cuda.get_device_properties(resolved).total_memory
-    return Machine(resolved.partition(":")[0], memory)
+        return Machine("cuda", torch.cuda.get_device_properties(resolved).total_memory)
+    sizes = []
+    with suppress(AttributeError, ValueError, OSError):
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no such limit
+            sizes.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
+    return Machine(resolved.partition(":")[0], min(sizes, default=None))
 
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
@@ -141,88 +145,65 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
 
 
-def kind_of(head: Head) -> str:
-    """Name a task in a few words."""
-    return head.described.partition(" ")[2].partition(" (")[0]
-
-
-def steps_of(found: Inspection) -> list[str]:
-    """List the steps of loading a model beyond reading files."""
-    steps = list(found.notes)
-    if size := found.download_bytes:
-        steps.insert(0, f"downloads {size_in_words(size)}")
-    if found.asks_seeds:
-        steps.append("finds out the label order from the seeds' gold labels")
-    return steps
-
-
-def _main_memory() -> int | None:
-    """Measure the memory of this machine or its container in bytes; None if unknown."""
-    try:
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (AttributeError, ValueError, OSError):
-        return None
-    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # no such limit
-            found.append(int(Path("/sys/fs/cgroup", limit).read_text(encoding="ascii")))
-    return min(found)
-
-
 def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
-    """Return all results as a JSON object."""
-    models = [
-        {
-            "model": found.model,
-            "short_name": found.short_name or None,
-            "kind": kind_of(found.head),
-            "commit": found.files.commit,
-            "architecture": found.architecture or None,
-            "weights": found.format or None,
-            "tokenizer": found.tokenizer or None,
-            "base": found.base.name if found.base else None,
-            "labels": found.labels or None,
-            "parameters": found.parameters,
-            "download_bytes": found.download_bytes,
-            "memory_bytes": found.room,
-            "steps": steps_of(found),
-            "problems": found.problems,
-        }
-        for found in looks
-    ]
+    """Return all results as a JSON object; steps are those of loading beyond reading files."""
+    models = []
+    for found in looks:
+        size, steps = found.download_bytes, list(found.notes)
+        if size:
+            steps.insert(0, f"downloads {size_in_words(size)}")
+        if found.asks_seeds:
+            steps.append("finds out the label order from the seeds' gold labels")
+        models.append(
+            {
+                "model": found.model,
+                "short_name": found.short_name or None,
+                "kind": found.head.name,
+                "commit": found.files.commit,
+                "architecture": found.architecture or None,
+                "weights": found.format or None,
+                "tokenizer": found.tokenizer or None,
+                "base": found.base.name if found.base else None,
+                "labels": found.labels or None,
+                "parameters": found.parameters,
+                "download_bytes": size,
+                "memory_bytes": found.room,
+                "steps": steps,
+                "problems": found.problems,
+            }
+        )
     absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
     return {"models": models, "left_out": absent}
 
 
-def readiness_table(
-    looks: Sequence[Inspection], left_out: Sequence[Preset], reworded: Callable[[str], str]
-) -> Table:
-    """Tabulate the results, with the bytes to download; `reworded` adapts the problems."""
+def readiness_table(record: Mapping[str, Any], reworded: Callable[[str], str]) -> Table:
+    """Tabulate a record of `readiness_record`; `reworded` adapts the problems."""
     from merge_metric.tables import Column, Table
 
-    rows = [
-        {
-            "model": look.short_name or look.model,
-            "id": look.model if look.short_name not in ("", look.model) else "",
-            "kind": kind_of(look.head),
-            "weights": look.format or None,
-            "tokenizer": look.tokenizer or None,
-            "labels": look.labels or None,
-            "memory": f"{look.room / 10**9:.1f} GB" if look.room else None,
-            "loading": "; ".join(steps_of(look)),
-            "wrong": reworded(
-                "; ".join(problem.removeprefix(f"{look.model}: ") for problem in look.problems)
-            ),
-        }
-        for look in looks
-    ]
+    models, rows = record["models"], []
+    for model in models:
+        name, memory = model["short_name"] or model["model"], model["memory_bytes"]
+        problems = [text.removeprefix(f"{model['model']}: ") for text in model["problems"]]
+        rows.append(
+            model
+            | {
+                "model": name,
+                "id": model["model"] if model["model"] != name else "",
+                "memory": f"{memory / 10**9:.1f} GB" if memory else None,
+                "loading": "; ".join(model["steps"]),
+                "wrong": reworded("; ".join(problems)),
+            }
+        )
     keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
     columns = [Column(key, key) for key in keys]
     columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
-    notes = [f"left out: {each.name} ({each.model}): {each.not_on_hub}" for each in left_out]
+    notes = [
+        f"left out: {m['short_name']} ({m['model']}): {m['reason']}" for m in record["left_out"]
+    ]
     # A model that is listed twice is counted once.
-    if size := sum({look.name: look.download_bytes for look in looks}.values()):
+    if size := sum({model["model"]: model["download_bytes"] for model in models}.values()):
         notes.append(f"downloads in all: {size_in_words(size)}")
-    wrong = sum(bool(look.problems) for look in looks)
-    count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
-    said = f"{wrong} cannot be used as they are" if wrong else "all usable"
-    return Table("models", f"{count}, {said}", tuple(columns), tuple(rows), tuple(notes))
+    wrong = sum(bool(model["problems"]) for model in models)
+    count = f"{len(models)} model{'s' if len(models) != 1 else ''}"
+    usable = f"{wrong} cannot be used as they are" if wrong else "all usable"
+    return Table("models", f"{count}, {usable}", tuple(columns), tuple(rows), tuple(notes))

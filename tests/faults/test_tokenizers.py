@@ -17,8 +17,9 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig
 
 from merge_metric.demo import MODEL
+from merge_metric.models.checkpoints import TOKENIZER, read_tokenizer
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.own_tokenizer import FILE, SETTINGS, read_tokenizer
+from merge_metric.models.inspection import CLASSIFIER, TOKENIZER_CONFIG, inspect
 
 Json = dict[str, Any]
 PAIRS = [
@@ -31,21 +32,22 @@ TEXT = "An OLD man can't play the naïve café's 1,234 guitars: “why?”"
 def changed(folder: Path, to: Path, settings: Mapping[str, Any] | None, **file: Any) -> Path:
     """Copy a model with other settings of its tokenizer, none at all, or changes to its file."""
     copy = shutil.copytree(folder, to)
-    content = json.loads((copy / FILE).read_text()) | file
-    (copy / FILE).write_text(json.dumps(content))
-    (copy / SETTINGS).unlink()
+    content = json.loads((copy / TOKENIZER).read_text()) | file
+    (copy / TOKENIZER).write_text(json.dumps(content))
+    (copy / TOKENIZER_CONFIG).unlink()
     if settings is not None:
-        (copy / SETTINGS).write_text(json.dumps(settings))
+        (copy / TOKENIZER_CONFIG).write_text(json.dumps(settings))
     return copy
 
 
 def stated(folder: Path) -> Json:
-    found: Json = json.loads((folder / SETTINGS).read_text())
+    found: Json = json.loads((folder / TOKENIZER_CONFIG).read_text())
     return found
 
 
 def read(folder: Path) -> Any:
-    return read_tokenizer(folder, AutoConfig.from_pretrained(folder), "m")
+    config = AutoConfig.from_pretrained(folder)
+    return read_tokenizer(inspect(folder, CLASSIFIER), folder, config)
 
 
 REPLACED = ("RobertaTokenizer", "LlamaTokenizer", "XLNetTokenizer", "ByT5Tokenizer")
@@ -66,8 +68,8 @@ def test_a_classifier_answers_as_with_its_own_class(
     found = answers(Classifier.load(folder, device="cpu"), PAIRS)
     np.testing.assert_equal(found, usual())
     assert caplog.messages == [
-        f"m: {name}, as {SETTINGS} has it, does not make the tokens that {FILE} says: they are "
-        "made as the file says"
+        f"m: {name}, as {TOKENIZER_CONFIG} has it, does not make the tokens that {TOKENIZER} says: "
+        "they are made as the file says"
     ] * (name in REPLACED)
 
 
@@ -77,7 +79,7 @@ def test_masked_lms(kind: str, tmp_path: Path) -> None:
     other = "BertTokenizer" if kind != "bert-cased" else "RobertaTokenizer"
     folder = changed(plain, tmp_path / "m", stated(plain) | {"tokenizer_class": other})
     found = read(folder)
-    wanted = Tokenizer.from_file(str(plain / FILE)).encode(TEXT).ids
+    wanted = Tokenizer.from_file(str(plain / TOKENIZER)).encode(TEXT).ids
     assert found(TEXT)["input_ids"] == read(plain)(TEXT)["input_ids"] == wanted
     assert found.mask_token == read(plain).mask_token
 

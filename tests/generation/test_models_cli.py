@@ -12,6 +12,7 @@ from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import tiny_model
 
 from merge_metric.models.presets import read_presets
+from merge_metric.models.readiness import Machine
 
 NAMELESS = ("LABEL_0", "LABEL_1", "LABEL_2")
 
@@ -39,7 +40,8 @@ def test_what_lies_in_folders() -> None:
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_metric.models.readiness._main_memory", lambda: 500_000_000)
+    small = Machine("cpu", 500_000_000)
+    monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: small)
     (found,) = models(tiny_model("roberta"), code=1)
     assert found["problems"] == [
         "needs about 600.4 MB of memory as float32, cpu has 500.0 MB: take another machine, or "

@@ -16,16 +16,11 @@ from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import parse_order
 from merge_metric.models.loading import find_kind
+from merge_metric.models.model_files import unfit_torch
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.weights import unfit_torch
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
 KINDS = ("LORA", "IA3", "LOHA", "LOKR")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MERGE_NLI_CACHE", str(tmp_path / "cache"))
 
 
 def trained(kind: str, folder: Path) -> tuple[Path, Any]:
@@ -95,7 +90,7 @@ def test_both_models_are_recorded(tmp_path: Path) -> None:
     found = inspect(folder, CLASSIFIER)
     base = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")
     assert found.base is not None
-    assert found.notes == [f"merges the adapter into {tiny_classifier('bert-uncased')}"]
+    assert found.notes == (f"merges the adapter into {tiny_classifier('bert-uncased')}",)
     loaded = load(found, device="cpu")
     own, _, of_base = loaded.revision.partition("+")
     assert len(own) == 64
@@ -124,5 +119,5 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             save_file(tensors, folder / "adapter_model.safetensors")
         with pytest.raises(ValueError, match=reason):
             load(inspect(folder, CLASSIFIER), device="cpu")
-    monkeypatch.setattr("merge_metric.models.inspection.has_package", lambda name: name != "peft")
+    monkeypatch.setattr("merge_metric.models.inspection._has_package", lambda name: name != "peft")
     assert inspect(folder, CLASSIFIER).problems[0].endswith("pip install 'merge-nli[adapters]'")

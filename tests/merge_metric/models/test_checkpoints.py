@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from helpers.tiny_models import tiny_model
 
-from merge_metric.models import checkpoints
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.model_files import ModelFiles, find_files
@@ -43,33 +42,3 @@ def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None
         now = revision()
         assert now not in seen, name
         seen.add(now)
-
-
-@pytest.mark.parametrize(
-    ("processor", "dtype", "is_warned"),
-    [
-        ("flags\t: fpu avx512f\n", "bfloat16", True),
-        ("flags\t: fpu avx512f avx512_bf16\n", "bfloat16", False),
-        ("flags\t: fpu avx512f avx512_bf16\n", "float16", True),
-        (None, "bfloat16", False),
-    ],
-)
-def test_a_type_without_instructions_is_told(
-    processor: str | None,
-    dtype: str,
-    is_warned: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    file = tmp_path / "cpuinfo"
-    if processor is not None:
-        file.write_text(processor)
-    monkeypatch.setattr(checkpoints, "_PROCESSOR", file)
-    checkpoints._warn_of_slow_type.cache_clear()
-    found = inspect(tiny_model("bert-cased"), MASKED_LM)
-    for _ in range(2):
-        load(found, device="cpu", dtype=dtype)
-    checkpoints._warn_of_slow_type.cache_clear()
-    told = [each for each in caplog.messages if f"has no instructions for {dtype}" in each]
-    assert len(told) == is_warned

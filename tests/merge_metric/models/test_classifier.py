@@ -167,7 +167,7 @@ def test_a_model_without_a_trained_head(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     claims = {"id2label": dict(NAMED), "architectures": ["RobertaForSequenceClassification"]}
     (folder / "config.json").write_text(json.dumps(config | claims))
-    with pytest.raises(ValueError, match=r"expected a trained classification head, .*classifier"):
+    with pytest.raises(ValueError, match=r"expected a trained sequence classifier, .*classifier"):
         Classifier.load(folder)
 
 

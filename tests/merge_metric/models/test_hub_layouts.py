@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.frame.predictions import read_predictions
-from merge_metric.models.weights import unfit_torch
+from merge_metric.models.model_files import unfit_torch
 
 PROBLEMS = many_problems(6, 1)
-PROGRESS = re.compile(r"\d+%|^\s*$|: converted \S+\.bin ")
+PROGRESS = re.compile(r"\d+%|^\s*$")
 """Lines that report the progress of a command."""
 Predict = Callable[..., tuple[Result, dict[str, list[float]]]]
 
@@ -257,22 +257,6 @@ def test_a_hub_that_fails(fresh: Console) -> None:
         check_hub(fresh, name)
     finally:
         fresh.hub.forgive()
-
-
-@pytest.mark.slow
-def test_converted_weights_that_are_damaged(fresh: Console) -> None:
-    name = "pickle/sharded-old"
-    check_hub(fresh, name)
-    for damage in (lambda path: path.write_bytes(path.read_bytes()[:9000]), Path.unlink):
-        kept = sorted(fresh.home.rglob("converted/*/*.safetensors"))
-        assert len(kept) == 2
-        damage(kept[0])
-        assert "converted pytorch_model-00001-of-00002.bin" in check_hub(fresh, name)
-        assert "converted" not in check_hub(fresh, name, offline=True)
-    options = ("--label-order", "e,n,c")
-    message = refused(fresh.predict(name, *options, MERGE_NLI_CACHE="/proc/nowhere"))
-    assert "/proc/nowhere" in message
-    assert "MERGE_NLI_CACHE" in message
 
 
 @pytest.mark.slow
