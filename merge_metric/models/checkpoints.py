@@ -223,6 +223,14 @@ def _read_model(
                 model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     finally:
         transformers.logging.set_verbosity(before)
+    _require_all_tensors(where, model, info, head, replaced)
+    return model
+
+
+def _require_all_tensors(
+    where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
+) -> None:
+    """Raise ValueError for missing, surplus or misshapen tensors, as transformers lists them."""
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
     for key, shape, expected in sorted(info["mismatched_keys"], key=lambda keys: str(keys[0])):
         if key not in replaced:
@@ -251,7 +259,6 @@ def _read_model(
             f"{where}: expected the weights of a {name} only, got {left[:3]}, which it would "
             f"leave out; is it a model with layers or a head of its own?"
         )
-    return model
 
 
 def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source: str) -> Any:
