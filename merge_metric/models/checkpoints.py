@@ -20,6 +20,7 @@ from merge_metric.models.inspection import (
     CONFIG,
     MASKED_LM,
     TOKENIZER_CONFIG,
+    Head,
     Inspection,
     build_on_meta,
     read_config,
@@ -230,7 +231,7 @@ def _read_model(
 def _require_all_tensors(
     where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
 ) -> None:
-    """Raise ValueError for missing, surplus or misshapen tensors, as transformers lists them."""
+    """Raise ValueError for tensors that are missing, surplus or of another shape."""
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
     for key, shape, expected in sorted(info["mismatched_keys"], key=lambda keys: str(keys[0])):
         if key not in replaced:
