@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,12 @@ from merge_dataset.dataset_columns import LEAST, REFUSED
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.schema import (
-    NLI,
     PARAPHRASE,
     SPLITS,
     ProblemFormat,
     arrow_schema,
-    changed_words,
     parse_config_name,
 )
-from merge_dataset.show import marked
-
-"""A column that depends only on the seed."""
 
 
 @check(
@@ -68,7 +62,8 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             paired = variants.with_seeds(seeds, ["label", *fields])
             yield from paired.broken(variant_rules(name, problem_format))
             yield from seeds.broken([unused_rule(variants.name)])
-            yield from _substitution_findings(paired, subsamples, problem_format, sharing)
+            worded = with_words(paired, fields, sharing)
+            yield from worded.broken(substitution_rules(subsamples, problem_format))
             yield from signal_findings(variants, problem_format, made)
         every = replace(rows[name_of_all, "variants"], where=f"{source}/*/variants.parquet")
         used = " UNION ALL ".join(
@@ -93,135 +88,83 @@ def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
         )
 
 
-def _substitution_findings(
-    paired: Rows, subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
-) -> Iterator[Finding]:
-    """Apply `row_problems` to variants with their seeds, unless SQL shows that a row is right."""
-    right = " AND ".join(_right_rows(subsamples, problem_format, sharing))
-    unchecked = {"source", "label", "log_odds", *problem_format.signals}
-    unchecked -= {"mlm_count", *problem_format.pll_changes}  # each row shows its errors
-    columns = [name for name in arrow_schema(problem_format).names if name not in unchecked]
-    of_seed = [f"seed {field}" for field in problem_format.fields]
-    query = (
-        f'SELECT "has seed", {quoted(*of_seed, *columns)} FROM {paired.name} '
-        f"WHERE NOT coalesce({right}, false) ORDER BY {ROW}"
-    )
-    for has_seed, *values in paired.fetched(query):
-        seed = dict(zip(problem_format.fields, values, strict=False)) if has_seed else None
-        row = dict(zip(columns, values[len(of_seed) :], strict=True))
-        for expected, got in row_problems(row, seed, subsamples, problem_format, sharing):
-            yield Finding(paired.where, expected, f"{got} ({row['variant_id']})")
+def with_words(paired: Rows, fields: Sequence[str], sharing: Collection[str]) -> Rows:
+    """Make the view `worded`: variants with words, spans, and texts with the words put back.
 
-
-def _right_rows(
-    subsamples: int | None, problem_format: ProblemFormat, sharing: Collection[str]
-) -> Iterator[str]:
-    """Yield conditions in SQL that hold together in correct rows with one replaced word."""
-    yield "NOT contains(original, ' ') AND NOT contains(replacement, ' ')"
-    for field in problem_format.fields:
-        text, spans = f'"{field}"', f"coalesce({field}_spans, [])"
-        flat = f"flatten({spans})"
-        places = (
-            f"len(list_filter({spans}, lambda s: len(s) = 2 AND s[1] < s[2])) = len({spans}) "
-            f"AND list_sort({flat}) = {flat} AND {flat}[1] >= 0 AND {flat}[-1] <= length({text}) "
-            f"AND len(list_filter({spans}, lambda s: "
-            f"substring({text}, s[1] + 1, s[2] - s[1]) != replacement)) = 0"
-        )
-        yield f"({places}{'' if field in sharing else f' OR len({spans}) = 0'})"
-        # The texts between the spans, joined by the original.
-        pieces = (
+    Only fields in `sharing` must have the word.
+    """
+    split = "string_split(coalesce({0}, ''), ' ') AS \"{1} words\"".format
+    steps = [[split("original", "old"), split("replacement", "new")], [], []]
+    for field in fields:
+        text = f"coalesce({quoted(field)}, '')"
+        spans, words, between = (f'"{field} {part}"' for part in ("spans", "words", "between"))
+        flat, absent = f"flatten({spans})", "false" if field in sharing else f"len({spans}) = 0"
+        steps[0].append(f"coalesce({field}_spans, []) AS {spans}")
+        steps[1] += [
+            f"list_transform({spans}, lambda s: substring({text}, s[1] + 1, s[2] - s[1])) "
+            f"AS {words}",
             f"list_transform(range(len({spans}) + 1), lambda i: substring({text}, "
-            f"coalesce({spans}[i][2], 0) + 1, "
-            f"coalesce({spans}[i + 1][1], length({text})) - coalesce({spans}[i][2], 0)))"
+            f"coalesce({spans}[i][2], 0) + 1, coalesce({spans}[i + 1][1], length({text})) - "
+            f"coalesce({spans}[i][2], 0))) AS {between}",
+            f"{absent} OR coalesce(len({spans}) > 0 AND list_sort({flat}) = {flat} AND "
+            f"len(list_filter({spans}, lambda s: len(s) = 2 AND s[1] < s[2])) = len({spans}) AND "
+            f'{flat}[1] >= 0 AND {flat}[-1] <= length({text}), false) AS "{field} placed"',
+        ]
+        originals = f'"old words"[list_position("new words", {words}[i])]'
+        steps[2].append(
+            f'CASE WHEN len("new words") = 1 THEN list_reduce({between}, lambda a, b: concat(a, '
+            f"original, b)) ELSE list_reduce(list_transform({between}, lambda t, i: concat(t, "
+            f'{originals})), lambda a, b: concat(a, b)) END AS "{field} restored"'
         )
-        yield f'list_reduce({pieces}, lambda a, b: concat(a, original, b)) = "seed {field}"'
-    lists = ", ".join(f"coalesce({name}, [])" for name in problem_format.mlms)
-    every = f"flatten([{lists}])"
-    yield f"mlms = list_sort(list_distinct({every})) AND mlm_count = len(mlms)"
-    yield f"len(list_filter({every}, lambda name: name IS NULL)) = 0"
-    texts = list(zip(problem_format.pll_changes, problem_format.spans, strict=True))
-    none = " AND ".join(f"{change} IS NULL" for change, _ in texts)
-    changed = " AND ".join(
-        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)" for change, spans in texts
-    )
-    yield f"({none} OR {changed})"
-    yield "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
-    if subsamples is not None:
-        yield f"subsamples[-1] < {subsamples}"
+    relation = paired.name
+    for columns in steps:  # one after the other, as DuckDB makes an alias anew where it is used
+        relation = f"(SELECT *, {', '.join(columns)} FROM {relation})"
+    paired.connection.execute(f"CREATE OR REPLACE VIEW worded AS FROM {relation}")
+    return replace(paired, name="worded")
 
 
-def row_problems(
-    variant: Mapping[str, Any],
-    seed: Mapping[str, str] | None,
-    subsamples: int | None,
-    problem_format: ProblemFormat = NLI,
-    sharing: Collection[str] = NLI.fields,
-) -> Iterator[tuple[str, str]]:
-    """Yield errors, (expected, got), of a variant; only fields in `sharing` must have the word."""
-    yield from _word_problems(variant, seed, problem_format, sharing)
-    lists = (variant[name] or () for name in problem_format.mlms)
-    union = sorted({mlm for mlms in lists for mlm in mlms}, key=str)
-    if variant["mlms"] != union:
-        expected = f"mlms to be the sorted union of {' and '.join(problem_format.mlms)}"
-        yield expected, str(variant["mlms"])
-    if variant["mlm_count"] != len(union):
-        yield f"mlm_count to be the number of mlms, {len(union)}", str(variant["mlm_count"])
-    columns = zip(problem_format.pll_changes, problem_format.spans, strict=True)
-    changed = [name for name, spans in columns if variant[spans]]
-    known = [name for name in problem_format.pll_changes if variant[name] is not None]
-    if known and known != changed:
-        yield f"{' and '.join(changed)}, or neither", f"only {' and '.join(known)}"
-    drawn = variant["subsamples"]
-    within = drawn and None not in drawn and drawn[0] >= 0
-    within = within and (subsamples is None or drawn[-1] < subsamples)
-    if not within or drawn != sorted(set(drawn)):
-        limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
-        expected = f"subsamples: at least one number {limit}, ascending, each once"
-        yield expected, str(variant["subsamples"])
-
-
-def _word_problems(
-    variant: Mapping[str, Any],
-    seed: Mapping[str, str] | None,
-    problem_format: ProblemFormat,
-    sharing: Collection[str],
-) -> Iterator[tuple[str, str]]:
-    """Yield errors of the changed words and their spans."""
-    original, replacement = variant["original"] or "", variant["replacement"] or ""
-    try:
-        words = changed_words(original, replacement)
-    except ValueError:
-        expected = "another word in replacement for each in original"
-        yield expected, f"{original!r} and {replacement!r}"
-        return
-    found: set[str] = set()
+def substitution_rules(subsamples: int | None, problem_format: ProblemFormat) -> Iterator[Rule]:
+    """Yield rules for `worded`: that each substitution can be undone, masked LMs, subsamples."""
+    old, new, both = '"old words"', '"new words"', ("original", "replacement")
+    is_paired = f"len({old}) = len({new}) AND len(list_distinct({new})) = len({new})"
+    expected = "another word in replacement for each in original"
+    yield Rule(expected, f"NOT ({is_paired})", both, "{0!r} and {1!r} ({2})")
     for field in problem_format.fields:
-        text, spans = variant[field] or "", variant[f"{field}_spans"] or []
-        if (spans or field in sharing) and not _are_spans(spans, len(text)):
-            expected = f"{field}_spans: at least one [start, end), ascending, inside the text"
-            yield expected, str(spans)
-        elif wrong := {text[start:end] for start, end in spans} - words.keys():
-            expected = f"{sorted(wrong)}, not {' or '.join(map(repr, words))}"
-            yield f"the replacement at {field}_spans", expected
-        elif (
-            seed is not None and (restored := marked(text, spans, words.__getitem__)) != seed[field]
-        ):
-            yield f"the seed's {field} once the original is put back", repr(restored)
-        found.update(text[slice(*span)] for span in spans if span)
-    if len(words) == 1:
-        return
-    if same := [new for new, old in words.items() if new == old]:
-        yield "original and replacement to differ in each word", str(same)
-    if unused := words.keys() - found:
-        yield "every word of replacement at some span", str(sorted(unused))
-
-
-def _are_spans(spans: list[Any], length: int) -> bool:
-    if not spans or any(not span or len(span) != 2 or None in span for span in spans):
-        return False
-    flat = [0, *(offset for span in spans for offset in span), length]
-    ascending = all(a <= b for a, b in pairwise(flat))
-    return ascending and all(start < end for start, end in spans)
+        expected = f"{field}_spans: at least one [start, end), ascending, inside the text"
+        wrong = f'{is_paired} AND NOT "{field} placed"'
+        yield Rule(expected, wrong, (f"{field} spans",))
+        known, shown = f'list_has_all({new}, "{field} words")', (f"{field} words", "new words")
+        right, expected = f'{is_paired} AND "{field} placed"', f"the replacement at {field}_spans"
+        yield Rule(expected, f"{right} AND NOT {known}", shown, "{0} instead of {1} ({2})")
+        wrong = f'"has seed" AND "{field} restored" IS DISTINCT FROM "seed {field}"'
+        expected = f"the seed's {field} once the original is put back"
+        yield Rule(expected, f"{right} AND {known} AND {wrong}", (f"{field} restored",))
+    several = f"{is_paired} AND len({new}) > 1 AND len"
+    same = f"{several}(list_filter({new}, lambda w, i: w = {old}[i])) > 0"
+    yield Rule("original and replacement to differ in each word", same, both, "{0} and {1} ({2})")
+    stands = f"flatten([{quoted(*(f'{field} words' for field in problem_format.fields))}])"
+    unused = f"{several}(list_filter({new}, lambda w: NOT list_contains({stands}, w))) > 0"
+    yield Rule("every word of replacement at some span", unused, ("replacement",))
+    named = f"flatten([{', '.join(f'coalesce({name}, [])' for name in problem_format.mlms)}])"
+    union, nameless = f"list_sort(list_distinct({named}))", "lambda name: name IS NULL"
+    wrong = f"mlms IS DISTINCT FROM {union} OR len(list_filter({named}, {nameless})) > 0"
+    lists = " and ".join(problem_format.mlms)
+    yield Rule(f"mlms to be the sorted union of {lists}", wrong, ("mlms",))
+    wrong = f"mlm_count IS DISTINCT FROM len({union})"
+    yield Rule("mlm_count to be the number of mlms", wrong, ("mlm_count",))
+    changes = problem_format.pll_changes
+    known = " OR ".join(f"{change} IS NOT NULL" for change in changes)
+    texts = zip(changes, problem_format.fields, strict=True)
+    fitting = (f'({change} IS NOT NULL) = (len("{field} spans") > 0)' for change, field in texts)
+    expected = f"{' and '.join(changes)} where the word stands, or neither"
+    values = ", ".join(f"{{{number}}}" for number in range(len(changes)))
+    wrong = f"({known}) AND NOT ({' AND '.join(fitting)})"
+    yield Rule(expected, wrong, changes, f"{values} ({{{len(changes)}}})")
+    below = "" if subsamples is None else f" AND subsamples[-1] < {subsamples}"
+    ascending = "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
+    limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
+    expected = f"subsamples: at least one number {limit}, ascending, each once"
+    yield Rule(expected, f"NOT coalesce({ascending}{below}, false)", ("subsamples",))
 
 
 # --- Signals ---
@@ -232,25 +175,6 @@ def signal_findings(
 ) -> Iterator[Finding]:
     """Find impossible signals in the variants of a class."""
     yield from variants.broken(_signal_rules(problem_format, made))
-    if "common_mlm_count" in problem_format.optional:
-        # Masked LMs that validated the word in every text that has it. With families, other
-        # forms may be in texts that do not have the word.
-        texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
-        lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
-        everywhere = " AND ".join(
-            f"(len(coalesce({spans}, [])) = 0 OR list_contains(coalesce({mlms}, []), name))"
-            for spans, mlms in texts
-        )
-        stands = " OR ".join(f"len({spans}) > 0" for spans, _ in texts)
-        query = (
-            f"SELECT CASE WHEN {stands} THEN len(list_filter(list_distinct(flatten([{lists}])), "
-            f"lambda name: {everywhere})) ELSE 0 END AS counted, common_mlm_count, variant_id "
-            f"FROM {variants.name} WHERE NOT contains(coalesce(original, ''), ' ') "
-            f"AND counted != common_mlm_count ORDER BY {ROW}"
-        )
-        for count, given, variant in variants.fetched(query):
-            expected = f"common_mlm_count to be the masked LMs of every text, {count}"
-            yield Finding(variants.where, expected, f"{given} ({variant})")
     if "in_compound" in problem_format.optional:  # depends on the seed and its words
         query = (
             f"SELECT max(variant_id) FROM {variants.name} GROUP BY seed_id, original "
@@ -262,6 +186,22 @@ def signal_findings(
 
 def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield rules for signals: the build's limits, numbers, and where values are possible."""
+    if "common_mlm_count" in problem_format.optional:
+        # Masked LMs that validated the word in every text that has it. With families, other
+        # forms may be in texts that do not have the word.
+        texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
+        lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
+        everywhere = " AND ".join(
+            f"(len(coalesce({spans}, [])) = 0 OR list_contains(coalesce({mlms}, []), name))"
+            for spans, mlms in texts
+        )
+        stands = " OR ".join(f"len({spans}) > 0" for spans, _ in texts)
+        count = f"len(list_filter(list_distinct(flatten([{lists}])), lambda name: {everywhere}))"
+        wrong = f"common_mlm_count != CASE WHEN {stands} THEN {count} ELSE 0 END"
+        wrong = f"NOT contains(coalesce(original, ''), ' ') AND {wrong}"
+        yield Rule(
+            "common_mlm_count to be the masked LMs of every text", wrong, ("common_mlm_count",)
+        )
     config, columns = made["config"], {"log_odds", *problem_format.signals}
     changes = problem_format.pll_changes
     for name, setting in {**LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
