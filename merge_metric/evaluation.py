@@ -20,7 +20,7 @@ from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, by_config, read_frames
 from merge_metric.frame.prediction_columns import suffix_of
 from merge_metric.frame.predictions import read_predictions, write_predictions
-from merge_metric.models.loading import as_pair_model
+from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import (
@@ -285,7 +285,7 @@ def evaluate_model(
     Options are checked before the model is asked.
 
     Args:
-        model: Nearly anything; see `models.loading.as_pair_model`.
+        model: Nearly anything; see `models.loading.as_model`.
         dataset: A dataset folder, or a dataset on the Hub as owner/name.
         config: One configuration or several, such as `snli_nouns`; by default those of all word
             classes and of paraphrases.
@@ -319,7 +319,7 @@ def evaluate_model(
     if limit_seeds is not None:
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
     with _place(out) as (path, is_temporary), _eval_mode(model):
-        asked = as_pair_model(
+        asked = as_model(
             model,
             name=name,
             label_order=label_order,

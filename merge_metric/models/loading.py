@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +17,7 @@ from numpy.typing import NDArray
 from merge_dataset.redaction import mask_secrets
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.models.checkpoints import Loaded, load, require_libraries
-from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, find_head
-from merge_metric.models.inspection import inspect as inspect_model
+from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, find_head, inspect
 from merge_metric.models.label_order import (
     SEEDS,
     LabelOrder,
@@ -111,7 +109,7 @@ def open_model(
     if kind == "lm":
         from merge_metric.models.language_model import LanguageModel
 
-        found = inspect_model(source, CAUSAL_LM, gguf_file=request.gguf_file)
+        found = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
         loaded = load(found, device=request.device, dtype=request.dtype or "auto")
         chat = request.chat_template
         if words:
@@ -143,7 +141,7 @@ def find_kind(request: ModelRequest) -> ModelKind:
     """Find a model's kind; errors advise users to state it where that can help."""
     if request.base_url:
         return "remote"
-    if request.gguf_file or request.model.endswith(".gguf"):
+    if request.gguf_file:
         return "lm"
     require_libraries()
     head = find_head(request.model, (CLASSIFIER, CAUSAL_LM), request.revision)
@@ -163,7 +161,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     if request.answers == "letters":
         of_words += ("samples", "temperature", "max_answer_tokens")
         unused |= dict.fromkeys(of_words, "with `answers` words")
-    defaults = {each.name: each.default for each in fields(ModelRequest)}
+    defaults = {setting.name: setting.default for setting in fields(ModelRequest)}
     for name, where in unused.items():
         value = getattr(request, name)
         if value and value != defaults[name]:
@@ -207,12 +205,12 @@ def find_order(
 
 
 class AskedFunction:
-    """A function from pairs to labels or probabilities; each run has a description of its own."""
+    """A function from pairs to labels or probabilities; each call of it has its own description."""
 
     def __init__(
         self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
     ) -> None:
-        """Wrap a function; see `as_pair_model` for what it may return."""
+        """Wrap a function; see `as_model` for what it may return."""
         self.name, self._gives_names = name, False
         self.label_order = order
         self._function, self._kind, self._batch_size = function, kind, batch_size
@@ -247,58 +245,44 @@ class AskedFunction:
 
     def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[Any]:
         """Return labels, (n,), or probabilities of the labels, (n, labels)."""
-        values = np.asarray(given)
-        if isinstance(given, list | tuple) and any(isinstance(v, bool | np.bool_) for v in given):
-            values = np.array(given, object)  # NumPy would turn booleans among numbers into numbers
-        known = self.label_order.known
-        n_labels = len(known)
+        values, order = np.asarray(given), self.label_order
+        n_labels, shape = len(order.known), values.shape
         expected = (
-            f"{self.name}: expected for each pair a label ({', '.join(known)}, or 0 to "
+            f"{self.name}: expected for each pair a label ({', '.join(order.known)}, or 0 to "
             f"{n_labels - 1}), or {n_labels} probabilities that sum to 1"
         )
-        if values.shape == (len(batch),):
-            return np.array(self._codes(values.tolist(), expected), np.int64)
-        if values.shape != (len(batch), n_labels):
+        if shape == (len(batch),):
+            codes = []
+            for value in values.tolist():
+                name = label_of(value, order.known) if isinstance(value, str) else None
+                if name is not None:
+                    _require_order_unsaid(order, self.name)
+                    self._gives_names = True
+                    codes.append(name)
+                elif isinstance(value, int | float) and value in range(n_labels):
+                    if isinstance(value, bool):  # it says of one label at most whether it holds
+                        raise ValueError(f"{expected}; got the boolean {value}")
+                    codes.append(order.labels[int(value)])
+                else:
+                    raise ValueError(f"{expected}; got the label {value!r}")
+            return np.array(codes, np.int64)
+        if shape != (len(batch), n_labels):
             raise ValueError(
-                f"{expected}; got an array of shape {values.shape} for a list of {len(batch):,} "
+                f"{expected}; got an array of shape {shape} for a list of {len(batch):,} "
                 "pairs (at most `batch_size` are given at a time)"
             )
         numbers: NDArray[np.float64] = values.astype(np.float64)
-        sums = numbers.sum(axis=1)
-        bad = ~(np.isfinite(numbers).all(axis=1) & (numbers >= 0).all(axis=1))
-        bad |= np.abs(sums - 1) > _TOLERANCE
-        if bad.any():
-            first = numbers[bad][0]
-            why = (
-                "of logits take the softmax"
-                if np.isfinite(first).all()
-                else "the model overflows, as in half precision, or is damaged"
-            )
+        good = (numbers >= 0).all(axis=1) & (abs(numbers.sum(axis=1) - 1) <= _TOLERANCE)
+        if not good.all():
+            first = int((~good).argmax())
             raise ValueError(
-                f"{expected}; got {first.tolist()} for {batch[int(bad.argmax())]}: {why}"
+                f"{expected}; got {numbers[first].tolist()} for {batch[first]}: of logits take the "
+                "softmax; what is no number comes from a damaged model, or from half precision"
             )
-        return self.label_order.rearrange(numbers)
-
-    def _codes(self, given: Sequence[Any], expected: str) -> list[int]:
-        order, codes = self.label_order, []
-        for value in given:
-            if isinstance(value, str) and (position := label_of(value, order.known)) is not None:
-                _require_order_unsaid(order, self.name)
-                self._gives_names = True
-                codes.append(position)
-            elif isinstance(value, bool | np.bool_):
-                raise ValueError(
-                    f"{expected}; got the boolean {value}, which says of one label at most "
-                    "whether it holds: return the label itself"
-                )
-            elif not isinstance(value, str) and value in range(len(order.known)):
-                codes.append(order.labels[int(value)])
-            else:
-                raise ValueError(f"{expected}; got the label {value!r}")
-        return codes
+        return order.rearrange(numbers)
 
 
-def as_pair_model(
+def as_model(
     model: Any,
     *,
     name: str | None = None,
@@ -324,12 +308,10 @@ def as_pair_model(
     if isinstance(model, str | Path):
         request = ModelRequest(model=str(model), label_order=label_order)
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
-    if isinstance(model, type):
-        raise TypeError(f"model: expected {_KINDS}; got type")
-    if hasattr(model, "describe") and hasattr(model, "answer"):
+    if hasattr(model, "describe") and hasattr(model, "answer") and not isinstance(model, type):
         require_no_order(label_order, "a Model, which answers in the order of the labels")
-        found: Model = model
-        return found
+        ready: Model = model
+        return ready
     if hasattr(model, "base_url") and hasattr(model, "chat"):
         require_no_order(label_order, "an OpenAI client, whose model is asked for letters")
         if not name:
@@ -342,19 +324,56 @@ def as_pair_model(
         return RemoteModel(
             str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
         )
+    is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
+    network, tokenizer = (model, None) if is_encoder else _parts(model)
     asked: Classifier | AskedFunction
-    if not _is_cross_encoder(model) and (parts := _parts(model)):
-        from merge_metric.models.classifier import Classifier
-
-        network, tokenizer = parts
-        name = name or _loaded_from(network) or type(network).__name__
-        order = read_order(_classes(network), name, order, labels)
-        loaded = Loaded(network, tokenizer, name, _digest(network))
-        asked = Classifier(loaded, label_order=order)
-    else:
+    if network is None:
         asked = _function(model, name, order, labels, batch_size)
+    else:
+        place = str(getattr(network.config, "_name_or_path", "") or "")
+        place = Path(place).resolve().name if place and Path(place).is_dir() else place
+        name = name or place or type(network).__name__
+        names = {int(number): str(each) for number, each in (network.config.id2label or {}).items()}
+        known = read_order(names, name, order, labels)
+        if is_encoder:
+            # Softmax of the logits, whatever activation the model itself applies.
+            ask = partial(
+                model.predict, activation_fn=lambda logits: logits, apply_softmax=True,
+                convert_to_numpy=True, show_progress_bar=False,
+            )  # fmt: skip
+            asked = AskedFunction(
+                ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size
+            )
+        else:
+            from merge_metric.models.classifier import Classifier
+
+            loaded = Loaded(network, tokenizer, name, _digest(network))
+            asked = Classifier(loaded, label_order=known)
     find_order(asked, asked.name, seeds, labels)
     return asked
+
+
+def _parts(model: Any) -> tuple[Any, Any]:
+    """Return network and tokenizer of a tuple, pipeline or `Trainer`; None for other models."""
+    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
+        return model
+    network = getattr(model, "model", None)
+    tokenizers = (getattr(model, name, None) for name in ("processing_class", "tokenizer"))
+    tokenizer = next((t for t in tokenizers if t is not None), None)
+    is_whole = hasattr(network, "state_dict") and tokenizer is not None
+    return (network, tokenizer) if is_whole else (None, None)
+
+
+def _digest(network: Any) -> str:
+    """Digest all weights of a network, to distinguish answers before and after training."""
+    import torch
+
+    digest = hashlib.sha256()
+    for key, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
+    return digest.hexdigest()
 
 
 def _function(
@@ -364,49 +383,35 @@ def _function(
     labels: tuple[str, ...],
     batch_size: int,
 ) -> AskedFunction:
-    called = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
+    """Make a function of a callable, or of an estimator, whose classes name labels."""
+    is_estimator = hasattr(model, "classes_") and hasattr(model, "predict")
+    if (
+        isinstance(model, type)
+        or not (is_estimator or callable(model))
+        or (hasattr(model, "state_dict"))
+    ):
+        raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
+    name = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
     source = "unknown" if order == SEEDS else "default"
     in_order = LabelOrder(tuple(range(len(labels))), source, labels)
     plain = order if isinstance(order, LabelOrder) else in_order
-    ask: AskFunction
-    if _is_cross_encoder(model):
-        called, kind = name or _loaded_from(model) or called, "cross-encoder"
-        plain = read_order(_classes(model), called, order, labels)
-        # Softmax of the logits, whatever activation the model itself applies.
-        ask = partial(
-            model.predict,
-            activation_fn=lambda logits: logits,
-            apply_softmax=True,
-            convert_to_numpy=True,
-            show_progress_bar=False,
-        )
-    elif hasattr(model, "classes_") and hasattr(model, "predict"):
-        if any(isinstance(each, str) for each in model.classes_):
-            _require_order_unsaid(plain, called)
-        ask, kind = _estimator(model, labels), "estimator"
-    elif callable(model) and not hasattr(model, "state_dict"):
-        _require_one_argument(model, called)
-        ask, kind = model, "function"
-    else:
-        raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
-    return AskedFunction(ask, name=called, order=plain, kind=kind, batch_size=batch_size)
-
-
-def _require_one_argument(function: Callable[..., Any], name: str) -> None:
-    """Raise TypeError where a function cannot be called with a list of pairs alone."""
-    try:
-        found = inspect.signature(function)
-    except ValueError:  # functions in C may have no signature
-        return
-    try:
-        found.bind([])
-    except TypeError as error:
-        texts = ", ".join(found.parameters)
-        raise TypeError(
-            f"{name}: expected a function of one argument, a list of (premise, hypothesis), got "
-            f"one of ({texts}); one that takes two texts is given as "
-            "`lambda pairs: [function(p, h) for p, h in pairs]`"
-        ) from error
+    ask: AskFunction = model
+    if is_estimator:
+        classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
+        if any(isinstance(label, str) for label in classes):
+            _require_order_unsaid(plain, name)
+        codes = [labels.index(c) if c in labels else c for c in classes]
+        if sorted(map(str, codes)) != sorted(map(str, range(len(labels)))):
+            raise ValueError(
+                f"{type(model).__name__}: expected an estimator of {', '.join(labels)}, or of 0 to "
+                f"{len(labels) - 1}, got one whose classes are {list(model.classes_)}"
+            )
+        columns = np.argsort(np.array(codes, np.int64))
+        ask = model.predict
+        if hasattr(model, "predict_proba"):
+            ask = lambda pairs: np.asarray(model.predict_proba(pairs))[:, columns]  # noqa: E731
+    kind = "estimator" if is_estimator else "function"
+    return AskedFunction(ask, name=name, order=plain, kind=kind, batch_size=batch_size)
 
 
 def _require_order_unsaid(order: LabelOrder, name: str) -> None:
@@ -416,72 +421,3 @@ def _require_order_unsaid(order: LabelOrder, name: str) -> None:
             f"label_order: expected none for {name}, which answers with names of labels, got "
             f"{written(order.labels, order.known) if order.source == 'given' else SEEDS}"
         )
-
-
-def _parts(model: Any) -> tuple[Any, Any] | None:
-    """Return network and tokenizer of a tuple, pipeline or `Trainer`; None for other models."""
-    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
-        return model[0], model[1]
-    if hasattr(getattr(model, "model", None), "state_dict"):
-        for attribute in ("processing_class", "tokenizer"):
-            if (tokenizer := getattr(model, attribute, None)) is not None:
-                return model.model, tokenizer
-        if hasattr(model, "processing_class"):
-            raise TypeError(
-                f"model: expected a {type(model).__name__} with a tokenizer, got one without: give "
-                "(trainer.model, tokenizer), or make it with `processing_class=tokenizer`"
-            )
-    return None
-
-
-def _estimator(model: Any, labels: tuple[str, ...]) -> AskFunction:
-    """Wrap an estimator: its probabilities, if it has any, in the order of the labels."""
-    classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
-    codes = [labels.index(c) if c in labels else c for c in classes]
-    if sorted(map(str, codes)) != sorted(map(str, range(len(labels)))):
-        raise ValueError(
-            f"{type(model).__name__}: expected an estimator of {', '.join(labels)}, or of 0 to "
-            f"{len(labels) - 1}, got one whose classes are {list(model.classes_)}"
-        )
-    columns = np.argsort(np.array(codes, np.int64))
-
-    def ask(pairs: list[Pair]) -> Any:
-        try:
-            if not hasattr(model, "predict_proba"):
-                return model.predict(pairs)
-            return np.asarray(model.predict_proba(pairs))[:, columns]
-        except (AttributeError, TypeError, ValueError) as error:
-            raise TypeError(
-                f"{type(model).__name__}: expected an estimator of a list of (premise, "
-                f"hypothesis), got {type(error).__name__}: {error}; one that was trained on joined "
-                'texts is given as `lambda pairs: model.predict([f"{p} {h}" for p, h in pairs])`, '
-                "joined likewise"
-            ) from error
-
-    return ask
-
-
-def _loaded_from(model: Any) -> str:
-    place = str(getattr(model.config, "_name_or_path", "") or "")
-    return Path(place).resolve().name if place and Path(place).is_dir() else place
-
-
-def _is_cross_encoder(model: Any) -> bool:
-    return any(each.__name__ == "CrossEncoder" for each in type(model).__mro__)
-
-
-def _classes(network: Any) -> dict[int, str]:
-    id2label = dict(network.config.id2label or {})
-    return {int(number): str(label) for number, label in id2label.items()}
-
-
-def _digest(model: Any) -> str:
-    """Digest all weights of a network, to distinguish answers before and after training."""
-    import torch
-
-    digest = hashlib.sha256()
-    for key, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
-    return digest.hexdigest()

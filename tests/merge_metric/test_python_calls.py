@@ -206,22 +206,6 @@ def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -
     assert "seed_accuracy_ci_low" not in first.to_pandas()
 
 
-def test_a_function_of_two_texts(folder: Path) -> None:
-    with pytest.raises(TypeError, match=r"lambda: expected .* of one argument, .* one of \(p, h\)"):
-        evaluate_model(lambda p, h: "neutral", folder, "snli", progress=False)
-
-    def hint(premise: str, *, hypothesis: str) -> str:
-        return premise + hypothesis
-
-    with pytest.raises(TypeError, match=r"^hint: .*`lambda pairs: \[function\(p, h\) for p, h in"):
-        evaluate_model(hint, folder, "snli", progress=False)
-
-    def more(pairs: Any, device: str = "cpu") -> list[str]:
-        return [device and "neutral"] * len(pairs)
-
-    assert evaluate_model(more, folder, "snli", n_bootstrap=0, progress=False).name == "more"
-
-
 def test_predictions_are_written_as_the_suffix_says(
     evaluations: list[Evaluation], tmp_path: Path
 ) -> None:
