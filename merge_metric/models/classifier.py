@@ -49,7 +49,7 @@ class Classifier:
             label_order: What its classes mean.
             batch_tokens: Most tokens in a forward pass.
         """
-        from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
+        from merge_metric.models.fast_layers import filler_for, is_flat, keeps_apart, tokens_for
         from merge_metric.models.word_tokens import word_tokens
 
         model, self._tokenizer, self.name, _, self.weights = loaded
@@ -59,6 +59,8 @@ class Classifier:
         usual = batch_tokens_for(model.device.type, 2048, 32_768)
         self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
         self._filler = filler_for(model)
+        if not (self._is_flat or keeps_apart(model)):
+            self._budget = 1
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._words: WordTokens | None = None
         self._backend: Any = None  # of the tokenizer; called directly it takes a fifth less time
@@ -134,8 +136,8 @@ class Classifier:
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities of the labels, and note how many pairs were cut.
 
-        On a CPU there is no padding; other pairs of a batch change a pair's probabilities by
-        rounding only.
+        On a CPU, a pair's probabilities do not depend on what else is asked, not even by
+        rounding; elsewhere they do, by rounding only.
 
         Args:
             questions: Premises and hypotheses; the longer one is cut where they exceed
@@ -221,11 +223,11 @@ class Classifier:
                 columns = {name: [row[name] for row in rows] for name in rows[0]}
                 logits = class_logits(self._model, **columns)
             else:
-                inputs = {}
+                inputs, lone = {}, len(rows) == 1
                 for name in rows[0]:
-                    inputs[name], own = padded([row[name] for row in rows])
+                    inputs[name], own = padded([row[name] for row in [*rows, *rows[:lone]]])
                 inputs["attention_mask"] = own.astype(np.int64)
                 tensors = {k: torch.as_tensor(v).to(self._model.device) for k, v in inputs.items()}
-                logits = self._model(**tensors).logits
+                logits = self._model(**tensors).logits[: len(rows)]
             of_classes = logits.double().softmax(-1).cpu().numpy()
         return self.label_order.rearrange(of_classes)

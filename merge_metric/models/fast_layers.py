@@ -212,6 +212,15 @@ def _runs_flat(config: Any) -> bool:
     return config.model_type in FLAT and not getattr(config, "is_decoder", False)
 
 
+def keeps_apart(model: Any) -> bool:
+    """Return whether texts of equal length change no bit of each other's results in a batch.
+
+    MKL computes products otherwise for few rows; packed layers of one row differ, so there are two.
+    """
+    packed = (each for each in model.modules() if type(each) is PackedLinear)
+    return model.device.type != "cpu" or any(not each.by_mkl for each in packed)
+
+
 def filler_for(model: Any) -> int:
     """Return how many padding tokens a batch may have: none on CPUs, where they cost time."""
     hides = model.config.model_type in HIDING and not getattr(model.config, "is_decoder", False)

@@ -29,6 +29,7 @@ _TOLERANCE_HALF: Final = 0.05
 _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together."""
 _PADDING: Final = 0.125
+"""Largest share of padding in a batch; none on a CPU, where it would change other prompts' bits."""
 _BYTES: Final = 2**29
 """Most bytes for a batch's keys and values in one layer, and for its logits."""
 
@@ -67,6 +68,8 @@ class LanguageModel:
         Raises:
             ValueError: see `PromptTokens`.
         """
+        from merge_metric.models.fast_layers import keeps_apart
+
         model, tokenizer, self.name, _, self.weights = loaded
         self.prompt, self._loaded = prompt, loaded
         self._model: Any = model.eval()
@@ -79,6 +82,8 @@ class LanguageModel:
         # whether the head can be computed at only some positions
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._budget = batch_tokens or batch_tokens_for(model.device.type)
+        self._keeps_apart = keeps_apart(model)
+        self._padding = 0 if model.device.type == "cpu" else _PADDING
 
     def describe(self) -> Description:
         """Describe the model, its prompt and its size."""
@@ -103,7 +108,8 @@ class LanguageModel:
         """Yield probabilities of the labels, and the probability of any letter.
 
         A letter's probability is that of its token, with and without a space before it,
-        among the letters' tokens. The prefix cache changes probabilities by rounding only
+        among the letters' tokens. On a CPU it does not depend on what else is asked, not even by
+        rounding. The prefix cache changes probabilities by rounding only
         (`TOLERANCE`): the longest prompt is run with and without it first, and a model that
         differs by more runs without the cache, with a warning.
 
@@ -116,13 +122,12 @@ class LanguageModel:
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared[_Result]:
             prompts = self._encode(some)
-            shared = 0
-            if self._cache is not None:
-                # At least one token must be left to run; usually all prompts have a common prefix.
-                shortest = min(len(ids) for ids in prompts) - 1
-                shared = min(len(common_prefix([self._tokens.shared, *prompts])), shortest)
-            batches = self._batches([len(ids) - shared for ids in prompts], shared)
-            return batches, lambda batch: self._run([prompts[i] for i in batch], shared)
+            prefix = self._tokens.shared if self._cache else []
+            # At least one token must be left to run; nearly all prompts have the whole prefix.
+            shared = [min(len(common_prefix([prefix, ids])), len(ids) - 1) for ids in prompts]
+            shapes = [(n, len(ids) - n) for n, ids in zip(shared, prompts, strict=True)]
+            batches = self._batches(shapes)
+            return batches, lambda batch: self._run([prompts[i] for i in batch], shared[batch[0]])
 
         notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
         device = self._model.device.type
@@ -175,12 +180,12 @@ class LanguageModel:
             )
         return prompts
 
-    def _batches(self, lengths: Sequence[int], shared: int) -> list[list[int]]:
-        """Group rows of similar length into batches; shuffle these so that progress is even."""
+    def _batches(self, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
+        """Group rows by length, shared and own; shuffle batches so that progress is even."""
         batches: list[list[int]] = []
         batch: list[int] = []
-        for row in sorted(range(len(lengths)), key=lambda row: (lengths[row], row)):
-            if batch and not self._fits([lengths[i] for i in (*batch, row)], shared):
+        for row in sorted(range(len(shapes)), key=lambda row: (shapes[row], row)):
+            if batch and not self._fits([shapes[i] for i in (*batch, row)]):
                 batches.append(batch)
                 batch = []
             batch.append(row)
@@ -188,9 +193,12 @@ class LanguageModel:
         random.Random(0).shuffle(batches)
         return batches
 
-    def _fits(self, lengths: Sequence[int], shared: int) -> bool:
+    def _fits(self, shapes: Sequence[tuple[int, int]]) -> bool:
         """Return whether rows of these lengths, shortest first, may share a forward pass."""
-        rows, longest = len(lengths), lengths[-1]
+        lengths = [length for _, length in shapes]
+        rows, (shared, longest) = len(shapes), shapes[-1]
+        if shapes[0][0] != shared or not self._keeps_apart:
+            return False
         tokens = rows * longest
         states = rows * (shared + longest) * (self._cache.layer_bytes if self._cache else 0)
         kept = longest - lengths[0] + 1 if self._keeps_logits else longest
@@ -198,7 +206,7 @@ class LanguageModel:
         padding = tokens - sum(lengths)
         return (
             tokens <= self._budget
-            and padding <= _PADDING * tokens
+            and padding <= self._padding * tokens
             and max(states, logits) <= _BYTES
         )
 
@@ -209,7 +217,7 @@ class LanguageModel:
         last = [len(ids) - shared - 1 for ids in prompts]
         width = max(last) + 1
         rows = [[*ids[shared:], *[ids[-1]] * (width + shared - len(ids))] for ids in prompts]
-        kept = sorted(set(last))
+        kept = sorted(set(last)) * (2 if len(rows) == 1 else 1)  # see `keeps_apart`
         device = self._model.device
         arguments: dict[str, Any] = {"use_cache": False}
         if shared and self._cache is not None:

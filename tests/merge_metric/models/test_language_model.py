@@ -95,6 +95,19 @@ def test_probabilities_are_those_of_the_slow_way(
     assert (model._cache is not None) == (prefix_cache and KINDS[kind].cached)
 
 
+@pytest.mark.slow(but=("gpt2", "llama"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(f"{p} {n}", h) for n in range(4) for p, h in PAIRS]
+    expected, rng = answers(model_of(kind), pairs), random.Random(0)
+    for tokens, window in ((1, 4096), (60, 4096), (4000, 7), (None, 7)):
+        monkeypatch.setattr(language_model, "_WINDOW", window)
+        model = model_of(kind, batch_tokens=tokens)
+        for size in (len(pairs), 1, 3, 9):
+            rows = rng.sample(range(len(pairs)), size)
+            np.testing.assert_array_equal(answers(model, [pairs[n] for n in rows]), expected[rows])
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
 def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = oracle(kind)
