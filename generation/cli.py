@@ -142,7 +142,7 @@ def _module_of(command: str) -> ModuleType:
         case "register" | "publish":
             from merge_metric.commands import publish as module
         case "export":
-            from merge_metric.commands import export as module
+            from merge_metric import exports as module
         case _:
             from generation.commands import generate as module
     return module

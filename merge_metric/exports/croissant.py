@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from merge_dataset.commands.command_line import option
 from merge_dataset.files import digest_of_file, read_record, to_json
-from merge_dataset.layout import CARD, PROVENANCE, format_in
+from merge_dataset.layout import PROVENANCE, format_in
 from merge_dataset.schema import (
     LABELS,
     SPLITS,
@@ -28,6 +28,7 @@ from merge_metric.exports.registry import (
     count,
     export,
     new_file,
+    read_card,
     require_date,
     split_paths,
     template,
@@ -89,7 +90,9 @@ def export_croissant(
 
 def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
-    facts, description, citation, body = _read_card(folder)
+    facts, body = read_card(folder)
+    paragraphs = [part.strip() for part in body.split("\n\n")]
+    prose = next((part for part in paragraphs if part and not part.startswith("#")), "")
     files = {
         (config, split): [path.relative_to(folder) for path in split_paths(folder, config, split)]
         for config in configs
@@ -125,14 +128,14 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     # Keys are in order, with the full standard context: readers warn about any other.
     record = json.loads(template("croissant.json")) | {
         "name": facts["pretty_name"],
-        "description": description,
+        "description": " ".join(prose.split()),
         "inLanguage": facts["language"],
         "license": [
             f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
             for name in facts["license"]
         ],
         "keywords": facts["tags"],
-        "citeAs": citation,
+        "citeAs": body.partition("```bibtex\n")[2].partition("```")[0].strip(),
         **_responsible_ai(folder, configs, body),
         "distribution": distribution,
         "recordSet": [
@@ -144,28 +147,6 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
         ],
     }
     return {key: value for key, value in record.items() if value or not key.startswith("rai:")}
-
-
-def _read_card(folder: Path) -> tuple[dict[str, Any], str, str, str]:
-    path = folder / CARD
-    try:
-        text = path.read_text(encoding="utf-8")
-        from merge_dataset.card import read_front_matter
-
-        facts = read_front_matter(text)
-        missing = {"pretty_name", "language", "license", "tags"} - set(facts)
-        if missing:
-            raise ValueError(f"no {', '.join(sorted(missing))} in its front matter")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path}: expected the card of the dataset, got {error}; `merge-nli check {folder}` "
-            f"says more"
-        ) from error
-    body = text.partition("\n---\n")[2]
-    paragraphs = [part.strip() for part in body.split("\n\n")]
-    prose = next((part for part in paragraphs if part and not part.startswith("#")), "")
-    citation = body.partition("```bibtex\n")[2].partition("```")[0]
-    return facts, " ".join(prose.split()), citation.strip(), body
 
 
 def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str, Any]:

@@ -29,10 +29,10 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     place_of,
-    shown,
+    read_card,
     template,
 )
-from merge_metric.exports.task_settings import SETTINGS, TaskSettings
+from merge_metric.exports.task_answers import FIGURES, SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
@@ -46,7 +46,6 @@ METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
 _ANSWERS: Final = (
     "exports/task_answers",
-    "exports/task_settings",
     "models/answer_words",
     "models/templates",
     "frame/texts",
@@ -101,21 +100,11 @@ def prepare(
 
     configs = configurations_of(folder, config or ())
     if not hub:
-        from merge_dataset.card import read_front_matter
-
-        path = folder / CARD
-        try:
-            listed = read_front_matter(path.read_text(encoding="utf-8")).get("configs") or []
-            names = {each["config_name"] for each in listed}
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        listed = [entry.get("config_name") for entry in read_card(folder)[0]["configs"]]
+        if missing := [config for config in configs if config not in listed]:
             raise ValueError(
-                f"{path}: expected the card of the dataset, by which harnesses load it, got "
-                f"{error}; `merge-nli check {folder}` says more"
-            ) from error
-        if missing := [config for config in configs if config not in names]:
-            raise ValueError(
-                f"{path}: expected a card that lists {', '.join(missing)}, by which harnesses load "
-                f"the dataset, got one without; `merge-nli check {folder}` says more"
+                f"{folder / CARD}: expected a card that lists {', '.join(missing)}, by which "
+                f"harnesses load the dataset, got one without; `merge-nli check {folder}` says more"
             )
     if revision and not hub:
         raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
@@ -197,8 +186,9 @@ def task_folder(
     letters = "those after a space" + (", in chats those without" if harness == "lm-eval" else "")
     counted = texts["words"] if tasks.is_in_words else texts["letters"][harness]
     readme = template(f"{harness.replace('-', '_')}_readme.txt").format(
-        out=shown(out),
-        dataset=shown(folder),
+        # As given if relative, only the last part if absolute: no places of a machine.
+        out=out.name if out.is_absolute() else out.as_posix(),
+        dataset=folder.name if folder.is_absolute() else folder.as_posix(),
         config=configs[0],
         configs=", ".join(f"`{config}`" for config in configs),
         task=f"merge_nli_{configs[0]}",
@@ -279,8 +269,6 @@ def export_lm_eval(
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports; figures at thresholds come first."""
-    from merge_metric.exports.task_answers import FIGURES
-
     return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
 
 

@@ -37,6 +37,7 @@ from merge_dataset.files import (
     write_json,
 )
 from merge_dataset.layout import (
+    CARD,
     PROVENANCE,
     all_configurations,
     collections,
@@ -177,10 +178,22 @@ def place_of(folder: Path, *, seen_from: Path) -> str:
     return Path(relative).as_posix()
 
 
-def shown(path: Path) -> str:
-    """Write a path for a README: as given if relative, only the last part if absolute."""
-    path = path.expanduser()
-    return path.name if path.is_absolute() else path.as_posix()
+def read_card(folder: Path) -> tuple[dict[str, Any], str]:
+    """Read a dataset's card: the YAML in front, with what exports need, and the text."""
+    from merge_dataset.card import read_front_matter
+
+    path, needed = folder / CARD, ("pretty_name", "language", "license", "tags", "configs")
+    try:
+        text = path.read_text(encoding="utf-8")
+        facts = read_front_matter(text)
+        if missing := [name for name in needed if not facts.get(name)]:
+            raise ValueError(f"no {', '.join(missing)} in its front matter")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected the card of the dataset, got {error}; `merge-nli check {folder}` "
+            f"says more"
+        ) from error
+    return facts, text.partition("\n---\n")[2]
 
 
 @contextmanager
