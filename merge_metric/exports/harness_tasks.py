@@ -32,7 +32,7 @@ from merge_metric.exports.registry import (
     read_card,
     template,
 )
-from merge_metric.exports.task_answers import FIGURES, SETTINGS, TaskSettings
+from merge_metric.exports.task_settings import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
@@ -46,6 +46,7 @@ METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
 _ANSWERS: Final = (
     "exports/task_answers",
+    "exports/task_settings",
     "models/answer_words",
     "models/templates",
     "frame/texts",
@@ -269,6 +270,8 @@ def export_lm_eval(
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports; figures at thresholds come first."""
+    from merge_metric.exports.task_answers import FIGURES
+
     return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
 
 

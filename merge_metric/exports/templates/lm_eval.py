@@ -11,7 +11,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
 from merge_nli_metric import task_answers as answers
-from merge_nli_metric.task_answers import TaskSettings
+from merge_nli_metric.task_settings import TaskSettings
 from merge_nli_metric.templates import Example
 
 FIGURES: tuple[str, ...] = ()

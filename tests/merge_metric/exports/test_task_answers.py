@@ -16,7 +16,7 @@ from helpers.subsampled_folder import write_folder
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names, prepare
 from merge_metric.exports.registry import place_of
-from merge_metric.exports.task_answers import TaskSettings
+from merge_metric.exports.task_settings import TaskSettings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
