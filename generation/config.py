@@ -316,9 +316,6 @@ class Config(ProblemSettings):
         "No quantifiers and the like after determiners.", "--fitting-determiner"
     )
     no_compounds: bool = _flag("No parts of compounds and particle verbs.", "--no-compounds")
-    min_valency: float | None = _least(
-        "Least valency of a verb, such as -1: how usual it is with what follows."
-    )
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
     scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True

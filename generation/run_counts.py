@@ -19,7 +19,6 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
-from generation.reasons import NO_REASON, Reason
 from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import stores_of, unchanged_questions
@@ -27,7 +26,7 @@ from generation.suggestions.questions import Questions, masked_queries
 from generation.suggestions.store import read_scores, stored_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
-from generation.variants.candidates import each_filter
+from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
 from generation.variants.words import CASINGS, Lexicon, casing_of
 from merge_dataset.answer_store import AnswerStore
@@ -220,16 +219,21 @@ def count_passed(
         found = counts[:, part]
         for n, (mlm, (every, vocabulary)) in enumerate(answers.items()):
             scores = every.take(part)
-            alone = each_filter(scores, vocabulary)
-            words = alone[Reason.NOT_ALPHABETIC] & alone[Reason.SUBWORD]
+            suggested = scores.answered[:, None] & (scores.tokens >= 0)
+            not_alphabetic, subword, less_probable = (
+                reason.drops(suggested, scores, vocabulary, Config())
+                for reason in (Reason.NOT_ALPHABETIC, Reason.SUBWORD, Reason.LESS_PROBABLE)
+            )
+            words = suggested & ~not_alphabetic & ~subword
+            more_probable = suggested & ~less_probable
             row, column = np.nonzero(words)
             word = lexicon.of_token[mlm][scores.tokens[row, column]]
             rows.append(row)
             keys.append(pairs(place[row], lexicon.form(casing[row], word)))
-            probable.append(alone[Reason.LESS_PROBABLE][row, column])
+            probable.append(more_probable[row, column])
             found[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
             found[n, :, 1] = words.sum(1)
-            found[n, :, 3] = alone[Reason.LESS_PROBABLE].sum(1)
+            found[n, :, 3] = more_probable.sum(1)
         distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
         keeps_class = np.zeros(0, np.bool_)
         if len(distinct):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from generation.config import Config
-from generation.reasons import FUNNEL_COLUMNS, KEPT
 from merge_dataset import provenance
 from merge_dataset.files import (
     changed_files,
@@ -251,8 +250,8 @@ def manifest_of(
     """Return the contents of `manifest.json`: inputs, settings, counts and files of a build.
 
     `signals` are the records of `merge-nli signals`, by name. `counts` has the `tagger`, the
-    `funnel`, `changes` for rows that edit more than one word (word class and fate → number, or
-    None), `eligible` seeds by class, and the number of `variants`.
+    `funnel` and what its `columns` count, `changes` for rows that edit more than one word (a record
+    per class, or None), `eligible` seeds by class, and the number of `variants`.
     """
     settings = config.output_settings()
     mlms = suggested["mlms"]
@@ -264,9 +263,6 @@ def manifest_of(
         "tagger": counts["tagger"],
     }
     told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-    of_changes: dict[str, dict[str, Any]] = {}
-    for (word_class, fate), count in sorted((counts["changes"] or {}).items()):
-        of_changes.setdefault(word_class, {"word_class": word_class, KEPT: 0})[fate] = count
     files = (out.replacements, out.exclusions, out.seeds, out.variants)
     return {
         "source": config.source,
@@ -282,8 +278,8 @@ def manifest_of(
         "questions": suggested["questions"],
         **({"asked": suggested["asked"]} if "asked" in suggested else {}),
         "funnel": counts["funnel"],
-        provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
-        **({} if counts["changes"] is None else {"changes": list(of_changes.values())}),
+        provenance.EXPLAINED: explain(Config, settings, counts["columns"]),
+        **({} if counts["changes"] is None else {"changes": counts["changes"]}),
         "eligible": {each: counts["eligible"].get(each, 0) for each in config.word_classes},
         "variants": counts["variants"],
         "draw": provenance.DRAW,

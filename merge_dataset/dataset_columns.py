@@ -164,8 +164,8 @@ COLUMNS: Final = (
         kind="number",
         summary="Mean rank of the replacement among the models' suggestions.",
         meaning="rank of the replacement among the words that a model finds more probable than the "
-        "original: geometric mean over all models and occurrences, from 1, the most probable; 201 "
-        "where it is none of the first 200",
+        "original: geometric mean over all models and occurrences, from 1, the most probable; one "
+        "more than the number of suggestions where it is none",
     ),
     _optional(
         name="neighbour_change",
@@ -206,15 +206,6 @@ COLUMNS: Final = (
         "particle",
     ),
     _optional(
-        name="valency",
-        kind="number",
-        summary="How usual what follows a verb is with its replacement. Empty for other words.",
-        meaning="log P(what follows | the replacement) - log P(what follows | any verb), in nats, "
-        "lowest of all occurrences, where an object, a preposition, nothing and so on follow by "
-        "the Penn tags (*sleep the ball*); null where no verb was replaced, and for verbs that "
-        "were not counted",
-    ),
-    _optional(
         name="quality",
         kind="number",
         summary="Probability that annotators find the replacement good, by its signals.",
@@ -253,7 +244,6 @@ LEAST: Final = {
     "log_odds": "min_log_odds",
     "mlm_count": "min_mlms",
     "zipf_frequency": "min_zipf_frequency",
-    "valency": "min_valency",
     "quality": "min_quality",
 }
 """Column → the setting that says its least value."""

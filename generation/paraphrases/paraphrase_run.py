@@ -40,10 +40,10 @@ from generation.paraphrases.rounds import (
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
-from generation.reasons import KEPT
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.funnel import unlabelled
+from generation.variants.reasons import KEPT
 from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.reasons import KEPT, RejectionReason, funnel_columns
 from generation.records import Seed, seed_rows, with_columns
 from generation.run_folder import RunFolder
 from generation.run_summary import funnel_text, source_line
+from generation.variants.reasons import KEPT, RejectionReason, funnel_columns
 from merge_dataset.answer_store import slug
 from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import LABELS, PARAPHRASE, variant_id

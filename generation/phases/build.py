@@ -16,15 +16,15 @@ from generation.model_signals.pll_changes import NEIGHBOURS, write_changes
 from generation.phases.build_blocks import BlockResult, Builder, block_results
 from generation.phases.suggest import named_mlms, require_asked, suggest
 from generation.problems.morphology import require_library
-from generation.reasons import Reason
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
 from generation.signals.signal_columns import CAUSAL, SignalFile, cure, shipped
 from generation.suggestions.ask import unchanged_questions
 from generation.suggestions.store import OF_SETTINGS
 from generation.variants.adaptation import Fate
-from generation.variants.funnel import Funnel, most_frequent_reasons, unlabelled
+from generation.variants.funnel import FUNNEL_COLUMNS, Funnel, most_frequent_reasons, unlabelled
 from generation.variants.optional_columns import require_columns, require_dictionary
+from generation.variants.reasons import KEPT, Reason
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
@@ -316,10 +316,14 @@ def _write_results(
             )
         # An earlier build is whole until here; now its files are replaced.
         out.manifest.unlink(missing_ok=True)
+    of_changes: dict[str, dict[str, Any]] = {}
+    for (word_class, fate), count in sorted(changes.items()):
+        of_changes.setdefault(word_class, {"word_class": word_class, KEPT: 0})[fate] = count
     return {
         "tagger": tagger,
         "funnel": funnel.rows(),
-        "changes": changes if config.changes_more else None,
+        "columns": FUNNEL_COLUMNS,
+        "changes": list(of_changes.values()) if config.changes_more else None,
         "eligible": eligible,
         "variants": variants.rows,
     }

@@ -10,13 +10,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes
 from generation.problems.shared_words import TaggedProblems
-from generation.reasons import KEPT, NO_REASON, Reason
 from generation.records import (
     Exclusion,
     exclusion_table,
@@ -26,7 +26,7 @@ from generation.records import (
     with_columns,
 )
 from generation.run_folder import RunFolder, require_versions, versions
-from generation.signals.signal_columns import SignalFile, rejections, with_signals_of_no_words
+from generation.signals.signal_columns import SignalFile, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
 from generation.variants.adaptation import (
     Fate,
@@ -45,6 +45,7 @@ from generation.variants.funnel import (
 )
 from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, require_dictionary
 from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.reasons import KEPT, NO_REASON, Reason, first_reasons
 from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
@@ -145,7 +146,8 @@ class Builder(BlockWork):
         whole = self._in_full(problems, rows, first=True)
         # Computed once: drawn and written rows take these signals from here.
         rows = with_columns(rows, {name: whole[name] for name in self._deciding})
-        numbers = rejections(whole, self.config)
+        everything = np.ones(len(whole), np.bool_)
+        numbers = first_reasons(everything, ("signals",), whole, self.config)
         count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == NO_REASON)
         rejected |= {

@@ -23,15 +23,14 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import load_problems, require_labels, require_source
-from generation.reasons import NO_REASON
-from generation.records import split
+from generation.records import pairs
 from generation.run_folder import RunFolder, require_versions, versions
 from generation.suggestions.ask import ask_unit, collect, mlm_names, units_of, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
-from generation.variants.funnel import Funnel
-from generation.variants.set_algebra import Occurrences, over_mlms
-from generation.variants.validation import judge_in_context, validated_by
+from generation.variants.equation import Table, Words
+from generation.variants.reasons import NO_REASON, first_reasons
+from generation.variants.validation import judge_in_context
 from merge_dataset.executors.calls import (
     call_tasks,
     keeps_result,
@@ -305,57 +304,61 @@ class Reach(BlockWork):
         """Return [n] rows of the questions wanted about the problems of a block."""
         config, problems = self.config, self.problems(block)
         texts = len(config.problem_format.fields)
-        words = Occurrences.of(problems, self.lexicon, masking=config.masking, texts=texts)
+        words = Words.of(problems, self.lexicon, masking=config.masking, texts=texts)
         rows = self.asked.questions.rows(words.queries)
         if self.folder:
-            return rows[self._within_reach(words)[words.side_word[words.side]]]
+            return rows[self._within_reach(words)[words.word_of]]
         # First the text with the least to read; problems that share a question share its cost.
         _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
         lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
-        cost = np.bincount(words.side, lengths / shared_by[question], minlength=len(words.places))
-        order = np.lexsort((words.side_text, cost, words.side_word))
-        is_first = np.zeros(len(words.places), np.bool_)
-        is_first[order[np.diff(words.side_word[order], prepend=-1) != 0]] = True
-        return rows[is_first[words.side]]
+        cost = np.zeros(words.place.shape)
+        np.add.at(cost, (words.word_of, words.text_of), lengths / shared_by[question])
+        cheapest = np.where(words.occurrences > 0, cost, np.inf).argmin(axis=1)
+        first: NDArray[np.int64] = rows[words.text_of == cheapest[words.word_of]]
+        return first
 
-    def _within_reach(self, words: Occurrences) -> NDArray[np.bool_]:
+    def _within_reach(self, words: Words) -> NDArray[np.bool_]:
         """Return [words] whether the word's class can still get enough replacements."""
         config = self.config
-        survivors = {mlm: each.take(words.queries) for mlm, each in self.candidates.items()}
-        missing = words.side[~next(iter(survivors.values())).asked]
-        # [sides] Whether all occurrences were asked about.
-        known = np.bincount(missing, minlength=len(words.places)) == 0
-        suggested = over_mlms(
-            [validated_by(mlm, each, known, words, Funnel()) for mlm, each in survivors.items()]
+        survivors = {mlm: of_mlm.take(words.queries) for mlm, of_mlm in self.candidates.items()}
+        table = Table.of(words, survivors, scope=config.min_replacements_scope)
+        # [words, texts] Whether all occurrences were asked about.
+        known, asked = words.occurrences > 0, next(iter(survivors.values())).asked
+        known[words.word_of[~asked], words.text_of[~asked]] = False
+        suggested = table.suggested > 0
+        validated = suggested & (
+            first_reasons(suggested, ("one text",), table, config) == NO_REASON
         )
-        units = words.units(config.min_replacements_scope)
+        text, row = np.nonzero((validated.any(axis=2) & known[table.shared]).T)
+        groups, least = words.groups(config.min_replacements_scope), config.min_replacements
 
-        def enough(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-            # [words] Whether words counted together can have enough; `keys` are (side, word).
-            sizes = np.bincount(split(keys)[0], minlength=len(words.places))
-            bounds = np.full(len(words.words), np.iinfo(np.int32).max, np.int64)
-            np.minimum.at(bounds, words.side_word[known], sizes[known])
-            found: NDArray[np.bool_] = np.bincount(units, bounds)[units] >= config.min_replacements
-            return found
+        def enough(text: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
+            # [words] Whether words counted together can have enough, if these are validated.
+            sizes = np.zeros(words.place.shape, np.int64)
+            np.add.at(sizes, (table.shared[row], text), 1)
+            bounds = np.where(known, sizes, np.iinfo(np.int32).max).min(axis=1)
+            can_have: NDArray[np.bool_] = np.bincount(groups, bounds)[groups] >= least
+            return can_have
 
-        keys = suggested.keys
-        alive = enough(keys)
+        alive = enough(text, row)
         if config.class_filter:
             # Tagging is expensive, so it is done only where it can decide: first for a number of
-            # words per side that is mostly enough, then for the others where it was not.
-            keys = keys[alive[words.side_word[split(keys)[0]]]]
-            side, _ = split(keys)
-            rank = np.arange(len(side)) - np.searchsorted(side, side)
-            keeps = np.zeros(len(keys), np.bool_)
+            # words per text that is mostly enough, then for the others where it was not.
+            may_matter = alive[table.shared[row]]
+            text, row = text[may_matter], row[may_matter]
+            shared = table.shared[row]
+            _, first, place = np.unique(pairs(text, shared), return_index=True, return_inverse=True)
+            rank = np.arange(len(row)) - first[place]
+            keeps_class: NDArray[np.bool_] = np.zeros(len(row), np.bool_)
             alive = np.zeros(len(alive), np.bool_)
-            for some in (rank < 2 * config.min_replacements, rank >= 2 * config.min_replacements):
-                asked = np.flatnonzero(some & ~alive[words.side_word[side]])
-                put = words.put(keys[asked])
+            for some in (rank < 2 * least, rank >= 2 * least):
+                tagged = np.flatnonzero(some & ~alive[shared])
+                put = table.put(row[tagged], text[tagged])
                 reasons, _ = judge_in_context(put, self.tagger, tag_match=config.tag_match)
-                keeps[asked] = reasons == NO_REASON
-                alive = enough(keys[keeps])
+                keeps_class[tagged] = reasons == NO_REASON
+                alive = enough(text[keeps_class], row[keeps_class])
         # Ablations keep seeds and classes, with all of their words.
-        classes = words.units("class")
+        classes = words.groups("class")
         return np.isin(classes, classes[alive])
 
 

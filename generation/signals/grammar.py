@@ -2,21 +2,17 @@
 
 A tagger takes "would comes" for an infinitive, so the original's tag says which form the context
 asks for. Functions with a `position` take the tagged sentence with the original, the index of the
-original's token, and the replacement. `python -m helpers.count_verbs`, in `tests/`, makes
-`verb_patterns.toml`.
+original's token, and the replacement.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import cache, lru_cache
-from math import log
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from generation.config import bundled_toml
-from generation.problems.morphology import has_form, lemmas
+from generation.problems.morphology import has_form
 from generation.records import Sentence, Span
 
 if TYPE_CHECKING:
@@ -104,22 +100,6 @@ _FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two")
                                    ("no", "more"), ("no", "less"), ("no", "fewer"),
                                    ("no", "such"), ("a", "half"), ("another", "half")})  # fmt: skip
 
-PATTERNS: Final = ("passive", "object", "preposition", "particle", "infinitive", "ing", "clause",
-                   "nothing")  # fmt: skip
-"""Patterns of what follows a verb; "passive" stands for a verb without its object."""
-
-PRIOR_WEIGHT: Final = 5.0
-"""Pseudo-occurrences, with the shares of verbs in general, added to each verb's counts."""
-
-_NOUN_PHRASE: Final = frozenset({"DT", "PDT", "PRP$", "PRP", "EX", "CD", "$", "JJ", "JJR", "JJS",
-                                 "NN", "NNS", "NNP", "NNPS", "WDT", "WP"})  # fmt: skip
-_ADVERBS: Final = frozenset({"RB", "RBR", "RBS"})
-_CONJUNCTIONS: Final = frozenset({"that", "if", "whether", "because", "while", "as", "although",
-                                  "since"})  # fmt: skip
-_BE: Final = frozenset({"is", "are", "was", "were", "be", "been", "being", "am", "'s", "'re",
-                        "get", "gets", "got", "getting"})  # fmt: skip
-_HAVE: Final = frozenset({"has", "have", "had", "having", "'ve"})
-
 
 def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:
     """Tell whether a word has the form that the original's tag asks for; None if not known."""
@@ -188,51 +168,3 @@ def in_compound(sentence: Sentence, position: int) -> bool:
     if tag in NOUN_TAGS:
         return any(token.tag in NOUN_TAGS for token in beside)
     return tag.startswith("VB") and any(token.tag == "RP" for token in after)
-
-
-def valency(sentence: Sentence, position: int, word: str) -> float | None:
-    """Return log P(pattern | verb) − log P(pattern), in nats; None if there are no counts."""
-    tag = sentence.tokens[position].tag
-    if not tag.startswith("VB"):
-        return None
-    by_verb, shares = _pattern_counts()
-    counts = by_verb.get(lemmas(word.lower(), tag)[0])
-    if counts is None:
-        return None
-    place = PATTERNS.index(pattern(sentence, position))
-    general = shares[place]
-    own = (counts[place] + PRIOR_WEIGHT * general) / (sum(counts) + PRIOR_WEIGHT)
-    return log(own / general)
-
-
-def pattern(sentence: Sentence, position: int) -> str:
-    """Return which of `PATTERNS` a verb has, by the tags around it."""
-    tokens = sentence.tokens
-    if tokens[position].tag == "VBN":
-        before = [(t.text.lower(), t.tag) for t in tokens[max(0, position - 3) : position]]
-        words = [word for word, tag in before if tag not in _ADVERBS or word in _BE | _HAVE]
-        if not words or words[-1] not in _HAVE:
-            return "passive"
-    after = position + 1
-    while after < len(tokens) and tokens[after].tag in _ADVERBS:
-        after += 1
-    if after == len(tokens):
-        return "nothing"
-    tag, word = tokens[after].tag, tokens[after].text.lower()
-    if tag in _NOUN_PHRASE:
-        return "object"
-    if tag == "WRB" or (tag == "IN" and word in _CONJUNCTIONS):
-        return "clause"
-    if tag == "TO":
-        is_infinitive = tokens[after + 1 : after + 2] and tokens[after + 1].tag == "VB"
-        return "infinitive" if is_infinitive else "preposition"
-    return {"RP": "particle", "IN": "preposition", "VBG": "ing"}.get(tag, "nothing")
-
-
-@cache
-def _pattern_counts() -> tuple[Mapping[str, tuple[int, ...]], tuple[float, ...]]:
-    """Return counts by verb, in the order of `PATTERNS`, and each pattern's share of all counts."""
-    read = bundled_toml("signals/verb_patterns.toml")
-    counts = {verb: tuple(of_verb) for verb, of_verb in read["verbs"].items()}
-    sums = [sum(column) for column in zip(*counts.values(), strict=True)]
-    return counts, tuple(each / sum(sums) for each in sums)

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.config import Config, bundled_toml
-from generation.reasons import NO_REASON, Reason
+from generation.config import bundled_toml
 from generation.records import REPLACEMENT_KEY, with_columns
 from generation.run_folder import RunFolder
 from generation.signals.grammar import article_position, fitting_article
-from merge_dataset.dataset_columns import LEAST, OPTIONAL, REFUSED
+from merge_dataset.dataset_columns import OPTIONAL, REFUSED
 from merge_dataset.files import read_where
 
 if TYPE_CHECKING:
@@ -121,65 +120,6 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
     optional = [field for field in replacements.schema if field.name in OPTIONAL]
     new |= {field.name: pa.nulls(len(replacements), field.type) for field in optional}
     return with_columns(replacements, new)
-
-
-_Limit = Callable[[pa.Table, Config], "NDArray[np.bool_]"]
-"""Function of replacements and settings to [n] whether each replacement is rejected."""
-
-
-def _below(column: str, setting: str = "") -> _Limit:
-    """Reject numbers below a setting in a column, or in any column with this ending."""
-
-    def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
-        least = getattr(config, setting or LEAST[column])
-        names = [n for n in rows.column_names if n.endswith(PLL_CHANGE)] if setting else [column]
-        found = np.zeros(len(rows), np.bool_)
-        for name in names if least is not None else ():
-            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
-            low = pc.less(rows[name], pa.scalar(least, rows[name].type))
-            found |= pc.fill_null(low, False).to_numpy()
-        return found
-
-    return rejected
-
-
-def _refused(column: str) -> _Limit:
-    """Reject replacements with the answer that a setting refuses."""
-    setting, answer = REFUSED[column]
-
-    def rejected(rows: pa.Table, config: Config) -> NDArray[np.bool_]:
-        if not getattr(config, setting):
-            return np.zeros(len(rows), np.bool_)
-        same = rows[column] if answer else pc.invert(rows[column])
-        found: NDArray[np.bool_] = pc.fill_null(same, False).to_numpy()
-        return found
-
-    return rejected
-
-
-_LIMITS: Final[Mapping[Reason, _Limit]] = {
-    Reason.LOW_LOG_ODDS: _below("log_odds"),
-    Reason.FEW_MLMS: _below("mlm_count"),
-    Reason.RARE: _below("zipf_frequency"),
-    Reason.UNLIKELY: _below(PLL_CHANGE, "min_pll_change"),
-    Reason.OTHER_NUMBER: _refused("number_changed"),
-    Reason.OTHER_TENSE: _refused("tense_changed"),
-    Reason.OTHER_ARTICLE: _refused("article_fits"),
-    Reason.UNATTESTED_FORM: _refused("form_attested"),
-    Reason.DISAGREES: _refused("number_agrees"),
-    Reason.OTHER_DETERMINER: _refused("determiner_fits"),
-    Reason.IN_COMPOUND: _refused("in_compound"),
-    Reason.LOW_VALENCY: _below("valency"),
-    Reason.LOW_QUALITY: _below("quality"),
-}
-
-
-def rejections(replacements: pa.Table, config: Config) -> NDArray[np.int64]:
-    """Return [n] numbers of the first reasons to reject, or `NO_REASON`; unknown signals pass."""
-    reasons = np.full(len(replacements), NO_REASON)
-    for reason in Reason.of_steps("signals"):
-        reasons[(reasons == NO_REASON) & _LIMITS[reason](replacements, config)] = reason.number
-    return reasons
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from generation.config import Config
 from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.tagging import Tagger
-from generation.reasons import KEPT, Reason
 from generation.records import Sentence, SharedWord, sorted_replacements, with_columns
 from generation.signals.grammar import NOUN_TAGS, article_position, fitting_article
 from generation.variants.funnel import WordKey
@@ -33,6 +32,7 @@ from generation.variants.perturbations import (
     with_further_edits,
     words_of,
 )
+from generation.variants.reasons import KEPT, Reason
 from generation.variants.words import match_case, scramble
 
 Fate = tuple[str, str]

@@ -1,4 +1,4 @@
-"""Candidates: stored suggestions that pass the filters that need no tagger (D4–D6).
+"""Candidates: stored suggestions that pass (i) and the other filters without a tagger (D4–D6).
 
 They are written once per build into flat files, in the order of the run's questions. These filters
 come first, because tagging costs a thousand times more than comparing two numbers.
@@ -7,7 +7,7 @@ come first, because tagging costs a thousand times more than comparing two numbe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,13 +21,14 @@ from generation.config import Config
 from generation.problems.on_disk import read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
-from generation.reasons import Reason
 from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.run_folder import RunFolder
 from generation.suggestions.ask import asked_mlms, stores_of
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import read_scores, stored_vocabulary
-from generation.suggestions.vocabulary import OTHER, Vocabulary
+from generation.suggestions.vocabulary import Vocabulary
+from generation.variants.equation import Survivors
+from generation.variants.reasons import NO_REASON, Reason, first_reasons
 from generation.variants.words import Lexicon
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.files import partial_path
@@ -47,29 +48,6 @@ _FILES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Survivors:
-    """Suggestions that pass the cheap filters; row i has `starts[i]:starts[i + 1]`, best first."""
-
-    starts: NDArray[np.int64]
-    """[n + 1] Start of each row's suggestions, and the end of all."""
-    in_vocabulary: NDArray[np.bool_]
-    """[n] Whether the original is one token there (D3), or nothing was asked."""
-    asked: NDArray[np.bool_]
-    """[n] Whether the masked LM was asked."""
-    tokens: NDArray[np.int32]
-    """[starts[-1]] Token ids."""
-    log_odds: NDArray[np.float32]
-    """[starts[-1]] log P(suggestion) − log P(original), in nats."""
-    rejected: NDArray[np.int32]
-    """[n, len(CHEAP_REASONS)] Number of suggestions rejected for each reason."""
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """[n] Number of survivors at each occurrence."""
-        return np.diff(self.starts)
-
-
 @dataclass(frozen=True)
 class Candidates:
     """One MLM's candidates at every occurrence asked about. Can be sent to other processes."""
@@ -79,9 +57,7 @@ class Candidates:
     store: AnswerStore
 
     @classmethod
-    def write(
-        cls, folder: Path, store: AnswerStore, asked: Asked, *, probability_filter: bool
-    ) -> Self:
+    def write(cls, folder: Path, store: AnswerStore, asked: Asked, config: Config) -> Self:
         """Filter a store's answers to the run's questions, one block at a time."""
         folder.mkdir(parents=True)
         vocabulary, done = stored_vocabulary(store), 0
@@ -93,7 +69,7 @@ class Candidates:
                 is_asked = rows[questions.places[block]]
                 queries = list(compress(questions.of(block), is_asked.tolist()))
                 scores = read_scores(store, queries)
-                left = cheap_filters(scores, vocabulary, probability_filter=probability_filter)
+                left = survivors_of(scores, vocabulary, config)
                 sizes = _spread(left.sizes, is_asked, 0)
                 _append(
                     files,
@@ -169,7 +145,7 @@ class BlockWork:
     @cached_property
     def lexicon(self) -> Lexicon:
         """Numbers of the candidates' words."""
-        return Lexicon.of({mlm: each.vocabulary for mlm, each in self.candidates.items()})
+        return Lexicon.of({mlm: of_mlm.vocabulary for mlm, of_mlm in self.candidates.items()})
 
     @cached_property
     def tagger(self) -> Tagger:
@@ -190,56 +166,25 @@ class BlockWork:
 
     def write_candidates(self, folder: Path, number: int) -> None:
         """Write the candidates of a masked LM, by its number among the stores."""
-        store, only_better = list(self.stores.values())[number], self.config.probability_filter
-        Candidates.write(folder / str(number), store, self.asked, probability_filter=only_better)
+        store = list(self.stores.values())[number]
+        Candidates.write(folder / str(number), store, self.asked, self.config)
 
 
-_Filter = Callable[[Scores, "NDArray[np.bool_]", Vocabulary], "NDArray[np.bool_]"]
-"""Function of scores, [n, k] suggestions still alive and vocabulary to [n, k] which pass."""
-
-_FILTERS: Final[Mapping[Reason, _Filter]] = {
-    Reason.NOT_ALPHABETIC: lambda scores, alive, vocabulary: vocabulary.is_alphabetic[
-        _bounded(scores.tokens, vocabulary)
-    ],
-    Reason.SUBWORD: lambda scores, alive, vocabulary: vocabulary.fits(
-        scores.tokens, scores.original
-    ),
-    Reason.LESS_PROBABLE: lambda scores, alive, vocabulary: (
-        scores.logits > scores.original_logit[:, None]
-    ),
-    Reason.DUPLICATE: lambda scores, alive, vocabulary: _first_of_each_word(
-        scores.tokens, alive, vocabulary
-    ),
-}
-
-
-def cheap_filters(scores: Scores, vocabulary: Vocabulary, *, probability_filter: bool) -> Survivors:
+def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Survivors:
     """Keep whole alphabetic words (D4), more probable than the original (D5), once each (D6)."""
-    alive = (scores.original >= 0)[:, None] & (scores.tokens >= 0)
-    rejected = np.zeros((len(scores.original), len(CHEAP_REASONS)), np.int32)
-    for column, reason in enumerate(CHEAP_REASONS):
-        if reason is Reason.LESS_PROBABLE and not probability_filter:
-            continue
-        passed = alive & _FILTERS[reason](scores, alive, vocabulary)
-        rejected[:, column] = alive.sum(1) - passed.sum(1)
-        alive = passed
-    rows, columns = np.nonzero(alive)
+    suggested = scores.answered[:, None] & (scores.tokens >= 0)
+    numbers = first_reasons(suggested, ("candidates",), scores, vocabulary, config)
+    kept = suggested & (numbers == NO_REASON)
+    rows, columns = np.nonzero(kept)
+    rejected = [(numbers == reason.number).sum(axis=1) for reason in CHEAP_REASONS]
     return Survivors(
-        starts=starts_of(alive.sum(1)),
-        in_vocabulary=scores.original >= 0,
+        starts=starts_of(kept.sum(axis=1)),
+        in_vocabulary=scores.answered,
         asked=np.ones(len(scores.original), np.bool_),
         tokens=scores.tokens[rows, columns],
         log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
-        rejected=rejected,
+        rejected=np.stack(rejected, axis=1).astype(np.int32),
     )
-
-
-def each_filter(scores: Scores, vocabulary: Vocabulary) -> dict[Reason, NDArray[np.bool_]]:
-    """Apply each cheap filter by itself: reason → [n, k] whether each suggestion passes."""
-    there = scores.answered[:, None] & (scores.tokens >= 0)
-    return {
-        reason: there & passes(scores, there, vocabulary) for reason, passes in _FILTERS.items()
-    }
 
 
 def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArray[Any]:
@@ -252,23 +197,3 @@ def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArra
 def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
     for name, values in columns.items():
         files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
-
-
-def _bounded(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> NDArray[np.int32]:
-    """Replace ids past the tokenizer's vocabulary (padding of the output layer) by a special id."""
-    special = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
-    return np.where((tokens >= 0) & (tokens < len(vocabulary.texts)), tokens, special)
-
-
-def _first_of_each_word(
-    tokens: NDArray[np.int32], alive: NDArray[np.bool_], vocabulary: Vocabulary
-) -> NDArray[np.bool_]:
-    """Keep, per row, the first of the suggestions still alive that differ in case alone."""
-    words = vocabulary.word_numbers[_bounded(tokens, vocabulary)].astype(np.int64)
-    rows = np.arange(len(tokens))[:, None]
-    keys = (rows * (len(vocabulary.texts) + 1) + words)[alive]
-    places = np.flatnonzero(alive)
-    _, first = np.unique(keys, return_index=True)
-    result = np.zeros(alive.size, np.bool_)
-    result[places[first]] = True
-    return result.reshape(alive.shape)

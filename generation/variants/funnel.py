@@ -10,19 +10,31 @@ import numpy as np
 import pyarrow as pa
 
 from generation.problems.shared_words import TaggedProblems
-from generation.reasons import KEPT, NO_REASON, REASONS, Reason
 from generation.records import Exclusion
+from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, funnel_columns
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "set algebra", "context")
-SIGNAL_REASONS: Final = Reason.of_steps("signals")
-OCCASIONAL_REASONS: Final = (*Reason.of_steps("asking"), *SIGNAL_REASONS)
+SUGGESTION_REASONS: Final = Reason.of_steps("candidates", "one text", "all texts", "context")
+OCCASIONAL_REASONS: Final = Reason.of_steps("asking", "signals")
 """Reasons that only some runs have; their columns appear only where they reject something."""
 NOT_IN_VOCABULARY: Final = "not_one_token"
 """Column that counts occurrences without suggestions: the word is not one token there (D3)."""
+
+FUNNEL_COLUMNS: Final = funnel_columns(
+    Reason.of_steps("candidates", "asking", "one text", "all texts", "context", "signals"),
+    {
+        "suggestions": "all suggestions of the model, for each occurrence of each shared word",
+        KEPT: "part of a replacement",
+        "replacements": "distinct replacements of a seed's words, validated by the model in some "
+        "text",
+        NOT_IN_VOCABULARY: "occurrences without suggestions, as the model has no one token for the "
+        "word",
+    },
+)
+"""Column of a funnel of suggestions → what it counts."""
 
 WordKey = tuple[str, str, str]
 """Seed id, word class, word."""
@@ -98,7 +110,7 @@ def most_frequent_reasons(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def count_rejections(
     replacements: pa.Table,
-    reasons: NDArray[np.int64],
+    reasons: NDArray[np.int8],
     problems: TaggedProblems,
     problem_format: ProblemFormat,
     funnel: Funnel,

@@ -126,7 +126,6 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "in_compound": _at_words(
         lambda sentence, position, _: grammar.in_compound(sentence, position), any
     ),
-    "valency": _at_words(grammar.valency, min, pa.float32()),
     "mean_rank": lambda rows: rows.written["mean_rank"].combine_chunks(),
     "neighbour_change": _fill_neighbour_change,
     "quality": _fill_quality,

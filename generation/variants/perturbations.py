@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
-from generation.reasons import NO_REASON, REASONS, Reason
 from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, TextEdits, Token
 from generation.signals.grammar import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
+from generation.variants.reasons import NO_REASON, REASONS, Reason
 from generation.variants.validation import judge_in_context
 
 if TYPE_CHECKING:

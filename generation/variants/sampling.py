@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from generation.reasons import Reason
 from generation.records import REPLACEMENT_KEY, Exclusion, groups_of, lists_of
+from generation.variants.reasons import Reason
 
 _UNITS: Final = {
     "class": ("seed_id", "word_class"),

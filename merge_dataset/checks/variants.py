@@ -216,7 +216,7 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
         if config.get(setting) and name in columns:
             expected = f"{name} not to be {answer}, as {setting} says"
             yield Rule(expected, f"{name} = {answer}", (name,))
-    for name in ("zipf_frequency", "valency", "quality", *changes):
+    for name in ("zipf_frequency", "quality", *changes):
         if name in columns:
             # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.
             wrong = f"{name}::VARCHAR IN ('nan', 'inf', '-inf')"

@@ -169,7 +169,6 @@ LATER: dict[str, Any] = {
     "agreeing_number": True,
     "fitting_determiner": True,
     "no_compounds": True,
-    "min_valency": -1.0,
     "min_quality": 0.5,
     "scored_by": "mlms",
     "common_mlms": True,

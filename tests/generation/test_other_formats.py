@@ -2,11 +2,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import set_algebra
 from helpers.dataset_files import write_plain
 from helpers.reference import Expected, reference
 from helpers.tiny_models import tiny_model
@@ -17,59 +17,39 @@ from generation import build, suggest
 from generation.config import Config
 from generation.problems.on_disk import read_block
 from generation.problems.sources import load_problems, require_labels
-from generation.records import Seed, pairs, split
-from generation.variants.set_algebra import over_sentences
+from generation.records import Seed
+from generation.variants.equation import Table, not_at_every_occurrence, not_in_every_text
 from merge_dataset.schema import ProblemFormat, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
 
 
-WORDS = ("girl", "man", "dog", "kid")
-
-
-@st.composite
-def sets_by_text(draw: st.DrawFn) -> tuple[int, list[dict[int, set[str]]]]:
-    """Draw a number of texts, and for each shared word the sets of its texts."""
-    texts = draw(st.integers(2, 4))
-    words = draw(
-        st.lists(
-            st.dictionaries(st.integers(0, texts - 1), st.sets(st.sampled_from(WORDS)), min_size=1),
-            max_size=5,
-        )
+@given(st.data(), st.integers(2, 4), st.integers(1, 3), st.sampled_from(["intersection", "union"]))
+def test_equation_1_over_any_texts(data: Any, texts: int, mlms: int, combine: str) -> None:
+    """Each cell of the table against R_j(S, o), and each row against R_M(⟨S, …⟩, o), as sets."""
+    numbers = st.lists(st.integers(0, 2), min_size=texts, max_size=texts)
+    occurrences = data.draw(st.lists(numbers.filter(any), min_size=1, max_size=4))
+    suggested = np.array(
+        [
+            [[data.draw(st.integers(0, n)) for _ in range(mlms)] for n in of_texts]
+            for of_texts in occurrences
+        ],
+        np.int16,
     )
-    return texts, words
-
-
-@given(sets_by_text(), st.sampled_from(["intersection", "union"]))
-def test_equation_1_over_any_texts(
-    case: tuple[int, list[dict[int, set[str]]]], combine: str
-) -> None:
-    texts, words = case
-    stands = [(word, text) for word, sets in enumerate(words) for text in sorted(sets)]
-    sides = (np.array([side[n] for side in stands], np.int64) for n in (0, 1))
-    members = [
-        (side, WORDS.index(member))
-        for side, (word, text) in enumerate(stands)
-        for member in words[word][text]
-    ]
-    side, number = (np.array([row[n] for row in members], np.int64) for n in (0, 1))
-    keys = np.sort(pairs(side, number))
-    found, places = over_sentences(keys, *sides, texts=texts, combine=combine)
-    result: dict[int, list[str]] = {}
-    for shared, member, row in zip(*map(np.ndarray.tolist, split(found)), places, strict=True):
-        result.setdefault(shared, []).append(WORDS[member])
-        for text, place in enumerate(row.tolist()):
-            there = WORDS[member] in words[shared].get(text, ())
-            assert (place >= 0) == there
-            if there:
-                assert keys[place] == pairs(np.array(stands.index((shared, text))), member)
-    expected = {
-        word: set_algebra.over_sentences([*sets.values()], combine=combine)
-        for word, sets in enumerate(words)
-    }
-    assert {word: sorted(members) for word, members in result.items()} == {
-        word: members for word, members in expected.items() if members
-    }
+    table = Mock(spec=Table, suggested=suggested, occurrences=np.array(occurrences))
+    config = Config(combine=combine)
+    cells = suggested > 0
+    validated = cells & ~not_at_every_occurrence(cells, table, config)
+    kept = validated & ~not_in_every_text(validated, table, config)
+    for row, of_texts in enumerate(occurrences):
+        sets = {
+            text: {mlm for mlm in range(mlms) if suggested[row, text, mlm] == n}
+            for text, n in enumerate(of_texts)
+            if n
+        }
+        is_replacement = (any if combine == "union" else all)(sets.values())
+        expected = {(text, mlm) for text in sets for mlm in sets[text]} if is_replacement else set()
+        assert set(zip(*(axis.tolist() for axis in np.nonzero(kept[row])), strict=True)) == expected
 
 
 ROWS = [

@@ -9,11 +9,12 @@ import numpy as np
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Substitutions
-from generation.reasons import Reason
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
-from generation.variants.candidates import CHEAP_REASONS, Survivors
+from generation.variants.candidates import CHEAP_REASONS
+from generation.variants.equation import Survivors
 from generation.variants.funnel import Funnel
+from generation.variants.reasons import Reason
 from generation.variants.validation import find_replacements
 from generation.variants.words import Lexicon
 from helpers.replacement_tables import Replacement, replacements_in

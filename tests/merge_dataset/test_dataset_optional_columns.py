@@ -111,14 +111,14 @@ def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: P
     assert "expected what" in refused("export", "csv", mixed, "--config", "snli", *out)
 
 
-FLAGGED = ("in_compound", "valency", "quality", "common_mlm_count")
+FLAGGED = ("in_compound", "quality", "common_mlm_count")
 
 
 def sound(row: dict[str, Any]) -> dict[str, Any]:
     """Valid values for a row in the columns of `FLAGGED`."""
     common = set(row["premise_mlms"]) & set(row["hypothesis_mlms"])
     return {
-        "in_compound": False, "valency": -0.5, "quality": 0.5, "common_mlm_count": len(common),
+        "in_compound": False, "quality": 0.5, "common_mlm_count": len(common),
     }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
     seeds, variants = (read_rows(plain / f"{name}.parquet") for name in ("seeds", "variants"))
     rows = [row | sound(row) for row in variants]
     manifest = read_record(plain / "manifest.json")
-    manifest["config"] |= {"min_quality": 0.25, "min_valency": -1.0, "no_compounds": True}
+    manifest["config"] |= {"min_quality": 0.25, "no_compounds": True}
     folder = tmp_path_factory.mktemp("flagged")
     run = write_run(folder / "run", seeds, rows, manifest, NLI.with_optional(FLAGGED))
     export_dataset(run, folder / "data")
@@ -141,13 +141,12 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
     [
         ({}, None),
         ({"common_mlm_count": None}, None),  # unknown there
-        ({"quality": None, "valency": None}, None),
+        ({"quality": None}, None),
         ({"common_mlm_count": 7}, "common_mlm_count to be the masked LMs of every text; got 7"),
         ({"quality": 1.5}, "quality from 0 to 1; got 1.5"),
         ({"quality": 0.125}, "quality of 0.25 at least, as min_quality says; got 0.125"),
         ({"quality": float("nan")}, "quality to be a number; got nan"),
-        ({"valency": -1.5}, "valency of -1.0 at least, as min_valency says; got -1.5"),
-        ({"valency": float("inf")}, "valency to be a number; got inf"),
+        ({"quality": float("inf")}, "quality to be a number; got inf"),
         ({"in_compound": True}, "in_compound not to be True, as no_compounds says; got True"),
     ],
 )

@@ -213,8 +213,8 @@ def test_how_to_add_a_setting() -> None:
 
     build = app_of(Annotated[Given, OptionsOf(Longer, "build")])
     assert given(build, "--min-letters 3 --min-mlms 2") == {"min_mlms": 2, "min_letters": 3}
-    columns = "--with-column quality --with-column valency --min-mlms 2"
-    assert given(build, columns) == {"min_mlms": 2, "with_columns": ["quality", "valency"]}
+    columns = "--with-column quality --with-column in_compound --min-mlms 2"
+    assert given(build, columns) == {"min_mlms": 2, "with_columns": ["quality", "in_compound"]}
     assert runner.invoke(build, ["--min-letters", "0"]).exit_code == 2
     shown = help_of(build)
     assert "--min-letters <int range> [x>=1] Letters of a replacement." in shown

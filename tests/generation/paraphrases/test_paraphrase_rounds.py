@@ -22,7 +22,7 @@ from generation.paraphrases.rounds import (
     run_rounds,
     temperature_of,
 )
-from generation.reasons import KEPT
+from generation.variants.reasons import KEPT
 
 GIRL = "A girl jumps."
 

@@ -11,10 +11,10 @@ from helpers.run_folders import copy_of
 from generation import Config, build, generate, suggest
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
-from generation.reasons import KEPT
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
+from generation.variants.reasons import KEPT
 from merge_dataset.files import (
     digest_of_file,
     partial_path,

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
 from generation.phases.suggest import decisive_settings, wider_settings
-from generation.reasons import Reason
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.questions import Asked, Questions
+from generation.variants.reasons import Reason
 from merge_dataset.files import digest_of_file, read_record
 
 LIMIT = 60

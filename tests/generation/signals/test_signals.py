@@ -21,12 +21,10 @@ from generation import Config, build, generate
 from generation.config import BUNDLED_MLM, bundled_path
 from generation.problems import on_disk as blocks
 from generation.problems.substitutions import Place
-from generation.reasons import KEPT, NO_REASON, REASONS
 from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
 from generation.signals import grammar
-from generation.signals.grammar import valency
 from generation.signals.signal_columns import (
     NO,
     UNKNOWN,
@@ -34,10 +32,9 @@ from generation.signals.signal_columns import (
     answers_about_articles,
     answers_of,
     forms_changed,
-    rejections,
     zipf_frequencies,
 )
-from generation.variants.funnel import SIGNAL_REASONS
+from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, first_reasons
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
@@ -234,7 +231,7 @@ LIMITS: dict[str, Any] = {
 
 MORE_LIMITS: dict[str, Any] = {
     "attested_form": True, "agreeing_number": True, "fitting_determiner": True,
-    "no_compounds": True, "min_valency": -1.0, "min_quality": 0.5,
+    "no_compounds": True, "min_quality": 0.5,
 }  # fmt: skip
 """Limits on optional columns."""
 
@@ -263,9 +260,6 @@ def reason(row: Row, limits: Mapping[str, Any]) -> str | None:
     ):
         if limits.get(limit) and row[column] is wrong:
             return name
-    usual = row.get("valency")
-    if usual is not None and usual < limits.get("min_valency", -1e9):
-        return "other_valency"
     quality = row.get("quality")
     if quality is not None and quality < limits.get("min_quality", 0):
         return "low_quality"
@@ -287,9 +281,12 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
             "premise_pll_change": rng.choice([None, -2.0, 0.0]),
             "hypothesis_pll_change": rng.choice([None, -1.0, 1.0]),
             **{name: rng.choice([None, True, False]) for name in YES_OR_NO},
-            "valency": rng.choice([None, -1.5, -1.0, 0.5]),
             "quality": rng.choice([None, 0.25, 0.5, 0.75]),
         }  # fmt: skip
+
+
+def first_signal_reasons(rows: pa.Table, config: Config) -> Any:
+    return first_reasons(np.ones(len(rows), np.bool_), ("signals",), rows, config)
 
 
 @pytest.mark.parametrize("name", [None, "min_pll_change", *LIMITS, *MORE_LIMITS])
@@ -298,10 +295,14 @@ def test_rejections_row_by_row(name: str | None) -> None:
     limits = every if name is None else {name: every[name]}
     given = list(random_rows(random.Random(4)))
     table = pa.Table.from_pylist(given, schema=ROWS)
-    numbers = rejections(table, Config(**limits)).tolist()
+    numbers = first_signal_reasons(table, Config(**limits)).tolist()
     found = [None if number == NO_REASON else REASONS[number] for number in numbers]
     assert found == [reason(row, limits) for row in given]
-    assert set(found) - {None} == set(SIGNAL_REASONS) if name is None else len(set(found)) == 2
+    assert (
+        set(found) - {None} == {*Reason.of_steps("signals")}
+        if name is None
+        else len(set(found)) == 2
+    )
 
 
 def test_what_equals_a_limit_passes() -> None:
@@ -310,10 +311,15 @@ def test_what_equals_a_limit_passes() -> None:
     row = {"log_odds": 0.7, "mlm_count": 1, "zipf_frequency": 3.1, "premise_pll_change": -2.3}
     below = [row | {name: row[name] - 1e-4} for name in row if name != "mlm_count"]
     table = pa.Table.from_pylist([row, *below], schema=replacement_schema())
-    assert (rejections(table, Config(**limits)) < 0).tolist() == [True, False, False, False]
+    assert (first_signal_reasons(table, Config(**limits)) < 0).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
     table = pa.Table.from_pylist(list(random_rows(random.Random(5))), schema=ROWS)
-    assert (rejections(table, Config()) < 0).all()
-    assert rejections(table.slice(0, 0), Config(**LIMITS)).tolist() == []
+    assert (first_signal_reasons(table, Config()) < 0).all()
+    assert first_signal_reasons(table.slice(0, 0), Config(**LIMITS)).tolist() == []
 
 
 @pytest.mark.slow
@@ -325,7 +331,7 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
     ]
     before, after = (read_json(folder.manifest) for folder in (run, strict))
     for old, new in zip(before["funnel"], after["funnel"], strict=True):
-        ended = {name: n for name, n in new.items() if name in {*SIGNAL_REASONS, KEPT}}
+        ended = {name: n for name, n in new.items() if name in {*Reason.of_steps("signals"), KEPT}}
         assert sum(ended.values()) == old[KEPT]
         unchanged = old.keys() - {KEPT, "replacements"}
         assert {name: new[name] for name in unchanged} == {name: old[name] for name in unchanged}
@@ -343,7 +349,7 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
                     words = [token.text for token in tag(texts[row["seed_id"]][side])]
                     counted[why or KEPT] += words.count(row["word"])
         assert {name: n for name, n in ended.items() if n} == dict(counted)
-    assert not set(SIGNAL_REASONS) & before["funnel"][0].keys()
+    assert not {*Reason.of_steps("signals")} & before["funnel"][0].keys()
     assert {name: after["config"][name] for name in LIMITS} == LIMITS
     assert not LIMITS.keys() & before["config"].keys()
     text = render_funnel(after["funnel"])
@@ -353,13 +359,13 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
 
 @pytest.mark.slow
 def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path: Path) -> None:
-    names = ("form_attested", "number_agrees", "determiner_fits", "in_compound", "valency")
+    names = ("form_attested", "number_agrees", "determiner_fits", "in_compound")
     asked = build(run.path, into="asked", min_replacements=5, with_columns=names)
     found = rows_in(asked.replacements)
     assert [{k: v for k, v in row.items() if k not in names} for row in found] == rows
     sentences = {row["seed_id"]: row for row in rows_in(run.problems)}
     for row in found[::7]:
-        answers: dict[str, list[float]] = {name: [] for name in names}
+        answers: dict[str, list[bool]] = {name: [] for name in names}
         for side in ("premise", "hypothesis"):
             tokens = tuple(tag(sentences[row["seed_id"]][side]))
             sentence = Sentence(sentences[row["seed_id"]][side], tokens)
@@ -372,15 +378,13 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
                     "number_agrees": grammar.number_agrees(*at),
                     "determiner_fits": grammar.determiner_fits(*at),
                     "in_compound": grammar.in_compound(*at[:2]),
-                    "valency": valency(*at),
                 }.items():
                     answers[name] += [] if answer is None else [answer]
         for name, known in answers.items():
-            together = {"in_compound": any, "valency": min}.get(name, all)
+            together = any if name == "in_compound" else all
             expected = together(known) if known else None
-            assert row[name] == pytest.approx(expected), (row, name)
+            assert row[name] == expected, (row, name)
     assert any(row["form_attested"] is False for row in found)
-    assert any(row["valency"] is not None and row["valency"] < -1 for row in found)
     limited = build(run.path, into="limited", min_replacements=5, attested_form=True)
     kept = [row for row in found if row["form_attested"] is not False]
     got = rows_in(limited.replacements)

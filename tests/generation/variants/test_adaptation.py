@@ -13,7 +13,6 @@ from generation.config import Config
 from generation.problems.morphology import inflected
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
-from generation.reasons import KEPT, Reason
 from generation.records import Seed, SharedWord, substitute
 from generation.variants.adaptation import (
     Fate,
@@ -27,6 +26,7 @@ from generation.variants.adaptation import (
 )
 from generation.variants.funnel import WordKey
 from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.reasons import KEPT, Reason
 from generation.variants.words import scramble
 from merge_dataset.schema import WORD_CLASSES
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from generation.config import Config
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
 from generation.suggestions.questions import Asked, Questions, key_of, keys_of, question_table
 from generation.suggestions.store import suggestion_store, table_of, write_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
-from generation.variants.candidates import Candidates, Survivors, cheap_filters
+from generation.variants.candidates import Candidates, Survivors, survivors_of
 from merge_dataset.answer_store import AnswerStore
 
 K = 6
@@ -74,22 +75,23 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def write(
-    folder: Path, store: AnswerStore, questions: Questions, *, probability_filter: bool = True
-) -> Candidates:
+def write(folder: Path, store: AnswerStore, questions: Questions, config: Config) -> Candidates:
     asked = Asked(questions, folder / "asked.bin")
-    return Candidates.write(folder, store, asked, probability_filter=probability_filter)
+    return Candidates.write(folder, store, asked, config)
 
 
 @pytest.mark.parametrize("probability_filter", [True, False])
 def test_candidates_are_those_the_filters_leave(
     probability_filter: bool, run: tuple[AnswerStore, Questions], tmp_path: Path
 ) -> None:
-    candidates = write(tmp_path / "c", *run, probability_filter=probability_filter)
+    config = Config(probability_filter=probability_filter)
+    candidates = write(tmp_path / "c", *run, config)
     candidates = pickle.loads(pickle.dumps(candidates))
     assert candidates.vocabulary.texts == VOCABULARY.texts
     for asked in (QUERIES[:30], QUERIES[17:3:-2] + QUERIES[5:9], []):
-        expected = cheap_filters(answer(asked), VOCABULARY, probability_filter=probability_filter)
+        expected = survivors_of(
+            answer(asked), VOCABULARY, Config(probability_filter=probability_filter)
+        )
         assert by_row(candidates.take(asked)) == by_row(expected)
     assert any(tokens for _, tokens, *_ in by_row(candidates.take(QUERIES[:30])))
 
@@ -98,9 +100,9 @@ def test_nothing_may_be_left(run: tuple[AnswerStore, Questions], tmp_path: Path)
     store, questions = run
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
     write_vocabulary(store, none)
-    candidates = write(tmp_path / "c", store, questions)
+    candidates = write(tmp_path / "c", store, questions, Config())
     assert candidates.take(QUERIES[:30]).tokens.tolist() == []
     write_vocabulary(store, VOCABULARY)
-    candidates = write(tmp_path / "d", *run)
+    candidates = write(tmp_path / "d", *run, Config())
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
         candidates.take(QUERIES[:31])

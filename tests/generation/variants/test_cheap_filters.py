@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.reasons import Reason
+from generation.config import Config
 from generation.records import Scores
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
-from generation.variants.candidates import CHEAP_REASONS, Survivors, cheap_filters
+from generation.variants.candidates import CHEAP_REASONS, survivors_of
+from generation.variants.equation import Survivors
+from generation.variants.reasons import Reason
 
 
 def vocabulary(*entries: tuple[str, int]) -> Vocabulary:
@@ -50,7 +52,7 @@ def scores(rows: Sequence[tuple[int, float, Sequence[tuple[int, float]]]]) -> Sc
 def filtered(
     rows: Sequence[tuple[int, float, Sequence[tuple[int, float]]]], **options: Any
 ) -> Survivors:
-    return cheap_filters(scores(rows), SMALL, **{"probability_filter": True, **options})
+    return survivors_of(scores(rows), SMALL, Config(**options))
 
 
 def rejections(survivors: Survivors, row: int = 0) -> dict[str, int]:
@@ -156,7 +158,8 @@ def test_cheap_filters_against_a_loop(
     case: tuple[Scores, Vocabulary], probability_filter: bool
 ) -> None:
     made, words = case
-    survivors = cheap_filters(made, words, probability_filter=probability_filter)
+    config = Config(probability_filter=probability_filter)
+    survivors = survivors_of(made, words, config)
     assert by_row(survivors) == slow_filters(made, words, probability_filter)
 
 
@@ -166,7 +169,8 @@ def test_every_suggestion_ends_once(
 ) -> None:
     """Suggestions = rejected under one reason + survivors, in every row."""
     made, words = case
-    survivors = cheap_filters(made, words, probability_filter=probability_filter)
+    config = Config(probability_filter=probability_filter)
+    survivors = survivors_of(made, words, config)
     suggestions = ((made.tokens >= 0) & (made.original >= 0)[:, None]).sum(1)
     ended = survivors.rejected.sum(1) + np.diff(survivors.starts)
     assert ended.tolist() == suggestions.tolist()
@@ -177,8 +181,8 @@ def test_every_suggestion_ends_once(
 def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) -> None:
     made, words = case
     rows = zip(
-        by_row(cheap_filters(made, words, probability_filter=True)),
-        by_row(cheap_filters(made, words, probability_filter=False)),
+        by_row(survivors_of(made, words, Config())),
+        by_row(survivors_of(made, words, Config(probability_filter=False))),
         strict=True,
     )
     for (strict, _), (lax, _) in rows:
@@ -188,12 +192,15 @@ def test_a_stricter_filter_never_adds_a_word(case: tuple[Scores, Vocabulary]) ->
 @given(random_case(), st.booleans())
 def test_rows_are_independent(case: tuple[Scores, Vocabulary], probability_filter: bool) -> None:
     made, words = case
+    config = Config(probability_filter=probability_filter)
     n = len(made.original)
-    together = by_row(cheap_filters(made, words, probability_filter=probability_filter))
+    together = by_row(survivors_of(made, words, config))
     backwards = by_row(
-        cheap_filters(made.take(range(n)[::-1]), words, probability_filter=probability_filter)
+        survivors_of(
+            made.take(range(n)[::-1]), words, Config(probability_filter=probability_filter)
+        )
     )
     assert backwards == together[::-1]
     for i in range(n):
-        alone = cheap_filters(made.take([i]), words, probability_filter=probability_filter)
+        alone = survivors_of(made.take([i]), words, config)
         assert by_row(alone) == [together[i]]

@@ -8,7 +8,6 @@ import pytest
 from helpers.reference import tag, word_class
 
 from generation.problems.tagging import Tagger
-from generation.reasons import Reason
 from generation.variants.perturbations import (
     ARTICLE,
     FAMILY,
@@ -18,6 +17,7 @@ from generation.variants.perturbations import (
     reject_in_context,
     tags_after,
 )
+from generation.variants.reasons import Reason
 
 TEXTS = (
     "A small dog and another dog run to the house, and the dogs don't stop there.",

@@ -10,8 +10,8 @@ from helpers.replacement_tables import Replacement, Variant, replacements_in, ta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.reasons import Reason
 from generation.records import Exclusion
+from generation.variants.reasons import Reason
 from generation.variants.sampling import draw, of_pairs
 from generation.variants.sampling import eligible as eligible_columns
 from merge_dataset.provenance import DRAW

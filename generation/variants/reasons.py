@@ -1,0 +1,233 @@
+"""The one list of reasons to drop a suggestion, a word or a problem, in the order of the steps.
+
+An entry of `Reason` is a name, a step, a sentence and, where the step goes through its reasons by
+`first_reasons`, the function that finds what to drop. The funnel, exclusions, messages and tables
+read the list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from generation.config import Config
+from generation.records import Scores
+from generation.signals.signal_columns import PLL_CHANGE
+from generation.suggestions.vocabulary import OTHER, Vocabulary
+from generation.variants import equation
+from merge_dataset.dataset_columns import LEAST, REFUSED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags = NDArray[np.bool_]
+
+KEPT: Final = "kept"
+"""Name, among the reasons, of the count of suggestions or other things not rejected."""
+
+NO_REASON: Final = -1
+"""Number that stands for no reason, in columns of `RejectionReason.number`."""
+
+Drops = Callable[..., "Flags"]
+"""Function of what is left, and of further arguments of its step, to what is dropped of it."""
+
+
+def _nothing(left: Flags, *given: Any) -> Flags:
+    return np.zeros_like(left)
+
+
+class RejectionReason(StrEnum):
+    """A reason to drop something, equal to its name: `MEMBER = "name", "step", "sentence"`."""
+
+    step: str
+    """The step that gives the reason."""
+    sentence: str
+    """The reason in words, true of everything dropped for it."""
+    drops: Drops
+    """The function that finds what is dropped of what is left; nothing if the step does it."""
+    number: int
+    """Place in the list, from 0, for columns of reasons."""
+
+    def __new__(cls, name: str, step: str, sentence: str, drops: Drops = _nothing) -> Self:
+        """Make a member from its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.step, member.sentence, member.drops = step, sentence, drops
+        member.number = len(cls.__members__)
+        return member
+
+    @classmethod
+    def of_steps(cls, *steps: str) -> tuple[Self, ...]:
+        """Return the reasons that some steps give, in order."""
+        return tuple(reason for reason in cls if reason.step in steps)
+
+
+# --- Candidates: `left` are [n, k] suggestions of a masked LM ---
+
+
+def _token_ids(scores: Scores, vocabulary: Vocabulary) -> NDArray[np.int32]:
+    """Return token ids, a special one for ids past the vocabulary, which pad the output layer."""
+    special = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
+    is_known = (scores.tokens >= 0) & (scores.tokens < len(vocabulary.texts))
+    return np.where(is_known, scores.tokens, special)
+
+
+def _not_alphabetic(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
+    return ~vocabulary.is_alphabetic[_token_ids(scores, vocabulary)]
+
+
+def _subword(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
+    return ~vocabulary.fits(scores.tokens, scores.original)
+
+
+def _less_probable(left: Flags, scores: Scores, _: Vocabulary, config: Config) -> Flags:
+    """Condition (i) of equation 1."""
+    more_probable = scores.logits > scores.original_logit[:, None]
+    return ~more_probable & config.probability_filter
+
+
+def _duplicate(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
+    words = vocabulary.word_numbers[_token_ids(scores, vocabulary)].astype(np.int64)
+    rows = np.arange(len(words))[:, None] * (len(vocabulary.texts) + 1)
+    _, first = np.unique((rows + words)[left], return_index=True)
+    is_later = left.reshape(-1).copy()
+    is_later[np.flatnonzero(left)[first]] = False
+    return is_later.reshape(left.shape)
+
+
+# --- Signals: `left` are [n] replacements, rows with signals; what is unknown passes ---
+
+
+def _below(column: str, setting: str = "") -> Drops:
+    """Drop numbers below a setting in a column, or in any column with this ending."""
+
+    def drops(left: Flags, rows: pa.Table, config: Config) -> Flags:
+        least = getattr(config, setting or LEAST[column])
+        below = np.zeros(len(rows), np.bool_)
+        ending = [name for name in rows.column_names if name.endswith(column)]
+        for name in () if least is None else ending if setting else [column]:
+            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
+            low = pc.less(rows[name], pa.scalar(least, rows[name].type))
+            below |= pc.fill_null(low, False).to_numpy()
+        return below
+
+    return drops
+
+
+def _refused(column: str) -> Drops:
+    """Drop replacements with the answer that a setting refuses."""
+    setting, answer = REFUSED[column]
+
+    def drops(left: Flags, rows: pa.Table, config: Config) -> Flags:
+        if not getattr(config, setting):
+            return np.zeros(len(rows), np.bool_)
+        refused: Flags = pc.fill_null(pc.equal(rows[column], answer), False).to_numpy()
+        return refused
+
+    return drops
+
+
+class Reason(RejectionReason):
+    """Reasons why suggestions, words and problems yield no variants, in the order of steps."""
+
+    # fmt: off
+    UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
+    NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"
+
+    NOT_ALPHABETIC = "not_alphabetic", "candidates", "not letters only (D4)", _not_alphabetic
+    SUBWORD = "subword", "candidates", "not a whole word where it stands (D4)", _subword
+    LESS_PROBABLE = ("less_probable", "candidates",
+        "not more probable than the original (D5)", _less_probable)
+    DUPLICATE = ("duplicate", "candidates",
+        "differs from a more probable suggestion in case alone (D6)", _duplicate)
+
+    OUT_OF_REACH = ("out_of_reach", "asking",
+        "not asked about in every text, as too few replacements can come of it",
+        equation.out_of_reach)
+
+    IN_PROBLEM = ("in_problem", "one text",
+        "is a word of the problem already (D7)", equation.in_problem)
+    OTHER_OCCURRENCE = ("other_occurrence", "one text",
+        "the same MLM did not validate it at the word's other occurrence (D2)",
+        equation.not_at_every_occurrence)
+    OTHER_SENTENCE = ("other_sentence", "all texts",
+        "no MLM validated it in the other sentence (eq. 1)", equation.not_in_every_text)
+
+    TOKENIZATION = ("tokenization", "context",
+        "changes the tokenisation (D8)", equation.changes_tokens)
+    WORD_CLASS = ("other_class", "context",
+        "has another word class in context (D8)", equation.changes_class)
+
+    FAMILY_REJECTED = ("word_family", "families",
+        "another form of the word stands in the problem (families = reject)")
+    FAMILY_IN_COMPOUND = ("family_in_compound", "families",
+        "a form of the word is the first part of a nominal compound (families = inflect)")
+    FAMILY_AUXILIARY = ("family_auxiliary", "families",
+        'another form of the word is one of "be", "have" or "do" (families = inflect)')
+
+    NO_INFLECTION = ("no_inflection", "further edits",
+        "has not the form that another form of the word asks for (families = inflect)")
+    AMBIGUOUS = "ambiguous", "further edits", "two words would become the same one"
+    SAME_TEXT = ("same_text", "further edits",
+        "a replacement of another form of the word makes the same edits")
+
+    LOW_LOG_ODDS = "low_log_odds", "signals", "log-odds below min_log_odds", _below("log_odds")
+    FEW_MLMS = ("few_mlms", "signals",
+        "validated by fewer masked LMs than min_mlms", _below("mlm_count"))
+    RARE = ("rare_word", "signals",
+        "less frequent in English than min_zipf_frequency", _below("zipf_frequency"))
+    UNLIKELY = ("less_likely_sentence", "signals",
+        "changes a sentence's pseudo-log-likelihood by less than min_pll_change",
+        _below(PLL_CHANGE, "min_pll_change"))
+    OTHER_NUMBER = ("other_number", "signals",
+        "changes a noun's number (same_number)", _refused("number_changed"))
+    OTHER_TENSE = ("other_tense", "signals",
+        "changes a verb's form (same_tense)", _refused("tense_changed"))
+    OTHER_ARTICLE = ("other_article", "signals",
+        'wants the other one of "a" and "an" (fitting_article)', _refused("article_fits"))
+    UNATTESTED_FORM = ("unattested_form", "signals",
+        "is not the form that its place asks for (attested_form)", _refused("form_attested"))
+    DISAGREES = ("other_agreement", "signals",
+        "does not agree with its determiner or verb (agreeing_number)", _refused("number_agrees"))
+    OTHER_DETERMINER = ("other_determiner", "signals",
+        "does not go with the determiner before it (fitting_determiner)",
+        _refused("determiner_fits"))
+    IN_COMPOUND = ("in_compound", "signals",
+        "replaces a part of a compound or particle verb (no_compounds)", _refused("in_compound"))
+    LOW_QUALITY = "low_quality", "signals", "quality below min_quality", _below("quality")
+
+    NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"
+    REJECTED_BY_SIGNALS = ("rejected_by_signals", "words",
+        "all replacements of the word are below the limits on signals")
+
+    TOO_FEW = ("too_few_replacements", "sampling",
+        "the seed, class or word has fewer replacements than min_replacements (D9)")
+    # fmt: on
+
+
+REASONS: Final = tuple(Reason)
+"""All reasons, by number."""
+
+
+def first_reasons(left: Flags, steps: tuple[str, ...], *given: Any) -> NDArray[np.int8]:
+    """Return the number of the first reason of some steps to drop each of what is `left`.
+
+    `NO_REASON` stands for what stays and for what was not left. All functions get what is `given`.
+    """
+    numbers = np.full(left.shape, NO_REASON, np.int8)
+    for reason in Reason.of_steps(*steps):
+        dropped = left & reason.drops(left, *given)
+        numbers[dropped], left = reason.number, left & ~dropped
+    return numbers
+
+
+def funnel_columns(reasons: Iterable[RejectionReason], counts: Mapping[str, str]) -> dict[str, str]:
+    """Describe what columns of a funnel count, without the numbers of our decisions."""
+    sentences = {str(reason): re.sub(r" \(D\d+\)$", "", reason.sentence) for reason in reasons}
+    return {**sentences, **counts}
