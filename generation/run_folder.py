@@ -20,8 +20,8 @@ from merge_dataset.files import (
     digests,
     read_record,
     remove_partials,
+    working_in,
 )
-from merge_dataset.locks import working_in
 from merge_dataset.settings import declared_settings, parse_toml
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
-from merge_dataset.files import format_of_bytes, open_parquet, require_utf8
+from merge_dataset.files import format_of_bytes, open_parquet, read_text
 from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
 from merge_dataset.known_sources import label_text
 
@@ -363,7 +363,7 @@ def read_rows(
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num}: {_quoting_fault(error)}") from error
     except UnicodeDecodeError:
-        require_utf8(path)  # says which line
+        read_text(path)  # says which line
         raise
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -426,7 +426,7 @@ def _head(path: Path) -> str:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             return file.readline().removesuffix("\n")
     except UnicodeDecodeError:
-        require_utf8(path)  # says which line
+        read_text(path)  # says which line
         raise
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,14 +16,15 @@ from merge_dataset.card import render
 from merge_dataset.checks.rules import repeated_texts, view_rows
 from merge_dataset.engine import connect
 from merge_dataset.files import (
+    LOCK,
+    atomic_folder,
     changed_files,
     digests,
-    partial_path,
     read_record,
     read_row_groups,
     remove,
-    replace_folder,
     target_of,
+    working_in,
     write_record,
     write_split,
     write_text,
@@ -38,7 +38,6 @@ from merge_dataset.layout import (
     is_leftover,
     leftovers,
 )
-from merge_dataset.locks import LOCK, working_in
 from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
@@ -100,9 +99,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
         target = out / collection
         if not overwrite:
             _require_same(target, made, variants=manifest.get("variants"))
-        partial = partial_path(target)
-        try:
-            partial.mkdir()
+        with atomic_folder(target) as partial:
             schema = arrow_schema(problem_format)
             for split in SPLITS if is_paraphrases else SPLITS[:1]:
                 rows = read_row_groups(run / f"{split}.parquet")
@@ -114,10 +111,6 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
             written = digests({name.as_posix(): path for name, path in sorted(paths.items())})
             write_record(partial / PROVENANCE, {**made, FILES: written})
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        replace_folder(partial, target)
         write_text(out / CARD, render(out))
     if not is_paraphrases and (alike := _describe_alike(run, problem_format.fields)):
         log.warning("%s: %s", target, alike)

@@ -1,4 +1,4 @@
-"""Atomic writing of files, digests, JSON, and Parquet by row groups; nothing else writes them.
+"""Atomic writing of files, locks, digests, JSON, and Parquet by row groups.
 
 A file is written under a temporary name beside it, synced, and renamed: readers see the old file
 or the new one, never a part, even if the process is killed.
@@ -7,14 +7,16 @@ or the new one, never a part, even if the process is killed.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -25,6 +27,9 @@ from merge_dataset.schema import only_ours
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from filelock import BaseFileLock
+
+log = logging.getLogger(__name__)
 
 ROWS: Final = 100_000
 """Number of rows in a row group."""
@@ -51,20 +56,15 @@ def target_of(path: Path) -> Path | None:
     >>> target_of(partial_path(Path("run/seeds.parquet"))), target_of(Path(".snli.old"))
     (PosixPath('run/seeds.parquet'), PosixPath('snli'))
     """
-    found = _TEMPORARY.fullmatch(path.name)
-    return path.with_name(found["target"]) if found else None
+    temporary = _TEMPORARY.fullmatch(path.name)
+    return path.with_name(temporary["target"]) if temporary else None
 
 
 def remove_partials(folder: Path, names: Collection[str]) -> None:
     """Remove temporary files and folders that killed processes left."""
-    for path in _partials(folder, names):
-        remove(path)
-
-
-def _partials(folder: Path, names: Collection[str]) -> list[Path]:
-    """List temporary files and folders for these names."""
-    temporary = (path for path in folder.iterdir() if path.suffix == ".partial")
-    return [path for path in temporary if (t := target_of(path)) and t.name in names]
+    for path in [path for path in folder.iterdir() if path.suffix == ".partial"]:
+        if (target := target_of(path)) and target.name in names:
+            remove(path)
 
 
 def remove(path: Path) -> None:
@@ -77,47 +77,50 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary file beside `path`, which replaces `path` unless the block raises."""
-    with partial_file(path) as temporary:
+    """Yield a temporary file beside `path`, which replaces `path` unless the block raises.
+
+    It is locked, so that the next writer can tell it from those that killed processes left.
+    """
+    from filelock import FileLock, Timeout
+
+    with naming(path), ExitStack() as held:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+            if target_of(left) == path and left.is_file():
+                with suppress(OSError, Timeout), FileLock(left, timeout=0, fallback_to_soft=False):
+                    left.unlink()
+        temporary = partial_path(path)
+        temporary.touch(exist_ok=False)
+        held.callback(temporary.unlink, missing_ok=True)
+        with suppress(OSError):  # a file system without locks
+            held.enter_context(FileLock(temporary, timeout=0, fallback_to_soft=False))
         yield temporary
         sync(temporary)  # else a crash could leave the name without the bytes
         temporary.replace(path)
 
 
 @contextmanager
-def partial_file(target: Path) -> Iterator[Path]:
-    """Yield a locked temporary file; remove unlocked ones, which killed processes left."""
-    with naming(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for left in _partials(target.parent, (target.name,)):
-            if (descriptor := _locked(left)) is not None:
-                left.unlink(missing_ok=True)
-                os.close(descriptor)
-        temporary, descriptor = partial_path(target), None
-        temporary.touch(exist_ok=False)
-        try:
-            descriptor = _locked(temporary)
-            yield temporary
-        finally:
-            temporary.unlink(missing_ok=True)
-            if descriptor is not None:
-                os.close(descriptor)
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `target`, which replaces it unless the block raises.
 
-
-def _locked(path: Path) -> int | None:
-    """Open a file and lock it; None if another process holds it, or it cannot be locked."""
+    For a moment the old folder is `.NAME.old`; if the process is killed then, it stays.
+    """
+    made, old = partial_path(target), target.with_name(f".{target.name}.old")
     try:
-        import fcntl  # not available on Windows, where open files cannot be renamed either
-
-        descriptor = os.open(path, os.O_RDWR)
-    except (ImportError, OSError):
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        made.mkdir(parents=True)
+        yield made
+        for path in made.rglob("*"):
+            if path.is_file():
+                sync(path)
+        if target.exists():
+            if old.exists():
+                remove(old)
+            target.rename(old)
+        made.rename(target)
+        if old.exists():
+            remove(old)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager
@@ -163,7 +166,7 @@ def describe_os_error(error: OSError) -> str:
     if error.filename:
         path = Path(os.fsdecode(error.filename))
         # If the file is inside something that is being written: that file or folder.
-        lasting = (target_of(each) for each in (*reversed(path.parents), path))
+        lasting = map(target_of, (*reversed(path.parents), path))
         where = f"{next((target for target in lasting if target), path)}: "
     return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
 
@@ -197,9 +200,15 @@ def read_text(path: Path) -> str:
     content = path.read_bytes()
     try:
         return content.decode("utf-8")
-    except UnicodeDecodeError:
-        require_utf8(path)
-        raise
+    except UnicodeDecodeError as error:
+        if what := format_of_bytes(content):
+            raise ValueError(
+                f"{path}: expected text in UTF-8, got {what}; unpack or convert it"
+            ) from error
+        raise ValueError(
+            f"{path}: line {content.count(bytes([10]), 0, error.start) + 1}: expected text in "
+            f"UTF-8, got the byte 0x{content[error.start]:02X}; save the file as UTF-8"
+        ) from error
 
 
 _FORMATS: Final[Mapping[bytes, str]] = {
@@ -222,35 +231,101 @@ def format_of_bytes(start: bytes) -> str:
     return next((what for magic, what in _FORMATS.items() if start.startswith(magic)), "")
 
 
-def require_utf8(path: Path) -> None:
-    """Raise ValueError, like `read_text`, unless a file is UTF-8; works for large files."""
-    with path.open("rb") as file:
-        if found := format_of_bytes(file.read(16)):
-            raise ValueError(f"{path}: expected text in UTF-8, got {found}; unpack or convert it")
-        file.seek(0)
-        for number, line in enumerate(file, start=1):
+# --- One command at a time ---
+
+LOCK: Final = ".lock"
+"""Name of the lock file in a folder that commands write to."""
+
+
+@contextmanager
+def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file while the block runs, which may hold it again; then remove it.
+
+    The lock is the system's (`flock`), so it ends with the process; on a file system without locks,
+    the existence of a file is the lock, and a message says so. If another process or thread holds
+    it, BlockingIOError is raised with the refusal and the time; with `wait`, this is logged, and
+    the call waits.
+    """
+    from filelock import FileLock, SoftFileLock, Timeout
+
+    def acquire(timeout: float) -> None:
+        while True:
+            lock_file.parent.mkdir(parents=True, exist_ok=True)
             try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}: line {number}: expected text in UTF-8, got the byte "
-                    f"0x{line[error.start]:02X}; save the file as UTF-8"
-                ) from error
+                lock.acquire(timeout=timeout)
+            except FileNotFoundError:
+                continue  # the holder has removed the folder, which stayed empty
+            return
+
+    def since() -> str:
+        try:
+            changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
+        except OSError:
+            return ""
+        return f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
+
+    lock: BaseFileLock = FileLock(lock_file, is_singleton=True, fallback_to_soft=False)
+    try:
+        try:
+            acquire(0)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+            # Under another name, as `FileLock` leaves its own file.
+            lock = SoftFileLock(lock_file.with_name(f"{lock_file.name}.taken"), is_singleton=True)
+            acquire(0)
+            log.warning(
+                "%s: this file system has no locks, so that the file stands for one; remove it if "
+                "a killed command leaves it",
+                lock.lock_file,
+            )
+    except Timeout as error:
+        if not wait:
+            is_soft = isinstance(lock, SoftFileLock)
+            cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
+            raise BlockingIOError(refusal + since() + cure) from error
+        log.info("%s: waiting for another command%s", lock_file.parent, since())
+        acquire(-1)
+    try:
+        if lock.lock_counter == 1:
+            with suppress(OSError):
+                os.utime(lock.lock_file)  # the time that refusals tell
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            # Removed while held: a process that opened the file before notices that it is gone.
+            with suppress(PermissionError):  # Windows does not remove open files
+                lock_file.unlink(missing_ok=True)
+        lock.release()
 
 
-def replace_folder(made: Path, target: Path) -> None:
-    """Replace a folder by another; the old one is `.NAME.old` until this or the next call ends."""
-    for path in made.rglob("*"):
-        if path.is_file():
-            sync(path)
-    old = target.with_name(f".{target.name}.old")
-    if target.exists():
-        if old.exists():
-            remove(old)
-        target.rename(old)
-    made.rename(target)
-    if old.exists():
-        remove(old)
+@contextmanager
+def working_in(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock a folder so that one command at a time writes to it; the block may lock it again."""
+    folder = folder.resolve()
+    is_new = not folder.exists()
+    refusal = (
+        f"{folder}: another command is at work in this folder; wait until it has ended, or name "
+        "another folder"
+    )
+    try:
+        with naming(folder), exclusive(folder / LOCK, refusal, wait=wait):
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):  # the folder is not empty
+                folder.rmdir()
+
+
+@contextmanager
+def writing_to(target: Path) -> Iterator[None]:
+    """Hold a file or folder for writing by one command at a time; errors name it."""
+    refusal = (
+        f"{target}: another command is writing to this place; wait until it has ended, or name "
+        "another with --out"
+    )
+    with naming(target), exclusive(target.with_name(f".{target.name}.lock"), refusal):
+        yield
 
 
 # --- JSON ---
@@ -341,9 +416,9 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
 
 def state_of(path: Path) -> tuple[int, ...]:
     """Return values that change with a file; until 2 s after a change, each call differs."""
-    found, now = path.stat(), time.time_ns()
-    changed = found.st_mtime_ns, found.st_ctime_ns
-    return (found.st_dev, found.st_ino, found.st_size, *changed, now * (now - max(changed) < 2e9))
+    state, now = path.stat(), time.time_ns()
+    changed = state.st_mtime_ns, state.st_ctime_ns
+    return (state.st_dev, state.st_ino, state.st_size, *changed, now * (now - max(changed) < 2e9))
 
 
 def draw_rank(rng_seed: int | str, name: str) -> bytes:
@@ -432,9 +507,7 @@ def damage_of(path: Path) -> str:
     if not size:
         return "an empty file"
     if first != _PARQUET:
-        if found := format_of_bytes(start):
-            return found
-        return "another format, or one whose first bytes are damaged"
+        return format_of_bytes(start) or "another format, or one whose first bytes are damaged"
     return "one that was cut off" if last != _PARQUET else "one with damaged bytes"
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_dataset.files import digest_of_file, partial_file, read_json, sync, write_json
+from merge_dataset.files import atomic, digest_of_file, read_json, write_json
 
 Item = TypeVar("Item")
 
@@ -50,11 +50,10 @@ def is_sound(path: Path) -> bool:
 
 def write_part(folder: Path, name: str, table: pa.Table) -> Path:
     """Write a part, whole or not at all, and return its path; equal tables give equal bytes."""
-    with partial_file(folder / name) as temporary:
+    with atomic(folder / name) as temporary:
         pq.write_table(table, temporary, compression="zstd")
         digest = digest_of_file(temporary)[:_DIGEST_LENGTH]
-        sync(temporary)
-        return temporary.replace(folder / f"{name}.{digest}.parquet")
+    return (folder / name).replace(folder / f"{name}.{digest}.parquet")
 
 
 def sound_parts(folder: Path, pattern: str = "*") -> Iterator[Path]:

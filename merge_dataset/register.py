@@ -15,9 +15,16 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.naming import camelcase_to_snakecase
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.files import changed_files, digests, naming, read_record, write_record
+from merge_dataset.files import (
+    changed_files,
+    digests,
+    exclusive,
+    naming,
+    read_record,
+    working_in,
+    write_record,
+)
 from merge_dataset.layout import FOLDER, REGISTERED, all_configurations, require_dataset
-from merge_dataset.locks import exclusive, working_in
 from merge_dataset.merge_nli import builder
 from merge_dataset.numbered_files import content_hash
 from merge_dataset.paths import as_path

@@ -3,13 +3,11 @@
 import ast
 import hashlib
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.files import naming, partial_path, remove, remove_partials, replace_folder
-from merge_dataset.locks import exclusive
+from merge_dataset.files import atomic_folder, exclusive, naming, remove, remove_partials
 from merge_dataset.paths import as_path
 
 METRIC_NAME: Final = "seed_variant_accuracy"
@@ -54,15 +52,9 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
         if not all(path.is_file() and path.read_bytes() == files[path.name] for path in written):
             # Written under a temporary name, then moved; a damaged entry may be replaced.
             remove_partials(entries, (entry.name,))
-            scratch = partial_path(entry)
-            try:
-                with naming(entry):
-                    scratch.mkdir()
-                    for name, content in files.items():
-                        (scratch / name).write_bytes(content)
-                    replace_folder(scratch, entry)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+            with naming(entry), atomic_folder(entry) as scratch:
+                for name, content in files.items():
+                    (scratch / name).write_bytes(content)
         latest = time.time()  # evaluate takes the newest; folders without the script would hide it
         for other in entry.parent.iterdir():
             script = other / f"{METRIC_NAME}.py"

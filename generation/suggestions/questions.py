@@ -27,12 +27,10 @@ from generation.records import MaskedQuery
 from merge_dataset.answer_store import KEY
 from merge_dataset.files import (
     atomic,
+    atomic_folder,
     changed_files,
     digests,
-    partial_path,
     read_record,
-    remove,
-    replace_folder,
     write_record,
     write_table,
 )
@@ -98,10 +96,9 @@ class Questions:
         cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
     ) -> Self:
         """Divide distinct questions among blocks; replace the folder as a whole or not at all."""
-        partial = partial_path(folder)
-        (partial / "blocks").mkdir(parents=True)
         bits = max(0, (-(-problems // PROBLEMS_PER_BLOCK) - 1).bit_length())
-        try:
+        with atomic_folder(folder) as partial:
+            (partial / "blocks").mkdir()
             _deal(partial / "dealt", tables, bits)
             sizes: list[int] = []
             names = ["keys.bin"]
@@ -117,10 +114,6 @@ class Questions:
             files = digests({name: partial / name for name in names})
             header = {"made_from": made_from, "sizes": sizes, "files": files}
             write_record(partial / "questions.json", header)
-        except BaseException:
-            remove(partial)
-            raise
-        replace_folder(partial, folder)
         return cls(folder)
 
     def changed(self) -> list[str]:

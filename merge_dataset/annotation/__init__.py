@@ -21,6 +21,7 @@ import pyarrow as pa
 from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
 from merge_dataset.data_files import plain, read_header, read_rows
 from merge_dataset.files import (
+    LOCK,
     digest_of_file,
     digests,
     draw_rank,
@@ -28,12 +29,12 @@ from merge_dataset.files import (
     read_record,
     read_text,
     target_of,
+    working_in,
     write_record,
     write_text,
 )
 from merge_dataset.json_lines import parse_object
 from merge_dataset.layout import split_files
-from merge_dataset.locks import LOCK, working_in
 from merge_dataset.paths import as_paths
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_dataset.show import marked

@@ -78,7 +78,7 @@ def report_command(
       merge-nli report tiny=a.parquet large=b.jsonl --dataset merge-nli
         --config snli_nouns --out report.md --figures plots
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.locks import working_in
+    from merge_dataset.files import working_in
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import (
         draw_figures,
@@ -157,7 +157,7 @@ def agreement_command(
     \b
       merge-nli agreement ann.csv ben.csv --session sessions/snli --plots plots
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.locks import working_in
+    from merge_dataset.files import working_in
     from merge_metric.agreement.overview import agreement, draw_judgements
     from merge_metric.tables.plots import save_all
 

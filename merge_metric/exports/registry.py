@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.files import (
     atomic,
+    atomic_folder,
     changed_files,
-    partial_path,
     read_record,
     read_row_groups,
     read_schema,
     remove_partials,
-    replace_folder,
     write_json,
+    writing_to,
 )
 from merge_dataset.layout import (
     CARD,
@@ -46,7 +45,6 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_dataset.locks import writing_to
 from merge_dataset.schema import arrow_schema, format_of
 
 if TYPE_CHECKING:
@@ -217,14 +215,9 @@ def new_folder(
                 f"{out}: expected no folder or an empty one, found an earlier export; replace it "
                 f"with --overwrite, or name another folder"
             )
-        partial = partial_path(out)
-        try:
-            partial.mkdir()
+        with atomic_folder(out) as partial:
             yield partial
             write_json(partial / MARK, description)
-            replace_folder(partial, out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

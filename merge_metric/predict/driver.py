@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from merge_dataset.files import ROWS, read_schema
-from merge_dataset.locks import writing_to
+from merge_dataset.files import ROWS, read_schema, writing_to
 from merge_metric.frame.column_checks import (
     ANSWER_TEXT,
     ANSWERS,

@@ -19,8 +19,14 @@ import pyarrow as pa
 
 from merge_dataset.executors.calls import call_tasks, forget, keeps_result, plan_of
 from merge_dataset.executors.plan import Distribution, ExecutorError
-from merge_dataset.files import RowGroupWriter, atomic, digest_of, read_row_groups, read_schema
-from merge_dataset.locks import working_in
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of,
+    read_row_groups,
+    read_schema,
+    working_in,
+)
 from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked

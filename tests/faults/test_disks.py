@@ -20,7 +20,7 @@ CURES = ("make room there, then give the same command again",
          "allow larger files (ulimit -f), then give the same command again",
          "name another place, or allow it there, then give the same command again",
          "is read-only")  # fmt: skip
-LOCKS = re.compile(r"\.lock(\.holder)?$")
+LOCKS = re.compile(r"\.lock$")
 WRITING = [name for group, (_, names) in GROUPS.items() for name in names
            if group != "demo" and not name.startswith("publish")]  # fmt: skip
 

@@ -9,6 +9,7 @@ import pytest
 from helpers.commands import refused, run
 from helpers.subsampled_folder import write_folder
 
+import merge_metric.commands.export  # noqa: F401 - registers all before the one here
 from merge_metric.exports import registry
 from merge_metric.exports.registry import configurations_of, new_file
 

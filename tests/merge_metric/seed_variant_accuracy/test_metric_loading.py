@@ -12,7 +12,7 @@ import pytest
 from helpers.metric_loading import ROOT, ROWS, SPACE, python
 
 from generation import cli
-from merge_dataset.locks import exclusive
+from merge_dataset.files import exclusive
 from merge_metric.register import METRIC_NAME, default_modules_cache, module_files, register_metric
 from merge_metric.seed_variant_accuracy.scoring import score
 
