@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from helpers.commands import refused, run
 from helpers.subsampled_folder import write_folder
 
-import merge_metric.commands.export  # noqa: F401 - registers all before the one here
 from merge_metric.exports import registry
 from merge_metric.exports.registry import configurations_of, new_file
 
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def text() -> Iterator[str]:
     """Register the export of CONTRIBUTING.md, yield its text, and remove it again."""
+    import_module("merge_metric.commands.export")  # registers all others before
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(@export.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names = {name: getattr(registry, name) for name in ("FILES", "Exported", "Folder", "Out")}
