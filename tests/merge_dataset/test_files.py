@@ -155,7 +155,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 def refusal_of(lock: Path) -> str:
-    """What another thread is told that wants the lock; other processes are told the same."""
+    """Return the message for another thread, which is that for other processes."""
 
     def take() -> None:
         with exclusive(lock, "taken"):

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def text() -> Iterator[str]:
     """Register the export of CONTRIBUTING.md, yield its text, and remove it again."""
-    import_module("merge_metric.commands.export")  # registers all others before
+    run("export", "--help")  # registers all others before
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(@export.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names = {name: getattr(registry, name) for name in ("FILES", "Exported", "Folder", "Out")}
