@@ -498,17 +498,12 @@ def damage_of(path: Path) -> str:
         return "a folder"
     if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
         return "one whose name or folder is not in UTF-8, which pyarrow cannot open: rename it"
-    with path.open("rb") as file:
-        start = file.read(16)
-        first = start[: len(_PARQUET)]
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - len(_PARQUET)))
-        last = file.read()
-    if not size:
+    content = path.read_bytes()
+    if not content:
         return "an empty file"
-    if first != _PARQUET:
-        return format_of_bytes(start) or "another format, or one whose first bytes are damaged"
-    return "one that was cut off" if last != _PARQUET else "one with damaged bytes"
+    if not content.startswith(_PARQUET):
+        return format_of_bytes(content) or "another format, or one whose first bytes are damaged"
+    return "one with damaged bytes" if content.endswith(_PARQUET) else "one that was cut off"
 
 
 def write_table(path: Path, table: pa.Table) -> None:
