@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
@@ -219,41 +220,31 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
     """Describe what is wrong with a data set and what to do, in terms of our settings."""
     from huggingface_hub import HfApi
 
-    reason = " ".join(str(error).split())
-    is_local = Path(name).is_dir()
+    reason, is_local = " ".join(str(error).split()), Path(name).is_dir()
     if "scripts are no longer supported" in reason:
-        if is_local:
-            return f"{name} has a script, and scripts are not run; name a file of data with `data`"
-        return (
-            f"`dataset`: {name} is a script, and scripts of others are not run; the Hub has copies "
-            f"of most of them in Parquet: add `revision` {CONVERTED}, and `dataset_config` where "
-            f"it has several"
+        hint = (
+            f"the Hub has copies of most of them in Parquet: add `revision` {CONVERTED}, and "
+            f"`dataset_config` where it has several"
         )
-    if found := re.search(r"[Uu]nknown split \"?.*?\"?\. Should be one of (.*?)\.?$", reason):
-        return f"`split`: expected one of {found.group(1).strip('[]')} of {name}, got {split!r}"
-    if found := re.search(r"pick one among the available configs: (\[.*?\])", reason):
-        return f"`dataset_config`: expected one of {found.group(1).strip('[]')} of {name}, got none"
-    if found := re.search(r"BuilderConfig (.*?) not found\. Available: (\[.*?\])", reason):
-        names = found.group(2).strip("[]")
-        return f"`dataset_config`: expected one of {names} of {name}, got {found.group(1)}"
-    configs: list[str] = []
+        hint = "name a file of data with `data`" if is_local else hint
+        return f"`dataset`: {name} is a script, and scripts of others are not run; {hint}"
+    for setting, pattern in _THERE_ARE:
+        if names := re.search(pattern, reason):
+            return f"`{setting}`: expected one of {names[1]} of {name}"
     if converted:
-        try:
+        with suppress(Exception):  # it is only for a message
             files = HfApi().list_repo_files(name, repo_type="dataset", revision=CONVERTED)
-            folders = (folder for folder, slash, _ in (f.partition("/") for f in files) if slash)
-            configs = sorted(set(folders))
-        except Exception as failed:  # it is only for a message
-            log.debug("%s: no list of configurations (%s)", name, failed)
-    if configs and converted not in configs:
-        return (
-            f"`dataset_config`: expected one of {', '.join(configs)} of {name} at {CONVERTED}, got "
-            f"{'none' if converted == _ONLY_CONFIG else converted}"
-        )
-    if is_local and "any data files" in reason:
-        return f"{name}: expected a folder with files of data, found none in it"
-    if is_local:
-        return f"could not load split {split!r} of the folder {name} ({reason})"
-    return (
-        f"could not load split {split!r} of {name!r} ({reason}); without a connection name the "
-        f"official file with `data`"
-    )
+            configs = sorted({file.partition("/")[0] for file in files if "/" in file})
+            if configs and converted not in configs:
+                listed = ", ".join(configs)
+                return f"`dataset_config`: expected one of {listed} of {name} at {CONVERTED}"
+    hint = "" if is_local else "; without a connection name the official file with `data`"
+    return f"could not load split {split!r} of {name!r} ({reason}){hint}"
+
+
+_THERE_ARE: Final = (
+    ("split", r"[Uu]nknown split .*?Should be one of \[?(.*?)\]?\.?$"),
+    ("dataset_config", r"pick one among the available configs: \[(.*?)\]"),
+    ("dataset_config", r"BuilderConfig .*? not found\. Available: \[(.*?)\]"),
+)
+"""Setting, and pattern of what `datasets` says where there is nothing of that name."""

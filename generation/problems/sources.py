@@ -13,7 +13,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
@@ -36,9 +36,6 @@ from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
 
 log = logging.getLogger(__name__)
 
-LONGEST_TEXT: Final = 100_000
-"""Maximum of characters, several times the longest premises of NLI (whole documents) and what a
-model reads; the tagger takes memory and time for longer ones."""
 _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
@@ -66,14 +63,8 @@ _DIGITS = 12
 """Hexadecimal digits of a digest; 20,000 problems have a collision with probability 1e-6."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A row that cannot be used and was left out."""
-
-    seed_id: str
-    row: str
-    """Place of the row in its file."""
-    problem: str
+Skipped = dict[str, str]
+"""A row that cannot be used and was left out: `seed_id`, `row`, its place, and `problem`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +106,7 @@ class Problems:
         if not self.skipped:
             path.unlink(missing_ok=True)
             return
-        write_json(path, [asdict(each) for each in self.skipped])
+        write_json(path, self.skipped)
         log.warning("all rows that are left out are listed in %s", path)
 
 
@@ -145,7 +136,7 @@ def load_problems(
                 break
             seed_id, seed, problem, remedy = reader.read(row, number)
             if problem:
-                bad.append(Skipped(seed_id, row.where, problem))
+                bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
                 remedies[remedy] = None
             elif seed is None:
                 unlabelled.append(seed_id)
@@ -155,9 +146,9 @@ def load_problems(
                 add(seed)
         if bad and not config.skip_bad_rows:
             raise ValueError(_report(bad, remedies))
-        dropped = chain(unlabelled, (each.seed_id for each in bad))
-        if found := unique.of_variant(name.partition(":")[2] for name in dropped):
-            own, other, where = found
+        dropped = chain(unlabelled, (row["seed_id"] for row in bad))
+        if clash := unique.of_variant(name.partition(":")[2] for name in dropped):
+            own, other, where = clash
             raise ValueError(
                 f"{where}: expected an id that no variant of another problem can have, got {own!r} "
                 f"beside {other!r}; name problems otherwise, or by another column: `id_column`"
@@ -185,9 +176,9 @@ def require_labels(config: ProblemSettings) -> None:
         return
     opened, first, rows = _open_rows(config)
     column = _find_columns(config, first, opened.description)["label"] or ""
-    found = Counter(str(row.columns.get(column, "")) for row in rows if not row.problem)
-    shown = [f"{label!r} ({times:,})" for label, times in found.most_common(_MOST_REPORTED)]
-    more = f" and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
+    counts = Counter(str(row.columns.get(column, "")) for row in rows if not row.problem)
+    shown = [f"{label!r} ({times:,})" for label, times in counts.most_common(_MOST_REPORTED)]
+    more = f" and {len(counts) - len(shown):,} more" if len(counts) > len(shown) else ""
     raise ValueError(
         f"`labels`: expected those of problems with the fields {', '.join(config.fields)}, got "
         f"none; {opened.description} has in the column {column!r} {', '.join(shown)}{more}; name "
@@ -267,7 +258,7 @@ def _open_rows(config: ProblemSettings) -> tuple[Opened, Mapping[str, Any], Iter
         return opened, columns, chain(before, opened.rows)
     if not before:
         raise ValueError(f"{opened.description}: expected problems, found no rows")
-    bad = [Skipped("", row.where, row.problem) for row in before]
+    bad = [{"row": row.where, "problem": row.problem} for row in before]
     raise ValueError(_report(bad, dict.fromkeys(row.remedy or _SKIPPING for row in before)))
 
 
@@ -331,13 +322,7 @@ class _Reader:
                 texts = tuple(_require_text(c, values.get(c or "")) for c in columns)
                 votes = self._votes(values)
                 if has_id:
-                    id_column = self.columns["id"]
-                    # The text form of a list or the like is not a useful id.
-                    if isinstance(row_id, list | dict | bool | bytes):
-                        raise ValueError(
-                            f"expected an id in column {id_column!r}, got {_shown(row_id)}"
-                        )
-                    _require_text(id_column, str(row_id))
+                    _require_text(self.columns["id"], str(row_id))
         except ValueError as error:
             problem = str(error)
             if isinstance(error, _UnknownLabelError):
@@ -388,11 +373,6 @@ def _require_text(column: str | None, text: Any) -> str:
         raise ValueError(
             f"expected text in column {column!r}, got half of a character, "
             f"\\u{ord(found.group()):x}, after {text[: found.start()][-20:]!r}"
-        )
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(
-            f"expected text of at most {LONGEST_TEXT:,} characters in column {column!r}, got "
-            f"{len(text):,}; shorten it"
         )
     return text
 
@@ -448,7 +428,7 @@ def _say(
 
 def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
     """Describe rows that cannot be used: one row in a line, several in a list, and what to do."""
-    advice = [each for each in remedies if each != _SKIPPING] or [_SKIPPING]
+    advice = [remedy for remedy in remedies if remedy != _SKIPPING] or [_SKIPPING]
     lines = _reported(bad)
     if len(bad) == 1:
         return "; ".join([*lines, *advice])
@@ -457,7 +437,7 @@ def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
 
 def _reported(bad: Sequence[Skipped]) -> list[str]:
     """List the first rows that cannot be used, and the number of others."""
-    lines = [f"{each.row}: {each.problem}" for each in bad[:_MOST_REPORTED]]
+    lines = [f"{row['row']}: {row['problem']}" for row in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]
 
@@ -502,18 +482,17 @@ class UniqueIds:
             number += 1
             unique = f"{row_id}~{number}"
             self._last[row_id] = number
-        if found := _VARIANT_ID.fullmatch(unique):
-            self._like_variants[unique] = found["seed"], where
+        if match := _VARIANT_ID.fullmatch(unique):
+            self._like_variants[unique] = match["seed"], where
         return unique
 
     def of_variant(self, dropped: Iterable[str] = ()) -> tuple[str, str, str] | None:
         """Find an id that another problem's variant could have; return both ids, and the row."""
-        if self._like_variants:
-            without = set(dropped)
-            for own, (seed, where) in self._like_variants.items():
-                found = self._taken.execute("SELECT 1 FROM ids WHERE id = ?", (seed,)).fetchone()
-                if found and not without & {own, seed}:
-                    return own, seed, where
+        without = {*dropped} if self._like_variants else set()
+        for own, (seed, where) in self._like_variants.items():
+            query = self._taken.execute("SELECT 1 FROM ids WHERE id = ?", (seed,))
+            if query.fetchone() and not without & {own, seed}:
+                return own, seed, where
         return None
 
     def __enter__(self) -> Self:

@@ -127,7 +127,7 @@ def test_scripts_are_not_run_and_their_copies_are_read(
     assert code == 0, said
     assert f"somebody/one@{commits['one']} [test]: 1 problems" in said
     code, said = suggest(typed, f"--source mine --dataset somebody/two {copied}")
-    assert f"--dataset-config: expected one of a, b of somebody/two at {CONVERTED}, got non" in said
+    assert f"--dataset-config: expected one of a, b of somebody/two at {CONVERTED}" in said
     code, said = suggest(typed, f"--source mine --dataset somebody/two {copied} --dataset-config b")
     assert code == 0, said
     assert "[b/test]: 2 problems" in said
