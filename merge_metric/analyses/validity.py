@@ -30,10 +30,10 @@ _SHOWN: Final = {
 }
 
 
-def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
+def validity(rows: Iterable[Row | None], cluster: str = "", *, model_first: bool = False) -> Table:
     """Make the table of rows of `validity_row`."""
-    found = tuple(row for row in rows if row)
-    if not found:
+    known = tuple(row for row in rows if row)
+    if not known:
         raise ValueError(
             "expected annotations of variants of these configurations whose seed a model answers "
             "right, got none; are they of another dataset?"
@@ -41,7 +41,7 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
     units = resampled_units(cluster)
     title = "Changed predictions on variants judged good and bad"
     shown = (
-        *RUN_COLUMNS,
+        *RUN_COLUMNS[:: -1 if model_first else 1],
         *columns("count", n_good="good", n_bad="bad"),
         *interval_columns("share", changed_good="changed, good", changed_bad="bad"),
         *interval_columns("points", difference="bad less good"),
@@ -59,14 +59,14 @@ def validity(rows: Iterable[Row | None], cluster: str = "") -> Table:
         f"interval by bootstrap over {units}, none where the judged good ones are all answered "
         "alike. Seed-variant accuracy is not linear, and cannot be corrected so.",
     )
-    return Table("validity", title, shown, found, notes)
+    return Table("validity", title, shown, known, notes)
 
 
 def validity_row(
-    found: VariantRows, *, cluster: str = "", settings: Settings = USUAL
+    variants: VariantRows, *, cluster: str = "", settings: Settings = USUAL
 ) -> Row | None:
     """Make a frame's row; None if no judged variant is of a seed that the model answers right."""
-    table = found.table.filter(found.table["seed_right"])
+    table = variants.table.filter(variants.table["seed_right"])
     changed = table["changed"].to_numpy().astype(np.float64)
     good, chance = (pc.fill_null(table[key], float("nan")).to_numpy() for key in ("good", "chance"))
     if np.isnan(good).all():
@@ -75,7 +75,7 @@ def validity_row(
         np.unique(table[key].to_pylist(), return_inverse=True)[1]
         for key in (f"seed_{cluster}" if cluster else "seed_id", "word_class")
     )
-    row: Row = {"config": found.config, "model": found.model}
+    row: Row = {"config": variants.config, "model": variants.model}
     effective = {}
     for name, value in (("good", 1.0), ("bad", 0.0)):
         part = good == value

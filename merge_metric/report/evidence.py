@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from merge_dataset.schema import (
 )
 from merge_metric.analyses.contrasts import difference
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.validity import COLUMNS as VALIDITY_COLUMNS
+from merge_metric.analyses.validity import COLUMNS as _VALIDITY
 from merge_metric.analyses.validity import validity, validity_row
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
@@ -41,6 +41,7 @@ from merge_metric.frame.answer_table import (
 )
 from merge_metric.frame.column_checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
+    Frame,
     JoinOptions,
     common_texts,
     frames_of,
@@ -56,7 +57,14 @@ from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Table, columns, figure_column, interval_columns
+from merge_metric.tables import (
+    Column,
+    Table,
+    columns,
+    figure_column,
+    figure_values,
+    interval_columns,
+)
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +146,7 @@ class Configuration:
         """List the parts of a kind, given their names, for which some model has a result."""
         by = [
             result["by_label"] if kind == "label" else result.get("by_group", {}).get(kind, {})
-            for result in (each or {"by_label": {}} for each in self.results)
+            for result in (of or {"by_label": {}} for of in self.results)
         ]
         parts = ((name, tuple(groups.get(name) for groups in by)) for name in names)
         return [VariantPart(f"{kind}:{name}", name, kind, of) for name, of in parts if any(of)]
@@ -158,7 +166,7 @@ class Respondent:
     n_predictions: int
     answers: Mapping[str, NDArray[np.int16]]
     """File of the dataset → answers to its rows, `MISSING` where there is none."""
-    said: Mapping[str, str]
+    words: Mapping[str, str]
     """Id of a problem → answer in the model's own words, if it answers in words."""
 
     @classmethod
@@ -166,11 +174,11 @@ class Respondent:
         """Read the answers of a model."""
         answers = {}
         for number, file in enumerate(model.dataset.files):
-            found = model.query(
+            column = model.query(
                 f"SELECT coalesce(prediction, {MISSING})::SMALLINT AS answer FROM answers "
                 f"WHERE file = {number} ORDER BY row"
             )
-            answers[file] = found["answer"].to_numpy()
+            answers[file] = column["answer"].to_numpy()
         facts = (model.name, model.files, model.description, model.n_predictions)
         words = (row for file in model.rows.files for row in file.further(ANSWER_TEXT))
         return cls(*facts, answers, {name: text for name, text in words if text})
@@ -205,7 +213,7 @@ class Evidence:
     def is_nli(self) -> bool:
         """Whether all problems are of NLI."""
         formats = (format_in(self.folder, c.name) for c in self.configurations)
-        return not self.merging and all(each == NLI for each in formats)
+        return not self.merging and all(problem_format == NLI for problem_format in formats)
 
     @property
     def names(self) -> list[str]:
@@ -220,12 +228,12 @@ class Evidence:
     @property
     def has_paraphrases(self) -> bool:
         """Whether some variants are paraphrases."""
-        return any(each.is_paraphrases for each in self.configurations)
+        return any(of.is_paraphrases for of in self.configurations)
 
     @property
     def has_replacements(self) -> bool:
         """Whether some variants are replacements."""
-        return not all(each.is_paraphrases for each in self.configurations)
+        return not all(of.is_paraphrases for of in self.configurations)
 
 
 def gather_evidence(
@@ -290,24 +298,24 @@ def gather_evidence(
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
     options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
-    scored = _score_all(opened, wanted, options, settings, judged, progress=progress, tell=tell)
+    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
+    frames, results, rows = _score_all(
+        opened, wanted, options, settings, judged, progress=progress, tell=tell
+    )
     models = tuple(map(Respondent.of, opened))
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     with _bar(chosen, "comparing", "configuration", progress) as bar:
-        configurations = tuple(
-            _configuration(each, list(wanted), scored[each], settings, labels) for each in bar
-        )
-    for name in (each.name for each in configurations if not each.same_seeds):
+        compared = [_compared(config, frames[config], settings) for config in bar]
+    configurations = tuple(
+        Configuration(config, tuple(map(results[config].get, wanted)), comparison, labels)
+        for config, comparison in zip(chosen, compared, strict=True)
+    )
+    for name in (of.name for of in configurations if not of.same_seeds):
         log.warning("%s: the models are not scored on the same seeds; the report says so", name)
     classes: list[Table] = []
-    for source in dict.fromkeys(each.source for each in configurations):
-        of_source = {c.name: scored[c.name] for c in configurations if c.source == source}
-        classes += classes_of(source, of_source, settings, cluster)
-    judged_table = None
-    if judged is not None:  # the model's own argument comes first
-        found = validity((row.validity for of in scored.values() for row in of.values()), cluster)
-        config_column, model_column, *others = found.columns
-        judged_table = replace(found, columns=(model_column, config_column, *others))
+    for source in dict.fromkeys(of.source for of in configurations):
+        names = [of.name for of in configurations if of.source == source]
+        classes += classes_of(source, names, frames, results, settings, cluster)
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=f"{who} on {joined(chosen)}",
@@ -316,13 +324,13 @@ def gather_evidence(
         configurations=configurations,
         classes=tuple(classes),
         provenance={
-            name: _read_provenance(folder / name / PROVENANCE)
-            for name in dict.fromkeys(c.collection for c in configurations)
+            name: read_json(folder / name / PROVENANCE)
+            for name in dict.fromkeys(of.collection for of in configurations)
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
         merging=merging,
-        validity=judged_table,
+        validity=None if judged is None else validity(rows, cluster, model_first=True),
     )
 
 
@@ -340,67 +348,45 @@ def _score_all(
     *,
     progress: bool,
     tell: bool,
-) -> dict[str, dict[str, Scored]]:
-    """Score each model on its wanted configurations: configuration → model → result."""
-    scored: dict[str, dict[str, Scored]] = {config: {} for config in options.configs}
+) -> tuple[Frames, Results, list[Row | None]]:
+    """Score each model on its wanted configurations; with judgements, make rows of `validity`."""
+    frames: dict[str, dict[str, Frame]] = {config: {} for config in options.configs}
+    results: dict[str, dict[str, Result]] = {config: {} for config in options.configs}
+    rows: list[Row | None] = []
     of_seeds = (options.cluster,) if options.cluster else ()
-    everything = [*chain(*wanted.values())]
-    with _bar(everything, "scoring", "result", progress) as bar:
-        for model in (each for each in models if wanted[each.name]):
+    with _bar([*chain(*wanted.values())], "scoring", "result", progress) as bar:
+        for model in (model for model in models if wanted[model.name]):
             mine = replace(options, configs=wanted[model.name])
             for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
-                result = figures_of(frame, settings)
-                if not scored[frame.config]:
-                    tell_few(frame.config, frame.counts, seeds_of_parts(result))
-                parts = {WORDS: frame.counts, **frame.groups.get("word_class", {})}
-                per_seed = {name: _per_seed(counts) for name, counts in parts.items()}
-                row = None
+                folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
+                if not results[config]:
+                    tell_few(config, frame.counts, seeds_of_parts(result))
                 if judged is not None:
-                    rows = variant_rows(
-                        frame.folder,
-                        frame.config,
-                        VALIDITY_COLUMNS,
-                        of_seeds,
-                        frame=frame,
-                        judged=judged,
+                    given = variant_rows(
+                        folder, config, _VALIDITY, of_seeds, frame=frame, judged=judged
                     )
-                    row = validity_row(rows, cluster=options.cluster, settings=settings)
-                found = Scored(result, frame.counts, per_seed, frame.texts, row)
-                scored[frame.config][model.name] = found
+                    rows.append(validity_row(given, cluster=options.cluster, settings=settings))
+                    frame = replace(frame, variants=None, values={})
+                frames[config][model.name], results[config][model.name] = frame, result
                 bar.update()
-    return scored
+    return frames, results, rows
 
 
-def _configuration(
-    config: str,
-    names: Sequence[str],
-    scored: Mapping[str, Scored],
-    settings: Settings,
-    labels: tuple[str, ...],
-) -> Configuration:
-    """Compare the models on a configuration."""
-    comparison = None
-    if len(scored) > 1 and settings.n_bootstrap:
-        try:
-            comparison = compare_models(
-                {name: each.counts for name, each in scored.items()},
-                config=config,
-                texts=common_texts(each.texts for each in scored.values()),
-                n_bootstrap=settings.n_bootstrap,
-                rng_seed=settings.rng_seed,
-            )
-        except ValueError as error:  # no common seeds: the figures are still useful
-            log.warning("the models are not compared: %s", error)
-    results = tuple(scored[name].result if name in scored else None for name in names)
-    return Configuration(config, results, comparison, labels)
-
-
-def _read_provenance(path: Path) -> dict[str, Any]:
-    """Read a JSON object with any keys, as programs other than MERE make datasets too."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
+def _compared(config: str, frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
+    """Compare the models on a configuration; None if that is not possible."""
+    if len(frames) < 2 or not settings.n_bootstrap:
+        return None
+    try:
+        return compare_models(
+            {name: frame.counts for name, frame in frames.items()},
+            config=config,
+            texts=common_texts(frame.texts for frame in frames.values()),
+            n_bootstrap=settings.n_bootstrap,
+            rng_seed=settings.rng_seed,
+        )
+    except ValueError as error:  # no common seeds: the figures are still useful
+        log.warning("the models are not compared: %s", error)
+        return None
 
 
 def joined(names: Sequence[str]) -> str:
@@ -420,83 +406,73 @@ Result = Mapping[str, Any]
 
 WORDS: Final = "all words"
 _CT: Final = USUAL.correctness_threshold
+_FIGURES: Final = tuple(CATALOGUE[key].at(_CT) for key in MAIN_FIGURES)
 _SHARED: Final = "shared-seeds"
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
-class Scored(NamedTuple):
-    """A model's result and counts on one configuration."""
-
-    result: Result
-    counts: SeedCounts
-    per_seed: Mapping[str, float]
-    """Word class, or `WORDS` for all → mean variants per seed and subsample that has some."""
-    texts: str = ""
-    validity: Row | None = None
-
-
-def _per_seed(counts: SeedCounts) -> float:
-    return float(counts.n_variants.sum() / counts.present.sum())
+Frames = Mapping[str, Mapping[str, Frame]]
+Results = Mapping[str, Mapping[str, Result]]
+"""Configuration → model → what it answered, or the figures of that."""
 
 
 def classes_of(
-    source: str, scored: Mapping[str, Mapping[str, Scored]], settings: Settings, cluster: str = ""
+    source: str,
+    configs: Sequence[str],
+    frames: Frames,
+    results: Results,
+    settings: Settings,
+    cluster: str = "",
 ) -> list[Table]:
     """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds."""
-    paraphrases = [config for config in scored if parse_config_name(config)[1] == PARAPHRASE]
-    replacements = [config for config in scored if config not in paraphrases]
+    paraphrases = [config for config in configs if parse_config_name(config)[1] == PARAPHRASE]
+    replacements = [config for config in configs if config not in paraphrases]
     if not paraphrases or not replacements:
         return []
     units = resampled_units(cluster)
     intervals = f", with 95 % intervals by bootstrap over {units}" if settings.n_bootstrap else ""
-    found: dict[str, dict[str, tuple[Result, float]]] = {}
-    for config, models in scored.items():
-        for model, each in models.items():
-            by_class = each.result.get("by_group", {}).get("word_class", {})
-            parts = [(parse_config_name(config)[1] or WORDS, each.result, each.per_seed[WORDS])]
-            parts += [(name, result, each.per_seed[name]) for name, result in by_class.items()]
-            for name, result, per_seed in parts:
-                found.setdefault(name, {}).setdefault(model, (result, per_seed))
-    names = [name for name in (WORDS, *VARIANT_CLASSES) if name in found]
+    of_class: dict[str, dict[str, Row]] = {}
+    for config in configs:
+        whole = parse_config_name(config)[1] or WORDS
+        for model, frame in frames[config].items():
+            counts = {whole: frame.counts, **frame.groups.get("word_class", {})}
+            result = results[config][model]
+            groups = {whole: result, **result.get("by_group", {}).get("word_class", {})}
+            for name in groups:
+                row = {"model": model, "variants": name} | _values(groups[name], counts[name])
+                of_class.setdefault(name, {}).setdefault(model, row)
+    names = [name for name in (WORDS, *VARIANT_CLASSES) if name in of_class]
     if names[0] == WORDS and len(names) == 3:  # the only word class equals all words
         names.remove(WORDS)
-    rows = [
-        {"model": model, "variants": name, **_values(*found[name][model])}
-        for model in dict.fromkeys(chain(*scored.values()))
-        for name in names
-        if model in found[name]
-    ]
+    models = dict.fromkeys(chain(*(frames[config] for config in configs)))
+    rows = [of_class[name][model] for model in models for name in names if model in of_class[name]]
     title = f"{source}: classes of variants"
-    shown = _columns("variants")
     notes = (
         f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
         "Classes have different seeds; those of paraphrases are problems that the model "
         "which chose the paraphrases answers right.",
     )
-    table = Table(f"classes-{source}", title, shown, tuple(rows), notes)
-    contrasts = (_contrast(name, paraphrases[0], scored, units, settings) for name in replacements)
-    return [table, *(each for each in contrasts if each.rows)]
+    tables = [Table(f"classes-{source}", title, _columns("variants"), tuple(rows), notes)]
+    for config in replacements:
+        table = _contrast(config, paraphrases[0], frames, units, settings)
+        tables += [table] if table.rows else []
+    return tables
 
 
 def _contrast(
-    replacements: str,
-    paraphrases: str,
-    scored: Mapping[str, Mapping[str, Scored]],
-    units: str,
-    settings: Settings,
+    replacements: str, paraphrases: str, frames: Frames, units: str, settings: Settings
 ) -> Table:
     """Compare both kinds of variants on the seeds that have both, so that only the kind differs."""
-    rows: list[Mapping[str, Any]] = []
-    for model, first in scored[replacements].items():
-        if not (second := scored[paraphrases].get(model)):
+    rows: list[Row] = []
+    for model, first in frames[replacements].items():
+        if not (second := frames[paraphrases].get(model)):
             continue
         counts = shared_seeds([first.counts, second.counts])
         if not counts[0].seed_ids:
             continue
-        for config, each in zip((replacements, paraphrases), counts, strict=True):
-            row = {"model": model, "config": config}
-            rows.append(row | _values(summarise(each, settings), _per_seed(each)))
-        rows[-1] = {**rows[-1], **difference(counts[1], counts[0], settings)}
+        for config, of in zip((replacements, paraphrases), counts, strict=True):
+            rows.append({"model": model, "config": config} | _values(summarise(of, settings), of))
+        rows[-1] |= difference(counts[1], counts[0], settings)
     paired = f", with 95 % interval by paired bootstrap over {units}"
     interval = paired if settings.n_bootstrap else ""
     title = f"{replacements} and {paraphrases} on the seeds that both have"
@@ -513,12 +489,11 @@ def _columns(key: str) -> tuple[Column, ...]:
         *columns(model="model", **{key: "variants"}),
         *columns("count", n_seeds="seeds"),
         *columns("threshold", variants_per_seed="per seed"),
-        *(figure_column(CATALOGUE[key].at(_CT)) for key in MAIN_FIGURES),
+        *map(figure_column, _FIGURES),
     )
 
 
-def _values(result: Result, per_seed: float) -> dict[str, Any]:
+def _values(result: Result, counts: SeedCounts) -> Row:
     """Take from a result the values that the columns show."""
-    keys = ["n_seeds", "n_variants", *(name for key in MAIN_FIGURES for name in (key, f"{key}_ci"))]
-    values = {key: result[key] for key in keys if key in result}
-    return values | {"variants_per_seed": per_seed}
+    per_seed = float(counts.n_variants.sum() / counts.present.sum())
+    return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}

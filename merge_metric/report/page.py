@@ -221,7 +221,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 
 def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
     """Pack figures (in percent), problems, line styles and tables to copy for `assets/*.js`."""
-    said = [model.said for model in evidence.models]
+    words = [model.words for model in evidence.models]
     return {
         "labels": list(evidence.labels),
         "letters": list(initials(evidence.labels)),
@@ -245,7 +245,7 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             }
             for c in evidence.configurations
         ],
-        "sources": [embed_source(source, said) for source in sources],
+        "sources": [embed_source(source, words) for source in sources],
         "decimals": DECIMALS,
         "styles": list(map(style, range(len(evidence.models)))),
         "heat": HEAT.key,
