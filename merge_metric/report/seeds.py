@@ -6,19 +6,17 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.engine import connect, parquet
-from merge_dataset.files import naming_damage, open_parquet, read_table
+from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat, changed_words
 from merge_dataset.show import spans_in_seed
@@ -37,9 +35,6 @@ HARDEST: Final = 20
 
 _LEAST: Final = 5
 """Fewest variants shown of a seed, if it has that many."""
-
-_BATCH: Final = 65_536
-"""Number of ids that are Python objects at a time."""
 
 _SIGNALS: Final = {
     "quality": ("quality", 2),
@@ -89,7 +84,7 @@ class ProblemFiles:
             with naming_damage(path), open_parquet(path) as file:
                 starts.append(starts[-1] + file.metadata.num_rows)
                 names.update(file.schema_arrow.names)
-        made = dict.fromkeys((each for each in SIGNALS if each not in names), "NULL")
+        made = dict.fromkeys((name for name in SIGNALS if name not in names), "NULL")
         made |= _pairs(self.problem_format)
         if changes := [name for name in self.problem_format.pll_changes if name in names]:
             made["likelihood_change"] = f"least({', '.join(f'{name}::DOUBLE' for name in changes)})"
@@ -97,32 +92,12 @@ class ProblemFiles:
         with connect() as connection:
             for name, table in tables.items():
                 connection.register(name, table)
-            try:
-                return connection.sql(
-                    "WITH problems AS (SELECT *, file_row_number + "
-                    f"$starts[file_index::INT + 1] AS row FROM {parquet(paths, by_name=True)}) "
-                    f"SELECT {', '.join(selected)} FROM problems {rest}",
-                    params={"starts": starts},
-                ).to_arrow_table()
-            except duckdb.Error as error:
-                for path in paths:  # the message names the damaged file
-                    read_table(path)
-                raise ValueError(
-                    f"{self.folder}: {error}; `merge-nli check {self.folder}` says more"
-                ) from error
-
-    def tell_missing_texts(self) -> None:
-        """Warn of problems without a text."""
-        fields = self.problem_format.fields
-        lacking = [f'count(*) - count("{field}")' for field in fields]
-        (row,) = self.select(["count(*) AS n", *lacking]).to_pylist()
-        total, *missing = row.values()
-        message = (
-            "%s: %s of %s problems have no text in the column %s; the report shows them without"
-        )
-        for field, n in zip(fields, missing, strict=True):
-            if n:
-                log.warning(message, self.folder, n, total, field)
+            return connection.sql(
+                "WITH problems AS (SELECT *, file_row_number + "
+                f"$starts[file_index::INT + 1] AS row FROM {parquet(paths, by_name=True)}) "
+                f"SELECT {', '.join(selected)} FROM problems {rest}",
+                params={"starts": starts},
+            ).to_arrow_table()
 
 
 def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
@@ -264,19 +239,16 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     }
     columns = ["variant_id", "seed_id", "label", "annotator_labels", "premise", "hypothesis"]
     seeds = split["seeds"].select(["row", *columns], _DISTINCT)
-    variants = split["variants"].select(
-        ["row", "variant_id", "seed_id", "label", "coalesce(word_class, '') AS word_class"],
-        _DISTINCT,
-    )
-    for files in split.values():
-        files.tell_missing_texts()
+    word_class = "coalesce(word_class, '') AS word_class"
+    rank = "(dense_rank() OVER (PARTITION BY seed_id ORDER BY md5(variant_id)) - 1)::INT AS rank"
+    variants = split["variants"].select(["row", "seed_id", "label", word_class, rank], _DISTINCT)
     seeds, variants = (_merged(t, evidence.merging, problem_format) for t in (seeds, variants))
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))
-    word_class = pc.index_in(variants["word_class"], value_set=pa.array(names)).to_numpy()
+    classes = pc.index_in(variants["word_class"], value_set=pa.array(names)).to_numpy()
     seed = pc.index_in(variants["seed_id"], value_set=seeds["seed_id"].combine_chunks()).to_numpy()
-    cell = word_class.astype(np.int64) * len(seeds) + seed
+    cell = classes.astype(np.int64) * len(seeds) + seed
     shape = (len(names), len(seeds))
 
     def tally(chosen: NDArray[np.bool_]) -> Ints:
@@ -284,20 +256,9 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 
     def answers(name: str, rows: pa.ChunkedArray) -> Ints:
         given = [[m.answers[file] for file in split[name].files] for m in evidence.models]
-        return np.stack([np.concatenate(each) for each in given])[:, rows.to_numpy()]
+        return np.stack(list(map(np.concatenate, given)))[:, rows.to_numpy()]
 
     on_variants, label = answers("variants", variants["row"]), variants["label"].to_numpy()
-    ids = variants["variant_id"]
-    parts = (ids[start : start + _BATCH] for start in range(0, max(1, len(ids)), _BATCH))
-    digests = (
-        blake2b(name.encode(), digest_size=8).digest()
-        for part in parts
-        for name in part.to_pylist()
-    )
-    keys = np.frombuffer(b"".join(digests), ">u8")
-    order = np.lexsort((keys, seed))
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order)) - np.searchsorted(seed, seed[order])
     return SourceSeeds(
         source=source,
         texts=(problem_format.fields[0], " + ".join(problem_format.fields[1:])),
@@ -307,8 +268,8 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         own=answers("seeds", seeds["row"]),
         answers=on_variants,
         seed=seed,
-        rank=rank,
-        word_class=word_class.astype(np.int16),
+        rank=variants["rank"].to_numpy(),
+        word_class=classes.astype(np.int16),
         word_classes=tuple(names),
         n_variants=tally(np.ones(len(cell), bool)),
         n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
@@ -323,7 +284,8 @@ def _merged(table: pa.Table, merging: Merging, problem_format: ProblemFormat) ->
     codes = merging.codes(problem_format.labels).tolist()
     merged = {"label": [codes[code] for code in table["label"].to_pylist()]}
     if (name := "annotator_labels") in table.column_names:
-        merged[name] = [each and [codes[vote] for vote in each] for each in table[name].to_pylist()]
+        votes = table[name].to_pylist()
+        merged[name] = [given and [codes[vote] for vote in given] for given in votes]
     for name, values in merged.items():
         place = table.column_names.index(name)
         table = table.set_column(place, name, pa.array(values, table[name].type))
@@ -364,7 +326,7 @@ def seed_rows(
     names = {**dict(enumerate(labels)), NO_LABEL: "no label", MISSING: None}
     n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
     of_models = (source.own, source.n_answered.sum(axis=1), source.n_right.sum(axis=1))
-    by_seed = (each[:, order].T.tolist() for each in of_models)
+    by_seed = (of_model[:, order].T.tolist() for of_model in of_models)
     seeds = zip(order.tolist(), source.seeds.take(order).to_pylist(), *by_seed, strict=True)
     for seed, text, own, answered, right in seeds:
         mean = float(mean_right[seed])
@@ -401,8 +363,8 @@ _ZERO: Final = 648
 """Code of the signal value 0, in the middle of the two-digit range."""
 
 
-def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """Pack seeds as columns, variants by seed and words; `said` maps ids to models' own words."""
+def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+    """Pack seeds as columns, variants by seed and words; `words_of` models are by id."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
     spans = [f"{side}_spans" for side in NLI.fields]
@@ -442,7 +404,7 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
     order = [variant for _, (_, _, members) in by_seed for variant in members]
     all_answered = (source.n_answered == source.n_variants).all()
     return {
-        **_own_words(source, said, order),
+        **_own_words(source, words_of, order),
         "name": source.source,
         "classes": list(source.word_classes),
         "ids": source.seeds["seed_id"].to_pylist(),
@@ -464,10 +426,10 @@ def embed_source(source: SourceSeeds, said: Sequence[Mapping[str, str]] = ()) ->
 
 
 def _own_words(
-    source: SourceSeeds, said: Sequence[Mapping[str, str]], order: Sequence[int]
+    source: SourceSeeds, words_of: Sequence[Mapping[str, str]], order: Sequence[int]
 ) -> dict[str, Any]:
     """Pack answers in models' own words; long ones are shortened in the middle."""
-    if not any(said):
+    if not any(words_of):
         return {}
     ids = source.read(["variant_id"])["variant_id"].to_pylist()
     named = {"own": source.seeds["seed_id"].to_pylist(), "answers": [ids[n] for n in order]}
@@ -478,10 +440,10 @@ def _own_words(
     return {
         "said": [
             {
-                kind: {n: cut(told[name]) for n, name in enumerate(names) if name in told}
+                kind: {n: cut(words[name]) for n, name in enumerate(names) if name in words}
                 for kind, names in named.items()
             }
-            for told in said
+            for words in words_of
         ]
     }
 
