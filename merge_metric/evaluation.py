@@ -30,8 +30,8 @@ from merge_metric.predict.problems import (
     sample_seeds,
     sources_of,
 )
-from merge_metric.report.wording import HEADLINE
 from merge_metric.score import figures_of
+from merge_metric.seed_variant_accuracy.figures import main_figures
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import flat
@@ -109,10 +109,10 @@ class Evaluation:
                 Column("config", "configuration"),
                 Column("n_seeds", "seeds", "count"),
                 Column("n_variants", "variants", "count"),
-                *map(figure_column, HEADLINE),
+                *map(figure_column, main_figures(50, 80, 90, 100)),
             ),
             rows=tuple(
-                {"config": config, **figure_values(result, HEADLINE)}
+                {"config": config, **figure_values(result, main_figures(50, 80, 90, 100))}
                 for config, result in self.results.items()
             ),
             notes=(f"In percent{', with 95 % intervals by bootstrap' if intervals else ''}.",),

@@ -1,21 +1,31 @@
-"""Cohen's κ, Krippendorff's α and Spearman's ρ, of a sample and of many resampled ones at once.
+"""Agreement of annotators: κ and α, of a sample and of many resampled ones at once; Spearman's ρ.
 
 For κ and α each item has a confusion or coincidence matrix. The matrix of a resampled set is the
 sum of its items' matrices, weighted by how often each item was drawn.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_metric.agreement.judgements import (
+    FLUENCY,
+    GOOD,
+    N_ANSWERS,
+    REASONING,
+    SAME,
+    SCORES,
+    Codes,
+    Floats,
+    Judgements,
+)
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int8]
-"""Array of answers, 1 to k; 0 where there is none."""
+from merge_metric.tables import Column, Table, columns, interval_columns
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -181,3 +191,231 @@ def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
     with np.errstate(invalid="ignore"):  # 0/0: no good variant, or no other one, was drawn
         areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
     return areas
+
+
+# --- Tables of annotators' agreement ---
+
+Measure = Callable[[Floats], Floats]
+"""Function from confusion matrices of B samples, (B, k, k), to a figure of each, (B,)."""
+
+MEAN: Final = "(mean)"
+
+_KAPPAS: Final[Mapping[str, tuple[str, Weighting]]] = {
+    "kappa": ("κ", "plain"),
+    "kappa_linear": ("κ linear", "linear"),
+    "kappa_quadratic": ("κ quadratic", "quadratic"),
+}
+_ALPHAS: Final[Mapping[str, tuple[str, Level]]] = {
+    "alpha_nominal": ("α nominal", "nominal"),
+    "alpha_ordinal": ("α ordinal", "ordinal"),
+    "alpha_interval": ("α interval", "interval"),
+}
+"""Key → heading and kind; of two possible answers there is only the first, as all are equal."""
+
+_INTERVALS: Final = (
+    "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
+    "more than one resampling in twenty leaves the figure undefined."
+)
+
+
+def pair_table(judgements: Judgements, settings: Settings) -> Table:
+    """Tabulate Cohen's κ of pairs of annotators, by class and score, and averaged over pairs."""
+    rows = [
+        {"class": name, "score": score, **row}
+        for name, part in judgements.by_class()
+        for score in part.codes
+        for row in _pair_rows(part, score, _draws(part, settings))
+    ]
+    meaning = judgements.about_meaning
+    weighting = (
+        "Linear and quadratic: a disagreement weighs its distance or the square of it, which "
+        "between good and not good is the same."
+    )
+    shown = (
+        *columns(a="one", b="other"),
+        *columns("count", n_both="both"),
+        *interval_columns("share", agreement="agree"),
+        *_figure_columns(_KAPPAS, is_binary=meaning),
+    )
+    note = "Both: variants that both judged; agree: with the same answer, in percent."
+    notes = (note,) if meaning else (note, weighting)
+    title = "Agreement of two annotators: Cohen's κ"
+    return _agreement_table("kappa", title, shown, rows, notes, settings)
+
+
+def alpha_table(judgements: Judgements, settings: Settings) -> Table:
+    """Tabulate Krippendorff's α of all annotators, over the variants that two or more judged."""
+    rows: list[dict[str, Any]] = []
+    for name, part in judgements.by_class():
+        draws = _draws(part, settings)
+        for score, codes in part.codes.items():
+            k = N_ANSWERS[score]
+            pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
+            given = pairable[pairable > 0]
+            row = {"class": name, "score": score, "n_items": pairable.shape[1]}
+            kinds = list(_ALPHAS.items())[: k - 1]
+            measures = {key: partial(alphas, level=level) for key, (_, level) in kinds}
+            figures = _with_intervals(*_measure(coincidences(codes, k), measures, draws))
+            note = _note(given, score, "no two judged the same")
+            rows.append({**row, "n_answers": len(given), **figures, "note": note})
+    shown = (
+        *columns("count", n_items="variants", n_answers="answers"),
+        *_figure_columns(_ALPHAS, is_binary=judgements.about_meaning),
+    )
+    note = (
+        "Variants that two annotators or more judged, and the answers to them. Nominal: these are "
+        "the same or not; ordinal: they are ranks; interval: they differ by the square of their "
+        "distance. Where there are only two answers, that is all the same."
+    )
+    title = "Agreement of all annotators: Krippendorff's α"
+    return _agreement_table("alpha", title, shown, rows, (note,), settings)
+
+
+def _agreement_table(
+    name: str,
+    title: str,
+    shown: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+    settings: Settings,
+) -> Table:
+    """Make a table that adds columns for class, score and, if any, why figures are undefined."""
+    why = columns(note="") if any(row["note"] for row in rows) else ()
+    drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
+    of = columns(**{"class": "class"}, score="score")
+    return Table(name, title, (*of, *shown, *why), tuple(rows), (*notes, *drawn))
+
+
+def confusion_tables(judgements: Judgements) -> list[Table]:
+    """Make confusion matrices of each pair of annotators: of scores and of verdicts."""
+    same = judgements.about_meaning
+    answers = [str(n) for n in range(1, SCORES[FLUENCY] + 1)]
+    tables, rows = [], []
+    for one, other in combinations(range(len(judgements.annotators)), 2):
+        a, b = judgements.annotators[one], judgements.annotators[other]
+        counts = {
+            score: confusions(codes[one], codes[other], N_ANSWERS[score]).sum(axis=0).astype(int)
+            for score, codes in judgements.codes.items()
+        }
+        (neither, only_b), (only_a, both) = counts[SAME if same else GOOD].tolist()
+        rows.append(
+            {"a": a, "b": b, "both": both, "a_only": only_a, "b_only": only_b, "neither": neither}
+        )
+        if same:
+            continue
+        cells = {f"{score}{n}": f"{score} {n}" for score in (FLUENCY, REASONING) for n in answers}
+        both_scores = np.concatenate([counts[FLUENCY], counts[REASONING]], axis=1).tolist()
+        tables.append(
+            Table(
+                name=f"confusion {a} {b}",
+                title=f"What {a} said (rows) where {b} said what (columns)",
+                columns=(*columns(answer=""), *columns("count", **cells)),
+                rows=tuple(
+                    {"answer": answer, **dict(zip(cells, numbers, strict=True))}
+                    for answer, numbers in zip(answers, both_scores, strict=True)
+                ),
+            )
+        )
+    title = f"Which of two annotators found {'pairs the same' if same else 'variants good'}"
+    shown = (
+        *columns(a="one", b="other"),
+        *columns("count", both="both", a_only="only one", b_only="only other"),
+        *columns("count", neither="neither"),
+    )
+    binary = Table("confusion same" if same else "confusion good", title, shown, tuple(rows))
+    return [*tables, binary] if rows else []
+
+
+# --- Rows ---
+
+
+def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pair of annotators, and one for the mean of several pairs."""
+    kinds = list(_KAPPAS.items())[: N_ANSWERS[score] - 1]
+    measures: dict[str, Measure] = {"agreement": _agreement}
+    measures |= {key: partial(kappas, weighting=kind) for key, (_, kind) in kinds}
+    rows: list[dict[str, Any]] = []
+    replicates: list[dict[str, Floats]] = []
+    for one, other in combinations(range(len(part.annotators)), 2):
+        a, b = part.codes[score][one], part.codes[score][other]
+        both = (a > 0) & (b > 0)
+        figures, samples = _measure(confusions(a, b, N_ANSWERS[score]), measures, draws)
+        rows.append(
+            {
+                "a": part.annotators[one],
+                "b": part.annotators[other],
+                "n_both": int(both.sum()),
+                **_with_intervals(figures, samples),
+                "note": _note(np.concatenate([a[both], b[both]]), score, "both judged none"),
+            }
+        )
+        replicates.append(samples)
+    yield from rows
+    if len(rows) > 1:
+        # The mean is over the pairs that have a figure; a replicate counts if all of them have it.
+        means: dict[str, float] = {}
+        drawn: dict[str, Floats] = {}
+        for key in measures:
+            have = [i for i, row in enumerate(rows) if row[key] is not None]
+            means[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
+            if have and key in replicates[0]:
+                drawn[key] = np.mean([replicates[i][key] for i in have], axis=0)
+        defined = sum(row["kappa"] is not None for row in rows)
+        note = "" if defined == len(rows) else f"κ: of the {defined} pairs that have one"
+        mean = {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None}
+        yield {**mean, **_with_intervals(means, drawn), "note": note}
+
+
+def _measure(
+    matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
+) -> tuple[dict[str, float], dict[str, Floats]]:
+    """Compute figures of items' (n, k, k) matrices; `draws`, (B, n), count items in replicates."""
+    figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
+    if draws is None:
+        return figures, {}
+    drawn = np.tensordot(draws, matrices, axes=1)
+    return figures, {key: of(drawn) for key, of in measures.items()}
+
+
+def _agreement(matrices: Floats) -> Floats:
+    """Compute the share, (B,), on the diagonal of confusion matrices (B, k, k); NaN of empty."""
+    total = matrices.sum(axis=(1, 2))
+    equal = np.trace(matrices, axis1=1, axis2=2)
+    return np.where(total > 0, equal / np.maximum(total, 1), np.nan)
+
+
+def _note(given: Codes, score: str, none: str) -> str:
+    """Say why there is no κ or α; empty where there is one."""
+    answers = np.unique(given)
+    if len(answers) > 1:
+        return ""
+    if not len(answers):
+        return none
+    names = {GOOD: ("not good", "good"), SAME: ("no", "yes")}.get(score)
+    return f"undefined: every answer is {names[answers[0] - 1] if names else answers[0]}"
+
+
+def _draws(part: Judgements, settings: Settings) -> Floats | None:
+    """Resample the seeds of a part anew, so that intervals do not depend on other parts."""
+    if not settings.n_bootstrap or len({*part.seed_ids}) < 2:
+        return None  # with one seed every replicate equals the sample
+    return resampled(part.seed_ids, settings)
+
+
+def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:
+    """Put figures beside their intervals; None in place of NaN."""
+    row: dict[str, Any] = {}
+    for key, value in figures.items():
+        row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}
+        if row[key] is not None and key in samples:
+            defined = float(np.mean(~np.isnan(samples[key])))
+            if defined >= 0.95:  # else an interval of the few others would hide how little is known
+                row[f"{key}_ci"] = interval(samples[key]).tolist()
+    return row
+
+
+def _figure_columns(
+    figures: Mapping[str, tuple[str, Any]], *, is_binary: bool
+) -> tuple[Column, ...]:
+    headings = {key: heading for key, (heading, _) in figures.items()}
+    return interval_columns("fraction", **headings)[: 1 if is_binary else None]

@@ -17,7 +17,6 @@ from merge_dataset.annotation import Session, is_good, read_answers, read_sessio
 from merge_dataset.files import read_row_groups, read_schema, read_table
 from merge_dataset.layout import all_configurations, require_dataset, split_files
 from merge_dataset.schema import VARIANT_CLASSES, format_of, parse_config_name
-from merge_metric.agreement.coefficients import Codes, Floats
 
 FLUENCY: Final = "F"
 REASONING: Final = "R"
@@ -36,6 +35,9 @@ Cell = tuple[str, str]
 """Source and class."""
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int8]
+"""Array of answers, 1 to k; 0 where there is none."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
+from merge_metric.agreement.coefficients import alpha_table, confusion_tables, pair_table
 from merge_metric.agreement.judgements import Judgements, read_judgements
 from merge_metric.agreement.shares import (
     ANSWERS,

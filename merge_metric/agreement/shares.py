@@ -10,7 +10,7 @@ import numpy as np
 
 from merge_dataset.annotation import ENOUGH
 from merge_dataset.schema import VARIANT_CLASSES
-from merge_metric.agreement.coefficients import Floats, resampled
+from merge_metric.agreement.coefficients import resampled
 from merge_metric.agreement.judgements import (
     FLUENCY,
     REASONING,
@@ -18,6 +18,7 @@ from merge_metric.agreement.judgements import (
     SCORES,
     Bools,
     Cell,
+    Floats,
     JudgedVariant,
     Judgements,
 )

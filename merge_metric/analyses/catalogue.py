@@ -177,7 +177,7 @@ def _choice(
 )
 def classes(request: Request, *, settings: "Settings") -> Made:
     """Word classes on the same seeds."""
-    from merge_metric.analyses.contrasts import plot_contrasts
+    from merge_metric.analyses.curves import plot_contrasts
     from merge_metric.analyses.variant_groups import word_classes
 
     return word_classes(request.frames(), settings), plot_contrasts

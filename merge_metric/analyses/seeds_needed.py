@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_dataset.layout import format_in, split_files
-from merge_metric.analyses.contrasts import random_ranks
+from merge_metric.analyses.curves import random_ranks
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
 from merge_metric.frame.relations import read_columns

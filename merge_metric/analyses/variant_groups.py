@@ -1,4 +1,4 @@
-"""Groups of variants that may be harder, as contrasts on the same seeds (`contrasts`).
+"""Groups of variants that may be harder, as contrasts on the same seeds (`curves`).
 
 Word classes are in section 5.2 and figures 6 and 12 to 14 of the paper, masked LMs in section 5.3
 and figures 7 and 15.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_dataset.schema import WORD_CLASSES
-from merge_metric.analyses.contrasts import (
+from merge_metric.analyses.curves import (
     FIXED_DRAWS,
     contrast_table,
     on_fixed_seeds,

@@ -26,7 +26,7 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
-from merge_metric.analyses.contrasts import difference
+from merge_metric.analyses.curves import difference
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.validity import COLUMNS as _VALIDITY
 from merge_metric.analyses.validity import validity, validity_row

@@ -17,8 +17,8 @@ from merge_metric.compare import ALPHA, Comparison
 from merge_metric.frame.plausibility import doubts_of_model
 from merge_metric.frame.texts import rows_of
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
+from merge_metric.report.sections import RELAXED, SEED, cell, interval_text, number
 from merge_metric.report.seeds import Ints, SourceSeeds
-from merge_metric.report.wording import RELAXED, SEED, cell, interval_text, number
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
 

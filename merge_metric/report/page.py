@@ -18,12 +18,21 @@ from markupsafe import Markup, escape
 from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.show import pieces
 from merge_metric.compare import DECISIVE, Comparison
-from merge_metric.report import wording
+from merge_metric.report import sections
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
 from merge_metric.report.finding import findings, flipped_example, overall_findings
-from merge_metric.report.sections import FEW, SHIFT, kin, of_answers, tables
+from merge_metric.report.sections import (
+    FEW,
+    HEADLINE,
+    MATCHING,
+    SEED,
+    SHIFT,
+    cell,
+    kin,
+    of_answers,
+    tables,
+)
 from merge_metric.report.seeds import SourceSeeds, embed_source
-from merge_metric.report.wording import HEADLINE, MATCHING, SEED, cell
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
 from merge_metric.seed_variant_accuracy.scoring import VERSION
@@ -181,7 +190,7 @@ def _environment() -> jinja2.Environment:
         (model, [row for row in rows if row["model"] == model]) for model in distinct(rows, "model")
     ]
     environment.globals |= {
-        "wording": wording,
+        "wording": sections,
         "heat": HEAT,
         "sv90": sv_at(90),
         "version": VERSION,
@@ -272,7 +281,7 @@ def _result(result: Result) -> dict[str, Any]:
             [None if value is None else round(value, DECIMALS) for value in cell(result, figure)]
             + (
                 [text]
-                if figure.key == MATCHING.key and (text := wording.undetermined(result))
+                if figure.key == MATCHING.key and (text := sections.undetermined(result))
                 else []
             )
             for figure in HEADLINE

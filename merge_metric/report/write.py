@@ -14,7 +14,14 @@ from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart
 from merge_metric.report.finding import findings, flipped_example, overall_findings
-from merge_metric.report.sections import matching, tables
+from merge_metric.report.sections import (
+    CAUTION,
+    dataset_facts,
+    definitions,
+    matching,
+    model_text,
+    tables,
+)
 from merge_metric.report.seeds import (
     SourceSeeds,
     describe_sample,
@@ -22,7 +29,6 @@ from merge_metric.report.seeds import (
     read_seeds,
     seed_rows,
 )
-from merge_metric.report.wording import CAUTION, dataset_facts, definitions, model_text
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import PACKAGES, Table

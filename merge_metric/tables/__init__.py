@@ -10,9 +10,11 @@ model     S
 bert   87.5
 """
 
-from merge_metric.tables.cells import (
+from merge_metric.tables.table import (
+    PACKAGES,
     Column,
     Row,
+    Table,
     columns,
     figure_column,
     figure_values,
@@ -21,8 +23,6 @@ from merge_metric.tables.cells import (
     is_few,
     legend,
 )
-from merge_metric.tables.latex import PACKAGES
-from merge_metric.tables.table import Table
 
 __all__ = [
     "PACKAGES",

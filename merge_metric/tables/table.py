@@ -1,18 +1,152 @@
 """A small table of results, as text, Markdown, HTML, LaTeX, JSON and CSV."""
 
 import csv
+import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from io import StringIO
 from itertools import takewhile
 from textwrap import wrap
-from typing import Final
+from typing import Any, Final
 
 from merge_dataset.files import to_json
-from merge_metric.tables import latex
-from merge_metric.tables.cells import FEW_MARK, FEW_NOTE, Column, Row, Value, is_few
+from merge_metric.seed_variant_accuracy.figures import (
+    FEW_SEEDS,
+    MATCHING_RANGE,
+    Figure,
+    estimate,
+    is_undetermined,
+    span,
+)
+from merge_metric.seed_variant_accuracy.formatting import HUNDRED, Kind, show_value
+
+Value = Any
+"""Value of JSON: a string, number or None, or lists and dictionaries of these."""
+
+Row = Mapping[str, Value]
+
+_DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain"}
+
+FEW_MARK: Final = "†"
+
+FEW_NOTE: Final = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude from."
+
+
+def is_few(n_seeds: Value) -> bool:
+    """Return whether figures have so few seeds that tables mark them; None means unknown."""
+    return n_seeds is not None and n_seeds < FEW_SEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One value of each row, and its format."""
+
+    key: str
+    heading: str
+    kind: Kind = "text"
+    interval: str | None = None
+    """Key of the interval [low, high] of the value, or of a text below a text."""
+    optional: bool = False
+    """Whether it is left out if no row has a value; CSV always has it."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values are text, aligned at the left."""
+        return self.kind in ("text", "passage")
+
+    def show(self, row: Row) -> str:
+        """Format the value of a row without its interval, or the range of an undetermined one.
+
+        A value of few seeds (`<key>_n_seeds`) and an upper bound (`<key>_at_most`) are marked.
+        """
+        mark = FEW_MARK if is_few(row.get(f"{self.key}_n_seeds")) else ""
+        if span := self._undetermined(row):
+            return f"{span}{mark}"
+        shown = show_value(row.get(self.key), self.kind)
+        bound = "≤" if row.get(f"{self.key}_at_most") and not shown.startswith("<") else ""
+        return f"{bound}{shown}{mark}"
+
+    def show_interval(self, row: Row, *, tight: bool = False) -> str:
+        """Format an interval as "[79.9, 83.4]", or tight "79.9–83.4"; empty if there is none."""
+        bounds = row.get(self.interval) if self.interval else None
+        if self._undetermined(row):
+            return ""
+        if bounds is None or self.is_text:
+            return bounds or ""
+        if None in bounds:
+            return ""
+        signed = self.kind not in _DIFFERENCES.values()  # differences have shorter bounds
+        shown = [show_value(bound, self.kind, signed=signed) for bound in bounds]
+        return "–".join(shown).replace(HUNDRED, "100") if tight else f"[{', '.join(shown)}]"
+
+    def _undetermined(self, row: Row) -> str:
+        """Format the range of an undetermined threshold; empty for any other value."""
+        low, high = (row.get(f"{self.key}_{end}") for end in ("low", "high"))
+        if self.kind != "threshold" or low is None or high is None:
+            return ""
+        return span(low, high) if is_undetermined(low, high) else ""
+
+
+def columns(kind: Kind = "text", /, **headings: str) -> tuple[Column, ...]:
+    """Make columns of a kind, without intervals, from keys and headings.
+
+    >>> [(column.key, column.heading) for column in columns("count", n_seeds="seeds")]
+    [('n_seeds', 'seeds')]
+    """
+    return tuple(Column(key, heading, kind) for key, heading in headings.items())
+
+
+def interval_columns(kind: Kind, /, **headings: str) -> tuple[Column, ...]:
+    """Make columns with intervals, whose keys are `<key>_ci`."""
+    return tuple(Column(key, heading, kind, f"{key}_ci") for key, heading in headings.items())
+
+
+def figure_column(figure: Figure, *, difference: bool = False) -> Column:
+    """Make the column of a figure or of its signed differences, with intervals."""
+    kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
+    return Column(figure.key, figure.heading, kind, f"{figure.key}_ci")
+
+
+def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[str, Value]:
+    """Take the values of `figure_column`s from a result: shares in 0–1, thresholds in percent."""
+    values: dict[str, Value] = {key: result[key] for key in ("n_seeds", "n_variants")}
+    for figure in figures:
+        found = estimate(result, figure)
+        values[figure.key] = found.value
+        if figure.key == "matching_threshold":
+            values |= {key: result[key] for key in MATCHING_RANGE}
+        if found.has_interval:
+            values[f"{figure.key}_ci"] = [found.low, found.high]
+    return values
+
+
+# --- Headings ---
+
+
+def initials(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels' first letters in upper case, or numbers if two begin alike.
+
+    >>> initials(("entailment", "neutral", "contradiction")), initials(("no", "none"))
+    (('E', 'N', 'C'), ('0', '1'))
+    """
+    letters = tuple(label[0].upper() for label in labels)
+    if len(set(letters)) == len(letters):
+        return letters
+    return tuple(str(number) for number in range(len(labels)))
+
+
+def legend(labels: Sequence[str]) -> str:
+    """Write the legend of `initials`.
+
+    >>> legend(("yes", "no")), legend(("no", "none"))
+    ('Y(es), N(o)', '0 no, 1 none')
+    """
+    pairs = zip(initials(labels), labels, strict=True)
+    if initials(labels)[0].isdigit():
+        return ", ".join(f"{letter} {label}" for letter, label in pairs)
+    return ", ".join(f"{letter}({label[1:]})" for letter, label in pairs)
+
 
 WIDTH: Final = 100
 
@@ -109,34 +243,34 @@ class Table:
         rows, notes = self._marked()
         styles = [_CELL.format("left" if column.is_text else "right") for column in self.shown]
         headings = "".join(
-            f'<th scope="col" style="{style}">{escape(column.heading)}</th>'
+            f'<th scope="col" style="{style}">{html.escape(column.heading)}</th>'
             for column, style in zip(self.shown, styles, strict=True)
         )
         lines = [
             '<div style="overflow-x: auto">',
             f'<table style="{_TABLE}">',
-            f'<caption style="{_CAPTION}">{escape(self.title)}</caption>',
+            f'<caption style="{_CAPTION}">{html.escape(self.title)}</caption>',
             f"<thead><tr>{headings}</tr></thead>",
             "<tbody>",
         ]
         for row in rows:
             cells = []
             for column, style in zip(self.shown, styles, strict=True):
-                shown = escape(_one_line(column.show(row)))
+                shown = html.escape(_one_line(column.show(row)))
                 if interval := column.show_interval(row, tight=True):
-                    shown += f'<br><small style="{_SMALL}">{escape(interval)}</small>'
+                    shown += f'<br><small style="{_SMALL}">{html.escape(interval)}</small>'
                 cells.append(f'<td style="{style}">{shown}</td>')
             lines.append(f"<tr>{''.join(cells)}</tr>")
         lines += ["</tbody>", "</table>"]
-        lines += [f'<p style="opacity: 0.75">{escape(note)}</p>' for note in notes]
+        lines += [f'<p style="opacity: 0.75">{html.escape(note)}</p>' for note in notes]
         return "\n".join([*lines, "</div>"])
 
     _repr_html_ = to_html
 
     def to_latex(self, *, long: bool = False) -> str:
-        """Render for LaTeX with `latex.PACKAGES`: a `tabular`, or a `longtable` if `long`."""
+        """Render for LaTeX with `PACKAGES`: a `tabular`, or a `longtable` if `long`."""
         rows, notes = self._marked()
-        return latex.to_latex(self.name, (self.title, *notes), self.shown, rows, long=long)
+        return render_latex(self.name, (self.title, *notes), self.shown, rows, long=long)
 
     def to_longtable(self) -> str:
         """Render for such a document as a table that breaks across pages."""
@@ -201,3 +335,108 @@ def flat(row: Mapping[str, Value]) -> dict[str, Value]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+# --- LaTeX ---
+
+PACKAGES: Final = (
+    r"\usepackage[T1]{fontenc}",
+    r"\usepackage{adjustbox,array,booktabs,longtable}",
+)
+"""Preamble lines that load the LaTeX packages of the tables."""
+
+_STYLE: Final = r"\footnotesize\setlength{\tabcolsep}{3pt}"
+
+
+def render_latex(
+    name: str, caption: Sequence[str], columns: Sequence[Column], rows: Sequence[Row], *, long: bool
+) -> str:
+    """Render a table with intervals below values, and passages in the first column."""
+    shown = [column for column in columns if column.kind != "passage"]
+    passages = [column for column in columns if column.kind == "passage"]
+    blocks = []
+    for row in rows:
+        first, *others = (escape(column.show(row)) for column in shown)
+        for passage in passages:
+            text = escape(passage.show(row))
+            first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
+        block = _line([first, *others])
+        intervals = [column.show_interval(row) for column in shown]
+        if any(intervals):  # on the same page
+            below = [text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]
+            block += f"{'*' * long}\n{_line(below)}"
+        blocks.append(block)
+    letters = ["l" if column.is_text else "r" for column in shown]
+    if passages:
+        letters[0] = r">{\raggedright\arraybackslash}p{0.45\linewidth}"
+    layout = rf"{{@{{}}{''.join(letters)}@{{}}}}"
+    sentences = [escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption]
+    label = rf"\caption{{{' '.join(sentences)}}}\label{{tab:{name}}}"
+    head = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+    space = "\n\\addlinespace\n" if passages or any("\n" in block for block in blocks) else "\n"
+    body = [space.join(blocks)] if blocks else []
+    if long:
+        begin = [rf"\begingroup{_STYLE}\setlength{{\LTcapwidth}}{{\linewidth}}"]
+        begin += [rf"\begin{{longtable}}{layout}", rf"{label}\\", *head, r"\endfirsthead"]
+        begin += [*head, r"\endhead", r"\bottomrule", r"\endfoot"]
+        end = [r"\end{longtable}", r"\endgroup"]
+    else:
+        begin = [rf"\begin{{table}}\centering{_STYLE}", label]
+        begin += [r"\begin{adjustbox}{max width=\linewidth}", rf"\begin{{tabular}}{layout}", *head]
+        end = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}"]
+    return "\n".join([*begin, *body, *end])
+
+
+def _line(cells: Sequence[str]) -> str:
+    line = " & ".join(cells)
+    # A bracket or asterisk after the \\ of the line above would be its argument.
+    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
+
+
+# --- Escapes ---
+
+_MATHS: Final = {
+    "⟨": r"\langle", "⟩": r"\rangle", "−": "-", "±": r"\pm", "×": r"\times", "·": r"\cdot",
+    "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "∩": r"\cap", "∪": r"\cup",
+    "←": r"\leftarrow", "→": r"\rightarrow", "↔": r"\leftrightarrow", "²": "^2", "′": "'",
+    "Δ": r"\Delta", "δ": r"\delta", "α": r"\alpha", "κ": r"\kappa", "λ": r"\lambda",
+    "τ": r"\tau", "ρ": r"\rho", "σ": r"\sigma",
+}  # fmt: skip
+
+_COMMANDS: Final = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{"‘": "`", "’": "'", "“": "``", "”": "''", "…": r"\ldots{}", "†": r"\dag{}"},
+    **{character: f"${maths}$" for character, maths in _MATHS.items()},
+}
+
+_LETTERS: Final = frozenset(map(chr, range(0xA1, 0x180))) - set("ĦħĸĿŀŉŦŧſ")
+"""Non-ASCII letters that pdflatex sets with the fonts of `PACKAGES`."""
+
+_DASHES: Final = {"–": "--", "—": "---"}
+
+
+def escape(text: str) -> str:
+    r"""Escape text for pdflatex, on one line; unsupported characters become their numbers.
+
+    >>> print(escape("50 % of a_b, −3–5, --top, 猫"))
+    50 \% of a\_b, $-$3--5, -{}-top, [U+732B]
+    """
+    escaped = "".join(
+        _COMMANDS[character]
+        if character in _COMMANDS
+        else character
+        if character.isascii() or character in _LETTERS or character in _DASHES
+        else f"[U+{ord(character):04X}]"
+        for character in " ".join(text.split())
+    )
+    escaped = escaped.replace("--", "-{}-")  # keep "--" from becoming a dash
+    for dash, hyphens in _DASHES.items():
+        escaped = escaped.replace(dash, hyphens)
+    return re.sub(r"\br\\_([rs])\b", r"$r_\1$", escaped)  # the fooling rates

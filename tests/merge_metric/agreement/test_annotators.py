@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from helpers.judged import answers_table
 
-from merge_metric.agreement.annotators import alpha_table, confusion_tables, pair_table
+from merge_metric.agreement.coefficients import alpha_table, confusion_tables, pair_table
 from merge_metric.agreement.judgements import JudgedVariant, Judgements
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table

@@ -15,7 +15,7 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
-from merge_metric.analyses.contrasts import difference, on_fixed_seeds, on_shared_seeds
+from merge_metric.analyses.curves import difference, on_fixed_seeds, on_shared_seeds
 from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,

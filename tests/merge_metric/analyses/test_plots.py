@@ -19,10 +19,10 @@ from merge_metric.analyses.accuracy import (
     first_answers,
     plot_first_answers,
 )
-from merge_metric.analyses.contrasts import plot_contrasts
 from merge_metric.analyses.curves import (
     curves,
     matching,
+    plot_contrasts,
     plot_curves,
     plot_matching,
 )
@@ -209,7 +209,7 @@ def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path)
 def test_no_pyplot_and_no_settings_are_touched(tmp_path: Path) -> None:
     code = """
 import sys
-from merge_metric.analyses import accuracy, contrasts, curves, hardest, variant_groups
+from merge_metric.analyses import accuracy, curves, hardest, variant_groups
 from merge_metric.analyses import measures, overlap, sensitivity, signals
 from merge_metric import tables
 from merge_metric.tables import plots as drawing

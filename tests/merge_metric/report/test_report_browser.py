@@ -19,9 +19,17 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.sections import headline, tables
+from merge_metric.report.sections import (
+    MATCHING,
+    RELAXED,
+    cell,
+    headline,
+    interval_text,
+    number,
+    shown,
+    tables,
+)
 from merge_metric.report.seeds import SourceSeeds, read_seeds
-from merge_metric.report.wording import MATCHING, RELAXED, cell, interval_text, number, shown
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 

@@ -10,9 +10,8 @@ from helpers.latex import PDFLATEX, compiled
 
 from merge_metric.analyses import analyse
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.sections import tables
+from merge_metric.report.sections import dataset_facts, model_text, tables
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.wording import dataset_facts, model_text
 from merge_metric.report.write import render_latex, write_report
 
 
