@@ -60,12 +60,6 @@ _QUANTISED: Final = {
     "compressed-tensors": ("compressed-tensors",),
 }
 """Method of quantisation → packages that transformers needs to read the weights."""
-_ENDINGS: Final = re.compile(
-    r"(Model|Decoder|LMHead|For(MaskedLM|PreTraining|CausalLM|ConditionalGeneration|"
-    r"SequenceClassification|TokenClassification|QuestionAnswering\w*|MultipleChoice|"
-    r"NextSentencePrediction|\w*Image\w*|\w*Audio\w*|\w*Speech\w*|CTC|\w*Retrieval))$"
-)
-"""Endings of transformers' class names; models of other classes need their own code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +103,7 @@ TEXT_GENERATOR: Final = Head(
     gguf=True,
 )
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
+_ENDINGS: Final = ("Model", *(ending for head in HEADS for ending in head.architectures))
 _TASKS: Final = {
     "SEQ_CLS": "ForSequenceClassification",
     "CAUSAL_LM": "ForCausalLM",
@@ -419,22 +414,17 @@ def problems_of_config(
         from transformers.models.auto import configuration_auto
 
         is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
-    own = [name for name in names if not _ENDINGS.search(name)]
-    table = config.get("auto_map")
-    if not own and isinstance(table, Mapping) and not is_known:
-        keys = (head.auto_class, head.encoder_decoder_class, "AutoConfig")
-        own = [table[key].rpartition(".")[2] for key in keys if isinstance(table.get(key), str)]
-    if own:
+    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
+    if "auto_map" in config and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
         return [
-            f"{where}: expected a class of transformers, got {own[0]}, which needs code of its "
-            f"own; that is never run"
+            f"{where}: expected a class of transformers, got {', '.join(names) or kind}, which "
+            f"needs code of its own; that is never run"
         ]
     if kind is not None and not is_known:
         return [
             f"{where}: expected a type of model that transformers has, got {kind!r:.60}: a newer "
             f"transformers may have it"
         ]
-    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
     if names and not is_base and not fits:
         return [
             f"{where}: expected an architecture that ends in …{', …'.join(head.architectures)}, "

@@ -81,15 +81,15 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     >>> parse_order("c,e,n").labels, parse_order("yes,no", ("no", "yes")).labels
     ((2, 0, 1), (1, 0))
     """
-    found = _positions(text.split(","), known)
-    if found is None:
+    positions = _positions(text.split(","), known)
+    if positions is None:
         names, such = ("e, n, c", "c,e,n") if known == LABELS else (", ".join(known), None)
         raise ValueError(
             f"label_order: expected what the model's classes "
             f"{', '.join(map(str, range(len(known))))} mean, each of {names} once, "
             f"such as {such or ','.join(known[::-1])}, got {text!r}"
         )
-    return LabelOrder(found, "given", known)
+    return LabelOrder(positions, "given", known)
 
 
 def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
@@ -142,8 +142,8 @@ def read_order(
         return asked
     if asked and asked != SEEDS:
         return parse_order(asked, known)
-    if found := _positions(labels, known):
-        return LabelOrder(found, "id2label", known)
+    if positions := _positions(labels, known):
+        return LabelOrder(positions, "id2label", known)
     if known == LABELS and (documented := documented_order(name)):
         order, document = documented
         return LabelOrder(parse_order(order).labels, "documented", evidence={"document": document})
@@ -161,8 +161,8 @@ def read_order(
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
     """Return the labels' positions for class names; None unless these name each label once."""
     given = [label_of(name, known) for name in names]
-    found = tuple(each for each in given if each is not None)
-    return found if len(given) == len(known) and {*found} == {*range(len(known))} else None
+    positions = tuple(position for position in given if position is not None)
+    return positions if len(given) == len(known) == len({*positions}) else None
 
 
 # --- Evidence from the seeds ---
@@ -190,11 +190,10 @@ def check_order(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int = len(LABELS)
 ) -> OrderCheck:
     """Compare all orders of labels on predictions and gold labels, (n,) with n > 0."""
-    right = _right_by_order(_confusion(predictions, gold, n_labels))
+    _, right = _right_by_order(predictions, gold, n_labels)
     best, second, *_ = right
-    in_use = tuple(range(n_labels))
-    accuracies = [right[order] / len(gold) for order in (in_use, best, second)]
-    return OrderCheck(len(gold), accuracies[0], best, accuracies[1], accuracies[2])
+    accuracies = [right[order] / len(gold) for order in (tuple(range(n_labels)), best, second)]
+    return OrderCheck(len(gold), accuracies[0], best, *accuracies[1:])
 
 
 def order_from_seeds(
@@ -211,18 +210,20 @@ def order_from_seeds(
             f"label order from seeds: expected at most {MOST_LABELS} labels, got "
             f"{len(known)}; give the order with `label_order`"
         )
-    confusion = _confusion(classes, gold, len(known))
-    right = _right_by_order(confusion)
+    confusion, right = _right_by_order(classes, gold, len(known))
     best, second, *_ = right
-    p_value = min(
-        1.0, (len(right) - 1) * max(_p_value(confusion, best, o) for o in right if o != best)
-    )
+    p_value = 0.0
+    for other in [*right][1:]:  # a one-sided sign test
+        differ = [row for row in range(len(known)) if best[row] != other[row]]
+        wins = sum(int(confusion[row, best[row]]) for row in differ)
+        n = wins + sum(int(confusion[row, other[row]]) for row in differ)
+        p_value = max(p_value, sum(comb(n, k) for k in range(wins, n + 1)) / (1 << n))
+    p_value = min(1.0, (len(right) - 1) * p_value)
     evidence = {
         "seeds": len(gold),
         "right": {written(o, known): count for o, count in [*right.items()][:_SHOWN_ORDERS]},
         "p_value": p_value,
     }
-    found = LabelOrder(best, SEEDS, known, evidence)
     lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0
     if len(gold) < ENOUGH_SEEDS or lead < FAR_BETTER or p_value >= RARE:
         such = written(tuple(range(len(known))), known)
@@ -232,7 +233,7 @@ def order_from_seeds(
             f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
             f"with `label_order`, such as {such}"
         )
-    return found
+    return LabelOrder(best, SEEDS, known, evidence)
 
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
@@ -253,30 +254,18 @@ def describe_evidence(evidence: Mapping[str, Any]) -> str:
     )
 
 
-def _confusion(
+def _right_by_order(
     predictions: NDArray[np.int64], gold: NDArray[np.int64], n_labels: int
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], dict[tuple[int, ...], int]]:
+    """Count predictions by gold label; and correct ones by order of labels, highest first.
+
+    The order in use, (0, 1, …), comes first among ties.
+    """
     confusion = np.zeros((n_labels, n_labels), np.int64)
     np.add.at(confusion, (predictions, gold), 1)
-    return confusion
-
-
-def _right_by_order(confusion: NDArray[np.int64]) -> dict[tuple[int, ...], int]:
-    """Count correct predictions by order of labels, highest first; (0, 1, …) first among ties."""
-    rows = range(len(confusion))
-    orders = permutations(rows)
-    right = {order: int(confusion[list(rows), list(order)].sum()) for order in orders}
-    return dict(sorted(right.items(), key=lambda each: -each[1]))
-
-
-def _p_value(
-    confusion: NDArray[np.int64], better: tuple[int, ...], worse: tuple[int, ...]
-) -> float:
-    """Compute the one-sided p-value of the sign test between two orders."""
-    differ = [row for row in range(len(confusion)) if better[row] != worse[row]]
-    wins = sum(int(confusion[row, better[row]]) for row in differ)
-    n = wins + sum(int(confusion[row, worse[row]]) for row in differ)
-    return sum(comb(n, k) for k in range(wins, n + 1)) / (1 << n)
+    rows = range(n_labels)
+    right = {order: int(confusion[list(rows), list(order)].sum()) for order in permutations(rows)}
+    return confusion, dict(sorted(right.items(), key=lambda counted: -counted[1]))
 
 
 def written(order: Sequence[int], known: tuple[str, ...]) -> str:
