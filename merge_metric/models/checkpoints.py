@@ -97,7 +97,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
     weights = found.require()
     import torch
 
-    from merge_metric.models.fast_layers import keeps_to_avx2, pack_linear_layers
+    from merge_metric.models.fast_layers import pack_linear_layers
 
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
@@ -105,7 +105,7 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
         # glibc returns freed memory to the system, and then requests it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
         torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
-        if keeps_to_avx2():
+        if torch.backends.cpu.get_cpu_capability() == "AVX2":
             # Else MKL's rounding depends on the addresses of operands. It reads this variable at
             # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")

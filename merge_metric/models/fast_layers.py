@@ -2,8 +2,7 @@
 
 PyTorch computes float32 layers by MKL, which packs the weights anew in every call. The operators
 used here, those of `torch.compile`, are private: they are tried once per process, and layers stay
-as they are where the operators are missing or wrong. On processors with AVX2 at most, MKL is a
-tenth faster at an encoder's layers, and computes them.
+as they are where the operators are missing or wrong.
 """
 
 import inspect
@@ -47,15 +46,10 @@ _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 class PackedLinear(nn.Module):
     """A linear layer up to rounding, whose result for a row depends on no other row."""
 
-    def __init__(
-        self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False, by_mkl: bool = False
-    ) -> None:
+    def __init__(self, linear: nn.Linear, *, counted: bool = True, gelu: bool = False) -> None:
         """Take over a layer's weights; `counted` is false for a head tied to the embeddings."""
         super().__init__()
-        self.by_mkl = by_mkl
-        packed = linear.weight.detach()
-        if not self.by_mkl:
-            packed = torch.ops.mkldnn._reorder_linear_weight(packed, _ROWS)
+        packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
         if counted:
             self.weight = nn.Parameter(packed, requires_grad=False)
         else:
@@ -65,9 +59,6 @@ class PackedLinear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Apply the layer: (…, in) → (…, out)."""
-        if self.by_mkl:
-            plain = nn.functional.linear(inputs, self.weight, self.bias)
-            return torch.ops.aten.gelu_(plain) if self._then == "gelu" else plain
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             inputs, self.weight, self.bias, self._then, [], "none"
         )
@@ -76,24 +67,14 @@ class PackedLinear(nn.Module):
 
 def pack_linear_layers(model: Any) -> Any:
     """Replace linear layers in place where this is known to work; the model is for inference."""
-    if model.config.model_type in PACKED and _can_pack(model.device, model.dtype):
-        is_best = torch.backends.mkl.is_available() and keeps_to_avx2()  # type: ignore[no-untyped-call]
-        by_mkl = is_best and model.dtype == torch.float32 and _runs_flat(model.config)
-        embeddings = model.get_input_embeddings().weight
+    if model.config.model_type in PACKED and can_pack(model.device, model.dtype):
         with torch.inference_mode():
-            # The head is left out: MKL would pack its many rows of weights anew for few inputs.
-            _pack(model.base_model, embeddings, by_mkl)
-            _pack(model, embeddings, by_mkl=False)
+            _pack(model, model.get_input_embeddings().weight)
     return model
 
 
-@cache
-def keeps_to_avx2() -> bool:
-    """Return whether PyTorch uses no wider instructions than AVX2 on this processor."""
-    return bool(torch.backends.cpu.get_cpu_capability() == "AVX2")
-
-
-def _can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether layers can be packed on a device, in a data type."""
     return (
         device.type == "cpu"
         and platform.machine().lower() in {"x86_64", "amd64"}
@@ -105,13 +86,27 @@ def _can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def _operators_work(dtype: torch.dtype) -> bool:
-    """Tell whether PyTorch's operators compute linear layers; warn if they do not."""
+    """Compare packed layers with plain ones; warn if PyTorch's operators fail or differ."""
     for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
+    width, height, fault = 48, 80, ""
+    every = product((True, False), (False, True), ((1, width), (_ROWS + 1, width), (2, 17, width)))
     try:
         if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False  # depends on the processor
-        fault = _fault(dtype)
+        for bias, gelu, shape in every:
+            with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+                plain = nn.Linear(width, height, bias=bias, dtype=dtype)
+                for values in plain.parameters():
+                    values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
+                inputs = torch.arange(torch.Size(shape).numel()).cos().reshape(shape).to(dtype)
+                expected, result = plain(inputs), PackedLinear(plain, gelu=gelu)(inputs)
+                expected = nn.functional.gelu(expected) if gelu else expected
+                apart = float((result - expected).abs().max())
+            if result.shape != expected.shape or result.dtype != expected.dtype:
+                fault = f"got {[*result.shape]} in {result.dtype}"
+            elif not apart <= _APART[dtype]:  # also true for NaN
+                fault = f"results are up to {apart:.2g} apart"
     except Exception as error:  # a private operator may fail in any way
         fault = str(error).partition("\n")[0] or type(error).__name__
     if fault:
@@ -125,43 +120,19 @@ def _operators_work(dtype: torch.dtype) -> bool:
     return not fault
 
 
-def _fault(dtype: torch.dtype) -> str:
-    """Compare packed layers with plain ones; describe the difference, if there is any."""
-    width, height = 48, 80
-    with torch.inference_mode():
-        for bias in (True, False):
-            with torch.random.fork_rng(devices=[]):  # keep the caller's random numbers unchanged
-                plain = nn.Linear(width, height, bias=bias, dtype=dtype)
-            for values in plain.parameters():
-                values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
-            for gelu, rows in product((False, True), ((1,), (_ROWS + 1,), (2, 17))):
-                packed = PackedLinear(plain, gelu=gelu)
-                shape = (*rows, width)
-                inputs = torch.arange(torch.Size(shape).numel()).cos().reshape(shape).to(dtype)
-                want, got = plain(inputs), packed(inputs)
-                want = nn.functional.gelu(want) if gelu else want
-                if got.shape != want.shape or got.dtype != want.dtype:
-                    return f"expected {[*want.shape]} in {dtype}, got {[*got.shape]} in {got.dtype}"
-                apart = float((got - want).abs().max())
-                if not apart <= _APART[dtype]:  # also true for NaN
-                    return f"results are up to {apart:.2g} apart"
-    return ""
-
-
-def _pack(module: nn.Module, embeddings: nn.Parameter, by_mkl: bool) -> None:
+def _pack(module: nn.Module, embeddings: nn.Parameter) -> None:
     # Where transformers applies GELU after a layer, oneDNN computes both at once.
     for name in _ACTIVATIONS:
         then = getattr(module, name, None)
         is_gelu = type(then) is GELUActivation and then.act is nn.functional.gelu
         if is_gelu and type(getattr(module, "dense", None)) is nn.Linear:
-            module.dense = PackedLinear(cast(nn.Linear, module.dense), gelu=True, by_mkl=by_mkl)
+            module.dense = PackedLinear(cast(nn.Linear, module.dense), gelu=True)
             setattr(module, name, nn.Identity())
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            counted = child.weight is not embeddings
-            setattr(module, name, PackedLinear(child, counted=counted, by_mkl=by_mkl))
+            setattr(module, name, PackedLinear(child, counted=child.weight is not embeddings))
         else:
-            _pack(child, embeddings, by_mkl)
+            _pack(child, embeddings)
 
 
 # --- Texts laid end to end ---
@@ -184,8 +155,6 @@ _FILLER: Final = 2048
 
 FEWEST: Final = 16
 """Fewest rows of one thread's matrix product for which their number does not change a result."""
-FEWEST_OF_MKL: Final = 64
-"""Fewest rows for MKL on AVX2, which computes a row otherwise if there are 16, 32 or 48 of them."""
 _STEPS: Final = 8
 """Number of allowed row counts per power of two."""
 
@@ -193,23 +162,24 @@ Texts = Sequence[Sequence[int]] | Sequence[NDArray[np.int32]]
 """One number per token of each text, such as token ids."""
 
 
-def rows_for(count: int, fewest: int = FEWEST) -> int:
+def rows_for(count: int) -> int:
     """Round a number of rows up to one of few allowed numbers.
 
     >>> [rows_for(count) for count in (1, 17, 500, 513)]
     [16, 32, 512, 640]
     """
     step = max(FEWEST, (1 << (count - 1).bit_length()) // _STEPS)
-    return max(-(-count // step) * step, fewest)
+    return -(-count // step) * step
 
 
 def is_flat(model: Any) -> bool:
     """Return whether `vectors_at` supports a model's type, and its layers are packed."""
-    return _runs_flat(model.config) and any(type(each) is PackedLinear for each in model.modules())
+    is_encoder = not getattr(model.config, "is_decoder", False)
+    return is_encoder and model.config.model_type in FLAT and _is_packed(model)
 
 
-def _runs_flat(config: Any) -> bool:
-    return config.model_type in FLAT and not getattr(config, "is_decoder", False)
+def _is_packed(model: Any) -> bool:
+    return any(type(module) is PackedLinear for module in model.modules())
 
 
 def keeps_apart(model: Any) -> bool:
@@ -217,8 +187,7 @@ def keeps_apart(model: Any) -> bool:
 
     MKL computes products otherwise for few rows; packed layers of one row differ, so there are two.
     """
-    packed = (each for each in model.modules() if type(each) is PackedLinear)
-    return model.device.type != "cpu" or any(not each.by_mkl for each in packed)
+    return model.device.type != "cpu" or _is_packed(model)
 
 
 def filler_for(model: Any) -> int:
@@ -235,9 +204,9 @@ def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """
     lengths = np.array([len(row) for row in rows])
     own = np.arange(lengths.max()) < lengths[:, None]
-    found = np.zeros(own.shape, np.int64)
-    found[own] = np.concatenate(rows)
-    return found, own
+    full = np.zeros(own.shape, np.int64)
+    full[own] = np.concatenate(rows)
+    return full, own
 
 
 def tokens_for(model: Any) -> int:
@@ -268,8 +237,7 @@ def vectors_at(
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
     total, embeddings, layers = int(starts[-1]), trunk.embeddings, _layers_of(trunk)
-    fewest = FEWEST_OF_MKL if layers[0][0].query.by_mkl else FEWEST
-    ids, types, positions = torch.zeros((3, rows_for(total, fewest)), dtype=torch.long)
+    ids, types, positions = torch.zeros((3, rows_for(total)), dtype=torch.long)
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
@@ -286,14 +254,14 @@ def vectors_at(
         runs.append((count, slice(start, stop), slice(text, text + count)))
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
-    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text, fewest) - text)])
+    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
 
     # Before attention, equal tokens at equal positions have equal states; variants share most.
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
     _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
-    more = rows_for(len(example), fewest) - len(example)
+    more = rows_for(len(example)) - len(example)
     kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
     states: torch.Tensor = embeddings.word_embeddings(ids[kept])
     states = states + embeddings.token_type_embeddings(types[kept])
@@ -310,16 +278,16 @@ def vectors_at(
         of_tokens = own.query(asking), own.key(states)[every], own.value(states)[every]
         query, key, value = (rows.view(shape) for rows in of_tokens)
         every = slice(None)  # the states of all tokens are computed next
-        found = torch.zeros_like(query)
+        context = torch.zeros_like(query)
         for count, tokens, texts in runs:
             rows = texts if is_last else tokens
             q, k, v = (
-                each.view(count, -1, *shape[1:]).transpose(1, 2)
-                for each in (query[rows], key[tokens], value[tokens])
+                vectors.view(count, -1, *shape[1:]).transpose(1, 2)
+                for vectors in (query[rows], key[tokens], value[tokens])
             )
             attended = scaled_dot_product_attention(q, k, v, scale=own.scaling).transpose(1, 2)
-            found[rows] = attended.reshape(-1, *shape[1:])
-        states = feed_forward(after_attention(found.flatten(1), asking))
+            context[rows] = attended.reshape(-1, *shape[1:])
+        states = feed_forward(after_attention(context.flatten(1), asking))
     return states
 
 
@@ -335,8 +303,8 @@ def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., 
     def of_albert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
         own = layer.attention
 
-        def after_attention(found: torch.Tensor, asking: torch.Tensor) -> Any:
-            return own.LayerNorm(asking + own.dense(found))
+        def after_attention(context: torch.Tensor, asking: torch.Tensor) -> Any:
+            return own.LayerNorm(asking + own.dense(context))
 
         def feed_forward(states: torch.Tensor) -> Any:
             return layer.full_layer_layer_norm(layer.ff_chunk(states) + states)
@@ -368,7 +336,7 @@ class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = (each.expand(len(key_states), -1, -1, -1) for each in self._prefix)
+        keys, values = (states.expand(len(key_states), -1, -1, -1) for states in self._prefix)
         return torch.cat([keys, key_states], dim=-2), torch.cat([values, value_states], dim=-2)
 
 

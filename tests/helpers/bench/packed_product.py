@@ -20,16 +20,12 @@ def packed_products(hidden: int, inner: int, dtype: str) -> Callable[[], None]:
     import torch
     from torch import nn
 
-    from merge_metric.models.fast_layers import PackedLinear, keeps_to_avx2
+    from merge_metric.models.fast_layers import PackedLinear
 
     torch.set_num_threads(1)
     kind = getattr(torch, dtype)
     torch.manual_seed(0)
-    by_mkl = keeps_to_avx2() and kind is torch.float32
-    layers = [
-        PackedLinear(nn.Linear(*shape).to(kind), by_mkl=by_mkl)
-        for shape in layer_products(hidden, inner)
-    ]
+    layers = [PackedLinear(nn.Linear(*shape).to(kind)) for shape in layer_products(hidden, inner)]
     inputs = {size: torch.randn(ROWS, size, dtype=kind) for size in {hidden, inner}}
 
     def answer() -> None:

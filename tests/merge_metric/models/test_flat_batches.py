@@ -5,11 +5,11 @@ from transformers import AutoModelForMaskedLM
 
 from generation.suggestions.masked_lm import most_probable
 from merge_metric.models.checkpoints import load
-from merge_metric.models.fast_layers import FLAT, _can_pack, is_flat, rows_for, vectors_at
+from merge_metric.models.fast_layers import FLAT, can_pack, is_flat, rows_for, vectors_at
 from merge_metric.models.inspection import MASKED_LM, inspect
 
 needs_packing = pytest.mark.skipif(
-    not _can_pack(torch.device("cpu"), torch.float32), reason="needs an x86 CPU with oneDNN"
+    not can_pack(torch.device("cpu"), torch.float32), reason="needs an x86 CPU with oneDNN"
 )
 
 

@@ -1,7 +1,4 @@
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Final
@@ -9,22 +6,19 @@ from typing import Any, Final
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from merge_metric.models.fast_layers import (
-    FEWEST_OF_MKL,
     PACKED,
     PackedLinear,
-    _can_pack,
     _operators_work,
-    keeps_to_avx2,
+    can_pack,
     pack_linear_layers,
-    rows_for,
 )
 
 CPU: Final = torch.device("cpu")
 needs_packing = pytest.mark.skipif(
-    not _can_pack(CPU, torch.float32), reason="needs an x86 CPU and a PyTorch with oneDNN"
+    not can_pack(CPU, torch.float32), reason="needs an x86 CPU and a PyTorch with oneDNN"
 )
 
 SMALL: Final = {
@@ -82,7 +76,7 @@ def test_tied_weights_are_counted_once() -> None:
 @needs_packing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
-    if not _can_pack(CPU, dtype):
+    if not can_pack(CPU, dtype):
         pytest.skip("needs a processor with bfloat16")
     torch.manual_seed(0)
     packed = PackedLinear(nn.Linear(384, 1536).to(dtype))
@@ -92,49 +86,6 @@ def test_rows_do_not_depend_on_each_other(dtype: torch.dtype) -> None:
         for rows in (16, 17, 100, 512, 513):
             assert torch.equal(packed(inputs[:rows]), together[:rows])
             assert torch.equal(packed(inputs[-rows:].unsqueeze(0))[0], together[-rows:])
-
-
-@needs_packing
-@pytest.mark.skipif(not keeps_to_avx2(), reason="needs a processor that ends at AVX2")
-def test_rows_of_mkl_do_not_depend_on_each_other() -> None:
-    torch.manual_seed(0)
-    for width, inner in ((128, 512), (512, 128), (128, 128), (384, 1536), (768, 64)):
-        linear = nn.Linear(width, inner)
-        packed = PackedLinear(linear, by_mkl=True)
-        assert packed.weight.data_ptr() == linear.weight.data_ptr()
-        inputs = torch.randn(1024, width)
-        with torch.inference_mode():
-            together = packed(inputs)
-            for rows in (rows_for(count, FEWEST_OF_MKL) for count in (1, 17, 130, 513)):
-                assert torch.equal(packed(inputs[:rows]), together[:rows])
-                assert torch.equal(packed(inputs[-rows:]), together[-rows:])
-
-
-@needs_packing
-@pytest.mark.skipif(keeps_to_avx2(), reason="runs above")
-def test_rows_of_mkl_on_a_processor_that_ends_at_avx2() -> None:
-    test = f"{__file__}::{test_rows_of_mkl_do_not_depend_on_each_other.__name__}"
-    environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
-
-
-@needs_packing
-def test_what_mkl_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MKL computes layers of encoders on processors up to AVX2; no head, no other models."""
-    monkeypatch.setattr("merge_metric.models.fast_layers.keeps_to_avx2", lambda: True)
-    for kind, expected in (("bert", True), ("distilbert", False)):
-        model = small_model(kind, AutoModelForMaskedLM)
-        ids = torch.randint(4, 99, (3, 7))
-        with torch.inference_mode():
-            before = model(input_ids=ids)[0]
-            after = pack_linear_layers(model)(input_ids=ids)[0]
-        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
-        of_trunk = set(model.base_model.modules())
-        packed = [each for each in model.modules() if type(each) is PackedLinear]
-        assert {each.by_mkl for each in packed if each in of_trunk} == {expected}
-        assert {each.by_mkl for each in packed if each not in of_trunk} == {False}
 
 
 def test_other_models_stay_as_they_are() -> None:
