@@ -30,7 +30,8 @@ def test_runtimes(
     pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
     pairs = [pairs[i] for i in spread(range(len(pairs)), PAIRS[model])]
     where: dict[str, Any] = {"model": str(folder), "pairs": pairs}
-    contenders = [Contender("ours, pairs alone", over_pairs, where)] + [
+    plain = Contender("PyTorch's public layers", over_pairs, where | {"packed": False})
+    contenders = [Contender("ours, pairs alone", over_pairs, where), plain] + [
         Contender(
             name,
             exported.classifier,

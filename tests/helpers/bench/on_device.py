@@ -6,15 +6,22 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from helpers.bench.fill_mask import TOP, Answer, Context, masked_texts
+from merge_metric.models import fast_layers
 from merge_metric.models.classifier import Classifier
 
 SIDE: Final = 8192
 
 
 def over_pairs(
-    model: str, pairs: list[tuple[str, str]], device: str = "cpu", dtype: str = "float32"
+    model: str,
+    pairs: list[tuple[str, str]],
+    device: str = "cpu",
+    dtype: str = "float32",
+    packed: bool = True,
 ) -> Callable[[list[int]], Any]:
     torch.set_num_threads(1)
+    if not packed:
+        fast_layers.can_pack = lambda device, dtype: False
     ours = Classifier.load(model, device=device, dtype=dtype)
 
     def answer(rows: list[int]) -> Callable[[], Any]:
