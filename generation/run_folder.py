@@ -100,6 +100,8 @@ class RunFolder:
     """Pseudo-log-likelihoods of texts, unless the settings put them elsewhere."""
     answers = _File("answers.parquet")
     """Answers of the NLI model to the problems, in a run of paraphrases."""
+    model_answers = _File("model_answers")
+    """Answers of the text generator and the NLI model, in a run of paraphrases."""
     paraphrases = _File("paraphrases.parquet")
     """All candidates and their reasons, in a run of paraphrases."""
     sorting = _File("sorting")
@@ -226,7 +228,7 @@ class RunFolder:
         """
         if not name:
             return self
-        kept = (self.store, self.questions, self.stores, self.likelihoods)
+        kept = (self.store, self.questions, self.stores, self.likelihoods, self.model_answers)
         taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
         taken.add("tasks")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):

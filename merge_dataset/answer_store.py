@@ -84,6 +84,10 @@ class AnswerStore:
         self._seed = zlib.crc32(self.folder.name.encode())
         """Start of checksums, so that a file of another store counts as damaged."""
         self._own: Path | None = None
+        self.reload()
+
+    def reload(self) -> None:
+        """Take account of answers that other processes have kept since this store was first read."""
         self._batches: list[_Batch] = []
         self._sound = set[int]()
         """Numbers of batches that were written here, or read without fault."""

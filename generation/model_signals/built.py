@@ -15,10 +15,9 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from merge_dataset.executors.calls import call_tasks, forget, plan_of
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import digest_of_file, read_record, read_where, write_record
 from merge_dataset.schema import WORD_CLASSES
-from merge_metric.models.pair_model import Share
 
 
 def absolute(model: str) -> str:
@@ -88,14 +87,14 @@ class Built:
     def in_tasks(
         self, function: str, folder: Path, plan: Mapping[str, Any], distribution: Distribution
     ) -> Any:
-        """Do the work in tasks, a share each; return the description of the model, equal in all."""
+        """Do the work in tasks; return the description of the model, equal in all."""
         known = {
             **plan,
             "base": str(self.run.path.absolute()),
             "build": str(self.build.path.absolute()),
             "settings": self.settings,
         }
-        units = [str(Share(index, distribution.tasks)) for index in range(distribution.tasks)]
+        units = [str(task) for task in Task.all(distribution.tasks)]
         models = call_tasks(function, folder, units, distribution, known).all()
         forget(folder, units)  # if the file cannot be written, tasks look again for what is missing
         if other := [each for each in models if each != models[0]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -23,13 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from generation.records import Span
 from generation.suggestions.masked_lm import Input
-from merge_dataset.answer_store import slug
-from merge_dataset.files import digest_of
-from merge_dataset.part_store import missing_parts, require_header, sound_parts, write_part
+from merge_dataset.answer_store import KEY, AnswerStore, key_of
 from merge_metric.models.checkpoints import Loaded
 
 if TYPE_CHECKING:
@@ -46,12 +43,6 @@ BESIDE: Final = 3
 
 _WORD: Final = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 """Pattern of a word, or of a single punctuation mark."""
-
-PART_SIZE: Final = 512
-"""Number of sentences in a part; on a CPU, a killed run loses at most one part."""
-_KEY: Final = np.dtype("S16")
-_LAYOUT: Final = 1
-"""Version of the files' layout and of how sentences are scored."""
 
 _IDS_AT_ONCE: Final = 2**20
 """Token ids of masked sentences held at a time: enough to fill batches of equal length."""
@@ -312,70 +303,20 @@ def item_of(old: str, old_spans: Sequence[Span], new: str, new_spans: Sequence[S
 # --- On disk ---
 
 
-class LikelihoodStore:
-    """Store of one model's likelihoods."""
-
-    def __init__(self, root: Path, identity: Mapping[str, str]) -> None:
-        """Open a model's store, or make it; each identity has a store of its own."""
-        described = {"scheme": SCHEME, "layout": _LAYOUT, **identity}
-        self.path = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
-        self.identity = dict(identity)
-        require_header(self.path, self.identity, contents="likelihoods", redo="merge-nli signals")
-        self._keys = np.empty(0, _KEY)
-        self._known = Likelihoods(np.empty(0), np.empty(0, np.bool_))
-        self._parts = [pq.read_table(path) for path in sound_parts(self.path / "parts")]
-        """Parts that are not yet sorted into the known likelihoods."""
-
-    def missing(
-        self, sentences: Iterable[str], wanted: Callable[[int], bool] = lambda number: True
-    ) -> list[list[str]]:
-        """Group the sentences without a likelihood into parts to be written."""
-        distinct = list(dict.fromkeys(sentences))
-        _, known = self._find([_key(sentence) for sentence in distinct])
-        items = list(zip(distinct, known.tolist(), strict=True))
-        parts = missing_parts(items, lambda item: item[1], size=PART_SIZE, wanted=wanted)
-        return [[sentence for sentence, _ in part] for part in parts]
-
-    def add(self, parts: Sequence[Sequence[str]], found: Likelihoods) -> None:
-        """Write parts, with the likelihoods of their sentences in order."""
-        start = 0
-        for sentences in parts:
-            keys, end = [_key(sentence) for sentence in sentences], start + len(sentences)
-            columns = {
-                "key": pa.array(keys, pa.binary(_KEY.itemsize)),
-                "pll": pa.array(found.pll[start:end]),
-                "windowed": pa.array(found.windowed[start:end]),
-            }
-            name, start = digest_of([key.hex() for key in keys])[:16], end
-            write_part(self.path / "parts", name, pa.table(columns))
-            self._parts.append(pa.table(columns))
-
-    def of(self, sentences: Sequence[str]) -> Likelihoods:
-        """Return the likelihoods of sentences, in their order."""
-        rows, known = self._find([_key(sentence) for sentence in sentences])
-        if not known.all():
-            raise ValueError(
-                f"{self.path}: expected likelihoods of all texts of the build, "
-                f"{(~known).sum()} are missing; run the same command again"
-            )
-        return Likelihoods(self._known.pll[rows], self._known.windowed[rows])
-
-    def _find(self, keys: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return [n] places among the known keys, and [n] whether each key is known."""
-        if self._parts:
-            found = [np.array(part["key"].to_pylist(), _KEY) for part in self._parts]
-            pll = np.concatenate([self._known.pll, *(p["pll"].to_numpy() for p in self._parts)])
-            windowed = [self._known.windowed, *(p["windowed"].to_numpy() for p in self._parts)]
-            self._keys, first = np.unique(np.concatenate([self._keys, *found]), return_index=True)
-            self._known = Likelihoods(pll[first], np.concatenate(windowed)[first])
-            self._parts = []
-        wanted = np.array(keys, _KEY)
-        rows = np.searchsorted(self._keys, wanted)
-        if not len(self._keys):
-            return rows, np.zeros(len(wanted), np.bool_)
-        known: NDArray[np.bool_] = self._keys[np.minimum(rows, len(self._keys) - 1)] == wanted
-        return rows, known
+_SCHEMA: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
 
 
-def _key(sentence: str) -> bytes:
-    return blake2b(sentence.encode(), digest_size=_KEY.itemsize).digest()
+def likelihood_store(root: Path, identity: Mapping[str, str]) -> AnswerStore:
+    """Open one model's likelihoods among others'."""
+    return AnswerStore(root, {"scheme": SCHEME, **identity}, _SCHEMA, redo="merge-nli signals")
+
+
+def table_of(found: Likelihoods) -> pa.Table:
+    """Convert likelihoods to rows of a store."""
+    return pa.table([found.pll, found.windowed], schema=_SCHEMA)
+
+
+def read_likelihoods(store: AnswerStore, texts: Sequence[str]) -> Likelihoods:
+    """Read the likelihoods of texts, in their order."""
+    table = store.read(np.array([key_of(text) for text in texts], KEY))
+    return Likelihoods(table["pll"].to_numpy(), table["windowed"].to_numpy())

@@ -1,7 +1,7 @@
 """`merge-nli signals`: how replacements change the likelihood of texts or neighbouring words."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tqdm import tqdm
 
 from generation.config import Config
 from generation.model_signals.built import Built, absolute
@@ -20,10 +19,12 @@ from generation.model_signals.likelihoods import (
     SCHEME,
     CausalLM,
     Likelihoods,
-    LikelihoodStore,
     item_of,
+    likelihood_store,
     neighbour_changes,
     pseudo_log_likelihoods,
+    read_likelihoods,
+    table_of,
 )
 from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.signals.signal_columns import CAUSAL, MASKED
@@ -33,12 +34,13 @@ from generation.suggestions.store import OF_MODEL
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
+from merge_dataset.answer_store import ask, key_of
 from merge_dataset.executors.calls import keeps_result
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import RowGroupWriter, atomic, distinct_rows, read_record
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, inspect
-from merge_metric.models.pair_model import WHOLE, ModelRequest, Share
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import (
     Machine,
     inspect_models,
@@ -51,8 +53,9 @@ Kind = Literal["mlm", "lm", "neighbours"]
 """Kind of change: in the log-likelihood of texts by a masked or causal LM, or of neighbours."""
 NEIGHBOURS: Final = "neighbours"
 _SCHEMES: Final = {MASKED: SCHEME, CAUSAL: CAUSAL_SCHEME, NEIGHBOURS: NEIGHBOURS_SCHEME}
-_PARTS_AT_ONCE: Final = 8
-"""Number of parts scored together on an accelerator, which needs more texts than one part has."""
+_TEXTS_AT_ONCE: Final = 512
+"""Number of texts scored together, whose scores are then kept; eight times as many on an
+accelerator, whose batches are larger."""
 
 Score = Callable[[Sequence[str]], Likelihoods]
 
@@ -97,7 +100,7 @@ def write_changes(
             models = {name: each for name, each in models.items() if name in used}
         _require_models(kind, models, config, machine_for(distribution, config.device))
         if distribution is None:
-            identities = _fill_stores(kind, models, built, WHOLE)
+            identities = _fill_stores(kind, models, built, Task())
         else:
             there = {name: absolute(each) for name, each in models.items()}
             plan = {"kind": kind, "models": there}
@@ -137,43 +140,44 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
     return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
 
 
-def _open_store(built: Built, identity: Mapping[str, str]) -> LikelihoodStore:
-    return LikelihoodStore(built.store(built.run.likelihoods), identity)
-
-
 def _fill_stores(
-    kind: str, models: Mapping[str, str], built: Built, share: Share
+    kind: str, models: Mapping[str, str], built: Built, task: Task
 ) -> list[dict[str, str]]:
-    """Add a share of each model's missing scores to its store; return the stores' identities."""
-    identities, sizes = [], built.sizes
+    """Add the missing scores of a task to each model's store; return the stores' identities."""
+    identities = []
+    blocks = task.of(range(len(built.sizes)))
     for name, model in models.items():
         identity, score = _load(kind, name, model, built.config)
-        store = _open_store(built, identity)
         identities.append(identity)
-        at_once = 1 if identity["device"] == "cpu" else _PARTS_AT_ONCE
-        with tqdm(total=sum(sizes), desc=name, unit="problem") as bar:
-            for block, size in enumerate(sizes):
-                missing = []
-                if share.looks_at(block, len(sizes)):
-                    _, texts = _texts(kind, built, block)
-                    mine = partial(share.takes, window=block, windows=len(sizes))
-                    missing = store.missing(chain.from_iterable(texts), mine)
-                for start in range(0, len(missing), at_once):
-                    parts = missing[start : start + at_once]
-                    store.add(parts, score(list(chain.from_iterable(parts))))
-                    ended = size * (start + len(parts)) // len(missing)
-                    bar.update(ended - size * start // len(missing))
-                bar.update(0 if missing else size)
+        at_once = _TEXTS_AT_ONCE * (1 if identity["device"] == "cpu" else 8)
+
+        def answer(
+            texts: Sequence[str], score: Score = score, size: int = at_once
+        ) -> Iterator[tuple[Sequence[int], pa.Table]]:
+            for start in range(0, len(texts), size):
+                places = range(start, min(start + size, len(texts)))
+                yield places, table_of(score([texts[i] for i in places]))
+
+        ask(
+            likelihood_store(built.store(built.run.likelihoods), identity),
+            (list(chain.from_iterable(_texts(kind, built, block)[1])) for block in blocks),
+            answer,
+            key=key_of,
+            sizes=[built.sizes[block] for block in blocks],
+            what=name,
+            unit="problem",
+            at_once=1 if identity["device"] == "cpu" else at_once,
+        )
     return identities
 
 
 @keeps_result
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
-    """Do a unit of work: add a share of missing scores to each store; return their identities."""
-    (built, plan), share = Built.of_task(folder), Share.parse(unit)
+    """Do a unit of work: add a task's missing scores to each store; return their identities."""
+    built, plan = Built.of_task(folder)
     kind, models = plan["kind"], plan["models"]
     _require_models(kind, models, built.config, this_machine(built.config.device))
-    return _fill_stores(kind, models, built, share)
+    return _fill_stores(kind, models, built, Task.parse(unit))
 
 
 def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[str]]]:
@@ -206,7 +210,8 @@ def _write(
     kind: str, file: Path, built: Built, identities: Sequence[Mapping[str, str]]
 ) -> dict[str, int]:
     """Write the changes of replacements in nats, as means over the models; return counts."""
-    stores = [_open_store(built, identity) for identity in identities]
+    root = built.store(built.run.likelihoods)
+    stores = [likelihood_store(root, identity) for identity in identities]
     names = ("neighbour_change",) if kind == NEIGHBOURS else built.config.problem_format.pll_changes
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
@@ -215,7 +220,7 @@ def _write(
         for number in range(len(built.sizes)):
             rows, of_rows = _texts(kind, built, number)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
-            found = [store.of(texts) for store in stores]
+            found = [read_likelihoods(store, texts) for store in stores]
             counts["texts"] += len(texts)
             counts["windowed"] += int(np.any([each.windowed for each in found], axis=0).sum())
             counts["replacements"] += len(rows)

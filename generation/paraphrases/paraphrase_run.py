@@ -1,14 +1,13 @@
 """The run of the second system, from problems to paraphrases: the order of the steps."""
 
 import logging
-from collections import ChainMap, Counter, defaultdict
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +16,11 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.model_answers import (
+    CANDIDATES,
+    PROBABILITIES,
     LazyModel,
-    ModelChangedError,
-    ask_in_parts,
-    ask_once,
-    rewrite_in_parts,
+    judged,
+    rewritten,
 )
 from generation.paraphrases.rounds import (
     ANSWERS,
@@ -44,8 +43,9 @@ from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.funnel import unlabelled
 from generation.variants.reasons import KEPT
+from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors.calls import run_units
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -67,7 +67,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.loading import open_model
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import WHOLE, Model, ModelRequest, Pair, Share
+from merge_metric.models.pair_model import Model, ModelRequest, Pair
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
@@ -136,10 +136,7 @@ def paraphrase(
 
         if distribution is not None:
             generator = judge = refuse
-        work = _Work.of(run, config, generator, judge)
-        while True:
-            with suppress(ModelChangedError):  # at most twice, as a model is opened once
-                return work.do(problems, distribution)
+        return _Work(run, config, generator, judge).do(problems, distribution)
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
@@ -192,50 +189,32 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
 
 
 def do_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work ("problems" or "search", and a share): ask models and keep the answers."""
-    step, text = unit.split(" ")
-    run, share = RunFolder(folder), Share.parse(text)
-    work = _Work.of(run, ParaphraseConfig.read(run.config))
-    while True:
-        with suppress(ModelChangedError):
-            if step == "problems":
-                table = read_table(run.problems, ("premise", "hypothesis"))
-                pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
-                work.ask(step, list(dict.fromkeys(pairs)), share)
-            else:
-                work.search(work.answers(), share)
-            return
+    """Do a unit of work ("problems" or "search", and a task): ask models and keep the answers."""
+    step, task = unit.split(" ")
+    run = RunFolder(folder)
+    work = _Work(run, ParaphraseConfig.read(run.config))
+    if step == "problems":
+        table = read_table(run.problems, ("premise", "hypothesis"))
+        pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        work.ask_judge(step, Task.parse(task).of(list(dict.fromkeys(pairs))))
+    else:
+        _, hypotheses = work.answers()
+        for block in Task.parse(task).of(range(0, len(hypotheses), BLOCK)):
+            work.search(hypotheses, block)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Answers of the NLI model to the problems."""
-
-    right: frozenset[str]
-    hypotheses: list[str]
-    """Distinct hypotheses of the problems answered right, sorted."""
-    known: dict[Pair, NDArray[np.float64]]
-    """Probabilities of each distinct problem."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Work:
     """A run whose problems are read, and its models."""
 
-    run: RunFolder
-    config: ParaphraseConfig
-    generator: LazyModel[TextGenerator]
-    judge: LazyModel[Model]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         run: RunFolder,
         config: ParaphraseConfig,
         generator: Callable[[], TextGenerator] | None = None,
         judge: Callable[[Path], Model] | None = None,
-    ) -> Self:
+    ) -> None:
         """Prepare to open the models given, or else the models of the settings."""
+        self.run, self.config = run, config
         open_it = judge or partial(open_judge, config)
 
         def described(model: Model) -> dict[str, Any]:
@@ -249,43 +228,101 @@ class _Work:
             return {**{n: getattr(config, n) for n in names}, "files": file_stamps(model)}
 
         names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
+        self.generator = LazyModel(
+            generator or partial(open_generator, config),
+            lambda model: {**model.describe(), "batch_size": model.batch_size},
+            asked=asked(config.generator, *names),
+            path=run.path / "generator.json",
+        )
         of_judge = ("model", "model_kind", "model_revision", "label_order", "device")
         # The order of labels may have been inferred from the problems.
         made_from = {"problems": digest_of_file(run.problems)}
-        return cls(
-            run,
-            config,
-            LazyModel(
-                generator or partial(open_generator, config),
-                lambda model: {**model.describe(), "batch_size": model.batch_size},
-                asked=asked(config.generator, *names),
-                record=run.path / "generator.json",
-            ),
-            LazyModel(
-                lambda: open_it(run.problems),
-                described,
-                asked=asked(config.model, *of_judge) | made_from,
-                record=run.path / "nli_model.json",
-            ),
+        self.judge = LazyModel(
+            lambda: open_it(run.problems),
+            described,
+            asked=asked(config.model, *of_judge) | made_from,
+            path=run.path / "nli_model.json",
         )
+
+    @cached_property
+    def generated(self) -> AnswerStore:
+        """The text generator's answers."""
+        search = {"prompt": self.config.prompt, "decoding": self.config.decoding}
+        return self._store(self.generator.description | search, CANDIDATES)
+
+    @cached_property
+    def judged(self) -> AnswerStore:
+        """The NLI model's answers."""
+        return self._store(self.judge.description, PROBABILITIES)
+
+    def _store(self, identity: dict[str, Any], schema: pa.Schema) -> AnswerStore:
+        return AnswerStore(self.run.model_answers, identity, schema, redo="merge-nli paraphrase")
+
+    def rewrite(self, what: str, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
+        """Return the text generator's candidates for each request."""
+        ask(
+            self.generated,
+            [requests],
+            lambda new: rewritten(self.generator(), new),
+            key=_key_of_request,
+            sizes=[len(requests)],
+            what=what,
+            unit="hypothesis",
+        )
+        table = self.generated.read(np.array([_key_of_request(r) for r in requests], KEY))
+        rows = table["candidates"].to_pylist()
+        return [[Candidate(**candidate) for candidate in row] for row in rows]
+
+    def ask_judge(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+        """Return (n, 3) probabilities of the NLI model for pairs."""
+        ask(
+            self.judged,
+            [pairs],
+            lambda new: judged(self.judge(), new),
+            key=key_of,
+            sizes=[len(pairs)],
+            what=f"{what}: NLI model",
+            unit="pair",
+        )
+        table = self.judged.read(np.array([key_of(pair) for pair in pairs], KEY))
+        return np.stack([table[label].to_numpy() for label in LABELS], axis=1)
 
     def do(self, problems: Problems, distribution: Distribution | None) -> RunFolder:
         """Take all steps; with a distribution, tasks ask the models beforehand."""
 
         def deal(step: str) -> None:
             if distribution is not None:
-                shares = [Share(index, distribution.tasks) for index in range(distribution.tasks)]
-                units = [f"{step} {share}" for share in shares]
+                units = [f"{step} {task}" for task in Task.all(distribution.tasks)]
                 run_units(f"{__name__}:do_unit", self.run.path, units, distribution)
 
         deal("problems")
-        answers = self.answers()
+        right, hypotheses = self.answers()
         deal("search")
-        funnel = self.search(answers)
-        eligible, variants = self._write_outcome(problems, answers.right)
+        self.judged.reload()
+        counts, rounds = Counter[tuple[int, str]](), 0
+        with (
+            atomic(self.run.paraphrases) as temporary,
+            RowGroupWriter(temporary, PARAPHRASES) as writer,
+        ):
+            for start in range(0, len(hypotheses), BLOCK):
+                table, of_block = self.search(hypotheses, start)
+                rounds = max(rounds, of_block)
+                fates = (table[name].to_pylist() for name in ("round", "reason"))
+                counts.update(zip(*fates, strict=True))
+                writer.write(table)
+        reasons = (*REASONS, KEPT)
+        funnel = [
+            {
+                "round": number,
+                "generated": sum(counts[number, reason] for reason in reasons),
+                **{reason: counts[number, reason] for reason in reasons},
+            }
+            for number in range(1, rounds + 1)
+        ]
+        eligible, variants = self._write_outcome(problems, right)
         if not variants:
             raise ValueError(
-                f"{self.run.path}: none of {len(answers.hypotheses):,} hypotheses has a "
+                f"{self.run.path}: none of {len(hypotheses):,} hypotheses has a "
                 f"paraphrase; take another generator or prompt, more rounds or higher "
                 f"temperatures\n{render_funnel(funnel)}"
             )
@@ -306,8 +343,8 @@ class _Work:
             "nli_model": self.judge.provenance,
             "prompt": config.prompt,
             "packages": versions(*_PACKAGES),
-            "problems": {**problems.counts, "answered_right": len(answers.right)},
-            "hypotheses": len(answers.hypotheses),
+            "problems": {**problems.counts, "answered_right": len(right)},
+            "hypotheses": len(hypotheses),
             "funnel": funnel,
             EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
             "eligible": {PARAPHRASE: eligible},
@@ -317,17 +354,15 @@ class _Work:
         write_record(run.manifest, manifest)
         return run
 
-    def answers(self) -> _Answers:
-        """Ask the NLI model about each distinct problem, and write its answers."""
+    def answers(self) -> tuple[frozenset[str], list[str]]:
+        """Ask the NLI model about the problems; return those answered right, and hypotheses.
+
+        The hypotheses are the distinct ones of problems that are answered right, sorted.
+        """
         names = ("seed_id", "premise", "hypothesis", "label")
         table = read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
-        places: dict[Pair, int] = {}
-        pair_of_problem = [
-            places.setdefault(pair, len(places)) for pair in zip(premises, hypotheses, strict=True)
-        ]
-        answers = self.ask("problems", list(places))
-        of_problems = answers[pair_of_problem]
+        of_problems = self.ask_judge("problems", list(zip(premises, hypotheses, strict=True)))
         predicted = pa.array(LABELS).take(pa.array(of_problems.argmax(axis=1)))
         columns = [pa.array(seed_ids), *map(pa.array, of_problems.T), predicted]
         write_table(self.run.answers, pa.table(columns, schema=ANSWERS))
@@ -337,81 +372,21 @@ class _Work:
                 f"{self.judge.description['name']}: expected some right answers, got none to "
                 f"{len(right):,} problems; are its labels the right way round (`label_order`)?"
             )
-        return _Answers(
-            frozenset(compress(seed_ids, right)),
-            sorted(set(compress(hypotheses, right))),
-            dict(zip(places, answers, strict=True)),
-        )
+        return frozenset(compress(seed_ids, right)), sorted(set(compress(hypotheses, right)))
 
-    def search(self, answers: _Answers, share: Share | None = None) -> list[dict[str, int]]:
-        """Rewrite, ask and select, block by block; return the funnel, or [] for a share alone."""
-        counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        starts = range(0, len(answers.hypotheses), BLOCK)
-        if share is not None:
-            for block in range(share.index, len(starts), share.count):
-                self._search_block(answers, block, counts)
-            return []
-        with (
-            atomic(self.run.paraphrases) as temporary,
-            RowGroupWriter(temporary, PARAPHRASES) as writer,
-        ):
-            for block in range(len(starts)):
-                writer.write(self._search_block(answers, block, counts))
-        return [
-            {
-                "round": number,
-                "generated": of_round.total(),
-                **{reason: of_round[reason] for reason in (*REASONS, KEPT)},
-            }
-            for number, of_round in sorted(counts.items())
-        ]
-
-    def _search_block(
-        self, answers: _Answers, block: int, counts: defaultdict[int, Counter[str]]
-    ) -> pa.Table:
-        """Rewrite, ask and select for a block, independently of others; add to `counts`."""
-        blocks = -(-len(answers.hypotheses) // BLOCK)
-        where = f"block {block + 1}/{blocks}, round" if blocks > 1 else "round"
-        hypotheses = answers.hypotheses[block * BLOCK : (block + 1) * BLOCK]
-        known: ChainMap[Pair, NDArray[np.float64]] = ChainMap({}, answers.known)
-
-        def rewrite(number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
-            described = self.generator.description
-            return rewrite_in_parts(
-                self.generator,
-                requests,
-                batch_size=described["batch_size"],
-                identity=[described, self.config.prompt, self.config.decoding],
-                folder=self.run.path / "generated",
-                what=f"{where} {number}",
-                kept=sum(of_round[KEPT] for of_round in counts.values()),
-            )
-
+    def search(self, hypotheses: Sequence[str], start: int) -> tuple[pa.Table, int]:
+        """Rewrite, ask and select for the block that starts there; return candidates and rounds."""
+        of = len(hypotheses) // BLOCK + 1
+        where = f"block {start // BLOCK + 1}/{of}, round" if len(hypotheses) > BLOCK else "round"
         rounds = run_rounds(
-            hypotheses,
+            hypotheses[start : start + BLOCK],
             self.config,
-            rewrite=rewrite,
-            judge=lambda number, pairs: ask_once(
-                partial(self.ask, f"{where} {number}"), pairs, known
-            ),
+            rewrite=lambda number, requests: self.rewrite(f"{where} {number}", requests),
+            judge=lambda number, pairs: self.ask_judge(f"{where} {number}", pairs),
         )
-        tables = []
-        for number, tried in enumerate(rounds, start=1):
-            counts[number].update(str(each.reason) for each in tried)
-            tables.append(paraphrase_table(tried))
+        tables = list(map(paraphrase_table, rounds))
         order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
-        return pa.concat_tables(tables).sort_by(order).combine_chunks()
-
-    def ask(self, what: str, pairs: list[Pair], share: Share = WHOLE) -> NDArray[np.float64]:
-        """Ask the NLI model; `what` is for the progress bar."""
-        return ask_in_parts(
-            self.judge,
-            pairs,
-            identity=self.judge.description,
-            folder=self.run.path / "asked",
-            what=f"{what}: NLI model",
-            share=share,
-        )
+        return pa.concat_tables(tables).sort_by(order).combine_chunks(), len(tables)
 
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
         """Write seeds, variants and exclusions; return the numbers of seeds and variants."""
@@ -440,3 +415,7 @@ class _Work:
         rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()
         write_table(run.exclusions, rows)
         return seeds.rows, variants.rows
+
+
+def _key_of_request(request: ParaphraseRequest) -> bytes:
+    return key_of(asdict(request))

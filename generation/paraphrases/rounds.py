@@ -88,9 +88,10 @@ class Candidate:
 class TextGenerator(Protocol):
     """A model that rewrites hypotheses."""
 
-    @property
-    def batch_size(self) -> int:
-        """Number of requests per batch that suits the device."""
+    device: str
+    """Type of the device; on "cpu", several threads ask for candidates."""
+    batch_size: int
+    """Number of requests per batch that suits the device."""
 
     def describe(self) -> dict[str, Any]:
         """Describe what identifies the model, as JSON, with at least `name` and `revision`."""

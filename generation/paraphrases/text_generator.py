@@ -45,7 +45,6 @@ class Generator:
         self.name = name
         self.model: Any = model.eval()
         self.device = str(model.device.type)
-        """Type of the device; on a CPU, several threads may ask for candidates."""
         self._tokenizer, self._config, self._loaded = tokenizer, config, loaded
         self.encodes = bool(model.config.is_encoder_decoder)
         self._chat = bool(getattr(tokenizer, "chat_template", None))

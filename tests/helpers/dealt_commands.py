@@ -51,7 +51,7 @@ COMMANDS: Final = {
     "signals": Command(
         ("signals", "--run", "run", "--lm", "generator", "--device", "cpu"),
         "run/signals.*",
-        "run/likelihoods/**/*.parquet",
+        "run/likelihoods/*/*.answers",
     ),
     "paraphrase": Command(
         ("paraphrase", "--model", "judge", "--generator", "generator",
@@ -59,7 +59,7 @@ COMMANDS: Final = {
          "--beams", "6", "--groups", "3", "--max-new-tokens", "12", "--device", "cpu", "--run",
          "paraphrased", "--out", "paraphrases"),
         "paraphrased/*.parquet",
-        "paraphrased/**/*.parquet",
+        "paraphrased/model_answers/*/*.answers",
     ),
     "predict": Command(
         ("predict", "--model", "classifier", "--dataset", "merge-nli", "--device", "cpu",

@@ -45,6 +45,7 @@ class FakeGenerator:
 
     write: Callable[[ParaphraseRequest], list[Candidate]]
     batch_size: int = 4
+    device: str = ""
     name: str = "fake-t5"
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)

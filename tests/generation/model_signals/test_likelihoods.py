@@ -1,7 +1,6 @@
 """Pseudo-log-likelihoods against a loop over tokens, and their store."""
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,14 @@ from generation.model_signals import likelihoods
 from generation.model_signals.likelihoods import (
     CausalLM,
     Likelihoods,
-    LikelihoodStore,
+    likelihood_store,
     pseudo_log_likelihoods,
+    read_likelihoods,
+    table_of,
     word_ends,
 )
 from generation.suggestions.masked_lm import MaskedLM
+from merge_dataset.answer_store import KEY, key_of
 from merge_metric.models.checkpoints import Loaded
 
 TEXTS = [
@@ -171,74 +173,24 @@ IDENTITY = {
     "name": "org/a-model", "revision": "abc", "architecture": "BertForMaskedLM", "dtype": "float32",
     "device": "cpu",
 }  # fmt: skip
-SENTENCES = [f"Sentence № {number}." for number in range(23)]
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(likelihoods, "PART_SIZE", 5)
-
-
-def made_up(texts: Sequence[str]) -> Likelihoods:
-    """Likelihoods that depend only on each text."""
-    return Likelihoods(
-        np.array([-float(sum(map(ord, text))) / 7 for text in texts]),
-        np.array([text.endswith("3.") for text in texts]),
-    )
-
-
-def fill(store: LikelihoodStore, texts: Sequence[str], *, parts: int | None = None) -> int:
-    """Write missing parts, at most `parts` of them; return the number of scored texts."""
-    missing = store.missing(texts)[:parts]
-    for part in missing:
-        store.add([part], made_up(part))
-    return sum(map(len, missing))
-
-
-def files(store: LikelihoodStore) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
-
-
-def test_what_is_put_in_comes_out(tmp_path: Path) -> None:
-    store = LikelihoodStore(tmp_path, IDENTITY)
-    assert fill(store, SENTENCES + SENTENCES[:3]) == len(SENTENCES)
-    assert store.missing(SENTENCES) == []
-    for each in (store, LikelihoodStore(tmp_path, IDENTITY)):
-        found = each.of(SENTENCES[::-2])
-        assert found.pll.tolist() == made_up(SENTENCES[::-2]).pll.tolist()
-        assert found.windowed.tolist() == made_up(SENTENCES[::-2]).windowed.tolist()
-    with pytest.raises(ValueError, match="all texts of the build, 1 are missing"):
-        store.of(["Another."])
-
-
-@pytest.mark.parametrize("parts", [0, 1, 3])
-def test_interrupted_and_damaged_stores_end_the_same(tmp_path: Path, parts: int) -> None:
-    whole = LikelihoodStore(tmp_path / "whole", IDENTITY)
-    fill(whole, SENTENCES[:8])
-    fill(whole, SENTENCES)
-    store = LikelihoodStore(tmp_path / "cut", IDENTITY)
-    fill(store, SENTENCES[:8])
-    first = fill(store, SENTENCES, parts=parts)
-    if parts == 3:
-        path = max((store.path / "parts").glob("*.parquet"), key=lambda path: path.stat().st_size)
-        path.write_bytes(path.read_bytes()[:-1])
-        assert fill(LikelihoodStore(tmp_path / "cut", IDENTITY), SENTENCES) > 0
-    else:
-        again = LikelihoodStore(tmp_path / "cut", IDENTITY)
-        assert first + fill(again, SENTENCES) == len(SENTENCES) - 8
-    assert files(store) == files(whole)
-    found = LikelihoodStore(tmp_path / "cut", IDENTITY).of(SENTENCES)
-    assert found.pll.tolist() == made_up(SENTENCES).pll.tolist()
+def test_what_is_kept_comes_out(tmp_path: Path) -> None:
+    texts = [f"Sentence № {number}." for number in range(23)]
+    kept = Likelihoods(np.arange(23) / -7, np.arange(23) % 3 == 0)
+    store = likelihood_store(tmp_path, IDENTITY)
+    store.keep(np.array(list(map(key_of, texts)), KEY), table_of(kept))
+    found = read_likelihoods(likelihood_store(tmp_path, IDENTITY), texts[::-2])
+    assert found.pll.tolist() == kept.pll[::-2].tolist()
+    assert found.windowed.tolist() == kept.windowed[::-2].tolist()
+    with pytest.raises(ValueError, match="1 are missing; run: merge-nli signals"):
+        read_likelihoods(store, [*texts, "Another."])
 
 
 def test_models_do_not_mix(tmp_path: Path) -> None:
-    others = [{**IDENTITY, name: "x"} for name in IDENTITY]
-    paths = {LikelihoodStore(tmp_path, each).path for each in (IDENTITY, *others)}
-    assert len(paths) == 1 + len(others)
-    store = LikelihoodStore(tmp_path, IDENTITY)
-    (store.path / "store.json").write_text('{"name": "another"}')
-    with pytest.raises(ValueError, match="move the folder away and run: merge-nli signals"):
-        LikelihoodStore(tmp_path, IDENTITY)
+    others = [{**IDENTITY, name: "x"} for name in (*IDENTITY, "scheme")]
+    folders = {likelihood_store(tmp_path, each).folder for each in (IDENTITY, *others)}
+    assert len(folders) == 1 + len(others)
 
 
 CAPTIONS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No one sees a horse."]

@@ -15,7 +15,7 @@ from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
 
 from generation import Config, build, generate, suggest
-from generation.model_signals import likelihoods
+from generation.model_signals import pll_changes
 from generation.model_signals.likelihoods import item_of, neighbour_changes
 from generation.model_signals.pll_changes import write_changes
 from generation.run_folder import SCORED, RunFolder
@@ -78,11 +78,11 @@ def test_the_word_that_falls_most(family: str) -> None:
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run whose masked LM scored all rows that could reach the quality, in parts of 20 texts."""
+    """A run whose masked LM scored all rows that could reach the quality, 20 at a time."""
     folder = tmp_path_factory.mktemp("clean") / "run"
     settings = SETTINGS | {"scored_by": "mlms", "min_quality": 0.3}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(likelihoods, "PART_SIZE", 20)
+        patch.setattr(pll_changes, "_TEXTS_AT_ONCE", 20)
         return generate(Config.from_recipe("demo", run=str(folder), **settings))
 
 
@@ -104,8 +104,8 @@ def test_a_run_that_wants_scores(run: RunFolder) -> None:
     before = [path.read_bytes() for path in files]
     (made,) = read_json(run.manifest)["neighbours"]["mlms"]
     assert (made["name"], made["scheme"]) == ("bert-tiny-mlm", "neighbours-3")
-    part = next(iter(sorted(run.likelihoods.rglob("parts/*.parquet"))))
-    part.unlink()
+    (answers,) = run.likelihoods.rglob("*.answers")
+    answers.write_bytes(answers.read_bytes()[: answers.stat().st_size // 2])
     generate(Config.read(run.config).overlaid(None, {"run": str(run.path)}))
     assert [path.read_bytes() for path in files] == before
     # All rows scored, and then the limit: the same variants.
@@ -169,8 +169,8 @@ def test_in_tasks_and_by_command(
         two = Distribution(executor="local", tasks=2)
         write_changes(run.path, "neighbours", of=SCORED, distribution=two)
     assert scored.neighbours.read_bytes() == before
-    known = {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")}
+    known = {path: path.read_bytes() for path in tmp_path.rglob("*.answers")}
     done = run_command("signals", "--run", run.path, "--of", SCORED, "--neighbours")
     assert re.match(r"[0-9,]+ replacements, .* scored by bert-tiny-mlm; 0 longer", done.stdout)
     assert scored.neighbours.read_bytes() == before
-    assert {path: path.read_bytes() for path in tmp_path.rglob("parts/*.parquet")} == known
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.answers")} == known

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.commands import run as run_command
 from helpers.dataset_files import read_rows as rows_in
+from helpers.kept_answers import keys_in
 from helpers.pages import commands, section
 from helpers.reference import tag
 from helpers.run_folders import copy_of
@@ -18,7 +19,7 @@ from helpers.tiny_models import tiny_model
 from helpers.units_here import UnitsHere
 
 from generation import Config, build, generate
-from generation.model_signals import likelihoods, pll_changes
+from generation.model_signals import pll_changes
 from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.model_signals.pll_changes import write_changes
 from generation.problems import on_disk as blocks
@@ -51,11 +52,11 @@ def model() -> str:
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory, model: str) -> RunFolder:
-    """A run in blocks of three problems, with signals in parts of 50 texts."""
+    """A run in blocks of three problems, with signals of 50 texts at a time."""
     folder = tmp_path_factory.mktemp("pll") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", 3)
-        patch.setattr(likelihoods, "PART_SIZE", 50)
+        patch.setattr(pll_changes, "_TEXTS_AT_ONCE", 50)
         run = generate(Config.from_recipe("demo", run=str(folder), **SETTINGS))
         write_changes(run.path, "mlm", model)
     return run
@@ -211,18 +212,17 @@ def test_nothing_is_scored_twice(
         return pseudo_log_likelihoods(mlm, texts, **more)
 
     monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", counted)
-    monkeypatch.setattr(likelihoods, "PART_SIZE", 50)
-    parts = {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")}
+    (answers,) = run.likelihoods.rglob("*.answers")
+    keys = keys_in(answers.parent)
     signals = run.signals.read_bytes()
     write_changes(run.path, "mlm", model)
     assert scored == []
-    lost, *_ = parts
-    size = pq.read_metadata(lost).num_rows
-    lost.unlink()
+    answers.write_bytes(answers.read_bytes()[:-9])
+    lost = len(keys) - len(keys_in(answers.parent))
     run.signals.unlink()
     write_changes(run.path, "mlm", model)
-    assert len(scored) == size
-    assert {path: path.read_bytes() for path in run.likelihoods.rglob("*.parquet")} == parts
+    assert len(scored) == lost > 0
+    assert keys_in(answers.parent) == keys
     assert run.signals.read_bytes() == signals
 
 
@@ -244,11 +244,12 @@ def test_tasks_have_to_have_the_same_model(
 
     def lose(folder: Path, unit: str) -> None:
         score(folder, unit)
-        next(run.likelihoods.rglob("parts/*.parquet")).unlink()
+        for answers in run.likelihoods.rglob("*.answers"):
+            answers.write_bytes(answers.read_bytes()[:-9])
 
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_unit", lose)
-        with pytest.raises(ValueError, match="expected likelihoods of all texts of the build"):
+        with pytest.raises(ValueError, match=r"are missing; run: merge-nli signals"):
             write_changes(run.path, "mlm", model, distribution=two)
 
 

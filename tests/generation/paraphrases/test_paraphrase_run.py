@@ -19,7 +19,6 @@ from helpers.paraphrasing import (
 )
 from helpers.units_here import UnitsHere
 
-from generation.paraphrases import answer_store as answers
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
@@ -32,7 +31,6 @@ from merge_dataset.schema import arrow_schema
 @pytest.mark.parametrize("seed", range(12))
 def test_against_an_oracle(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paraphrase_run, "BLOCK", (1, 2, 3, 100)[seed % 4])
-    monkeypatch.setattr(answers, "PART", (2, 5, 8192)[seed % 3])
     world = World.of(seed)
     changes: dict[str, Any] = {"k": 1 + seed % 4, "max_rounds": 1 + seed % 5, "rng_seed": seed}
     run, _, judge = world.run(tmp_path / "run", **changes)
@@ -65,7 +63,6 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
     run, generator, _ = world.run(tmp_path / "one")
     assert max(map(len, generator.batches)) == 4
     monkeypatch.setattr(paraphrase_run, "BLOCK", 2)
-    monkeypatch.setattr(answers, "PART", 3)
     backwards = World(world.problems[::-1], world.write, world.verdict)
     other, generator, _ = backwards.run(tmp_path / "two", generator_batches=1)
     assert {len(batch) for batch in generator.batches} == {1}
@@ -188,6 +185,9 @@ def test_a_hub_model_that_changed_is_noticed_when_it_is_opened(tmp_path: Path) -
     config = settings(tmp_path / "run", tmp_path / "run.jsonl", k=2)
     generator = FakeGenerator(world.write, revision="r2")
     judge = FakeJudge(world.verdict, revision="r2")
+    for name in ("generator", "nli_model"):
+        with pytest.raises(ValueError, match=rf"{name}\.json: .* got another of the same name"):
+            paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
     run = paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
     made = manifest(run)
     assert (made["generator"]["revision"], made["nli_model"]["revision"]) == ("r2", "r2")
