@@ -303,9 +303,3 @@ def explain(
 def versions(*packages: str) -> dict[str, str]:
     """Return the installed versions of packages by name."""
     return {name: version(name) for name in packages}
-
-
-def require_versions(wanted: Mapping[str, str]) -> None:
-    """Raise ValueError if packages here, in a task, have other versions than the command's."""
-    if (here := versions(*wanted)) != wanted:
-        raise ValueError(f"expected the command's versions {wanted}, a task's machine has {here}")

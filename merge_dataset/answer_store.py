@@ -87,7 +87,7 @@ class AnswerStore:
         self.reload()
 
     def reload(self) -> None:
-        """Take account of answers that other processes have kept since this store was first read."""
+        """Take account of what other processes have kept since this store was first read."""
         self._batches: list[_Batch] = []
         self._sound = set[int]()
         """Numbers of batches that were written here, or read without fault."""

@@ -1,6 +1,7 @@
 """Phase 2, `build`: all steps after the masked LMs' answers, quick; and `generate`, both phases."""
 
 import logging
+import shutil
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,8 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.model_signals.pll_changes import NEIGHBOURS, write_changes
-from generation.phases.build_blocks import BlockResult, Builder, block_results
+from generation.phases.block_tasks import BlockResult, work_on_blocks
+from generation.phases.build_blocks import Builder
 from generation.phases.suggest import named_mlms, require_asked, suggest
 from generation.problems.morphology import require_library
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
@@ -29,7 +31,6 @@ from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
-    digest_of,
     read_record,
     write_record,
     write_text,
@@ -164,9 +165,10 @@ def _build(
             base.require_unchanged(base.manifest, [base.variants.name], "build")
         unablated = base.variants if ablation else None
         builder = Builder(base, config, suggested["mlms"], unablated, signals)
-        read = [made_from, read_record(base.manifest) if ablation else None]
-        with block_results(builder, out, distribution, made_from=digest_of(read)) as results:
+        with builder.with_candidates(out.candidates) as work:
+            results = work_on_blocks(work, "result", out.tasks("build"), distribution)
             counts = _write_results(results, config, base, out, made_from, may_be_empty)
+        shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
         made_by = {name: each.made_by for name, each in signals.items()}

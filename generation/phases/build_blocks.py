@@ -1,20 +1,17 @@
 """Blocks of a build: from the problems of a block to its rows of every file, here or in tasks."""
 
-import json
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.config import Config
+from generation.phases.block_tasks import BlockResult
 from generation.problems.on_disk import block_sizes
 from generation.problems.shared_words import TaggedProblems
 from generation.records import (
@@ -25,7 +22,6 @@ from generation.records import (
     variant_rows,
     with_columns,
 )
-from generation.run_folder import RunFolder, require_versions, versions
 from generation.signals.signal_columns import SignalFile, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
 from generation.variants.adaptation import (
@@ -43,33 +39,13 @@ from generation.variants.funnel import (
     count_words,
     excluded_words,
 )
-from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows, require_dictionary
+from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.reasons import KEPT, NO_REASON, Reason, first_reasons
 from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
-from merge_dataset.executors.calls import (
-    call_tasks,
-    forget,
-    keeps_result,
-    map_blocks,
-    plan_of,
-    read_unit_tables,
-    write_unit_table,
-)
-from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
-from merge_dataset.settings import parse_toml
-
-_PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
-"""Packages on which the result of a block depends."""
-
-BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
-"""The rows that a block adds to `replacements`, `exclusions`, `seeds` and `variants`, sorted by
-seed, and its counts, as JSON: `last`, the last `seed_id`; `is_last`, whether no block follows;
-`problems`; the `funnel`; `changes`, fates of rows that edit more than one word; `eligible`, seeds
-by word class; and the name and version of the `tagger`."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +63,14 @@ class Builder(BlockWork):
         """The stores of the masked LMs used."""
         return stores_of(self.run, self.config, self.mlms)
 
-    def open(self) -> Callable[[int], BlockResult]:
-        """Return the function that works on blocks; each process has its own tagger."""
-        return self.result
-
     def result(self, block: int) -> BlockResult:
-        """Find, filter, select and draw the replacements of the problems of one block."""
+        """Find, filter, select and draw the replacements of the problems of one block.
+
+        Returns the rows that it adds to `replacements`, `exclusions`, `seeds` and `variants`,
+        sorted by seed, and counts: `last`, the last `seed_id`; `is_last`, whether no block follows;
+        `problems`; the `funnel`; `changes`, fates of rows that edit more than one word; `eligible`,
+        seeds by word class; and the name and version of the `tagger`.
+        """
         config, problems = self.config, self.problems(block)
         rows, funnel, unsettled = find_replacements(
             problems, self.candidates, self.lexicon, self.tagger, config
@@ -210,100 +188,3 @@ class Builder(BlockWork):
         if self.unablated is None:
             return None
         return distinct_rows(self.unablated, ["seed_id", "word_class"])
-
-    def to_plan(self) -> dict[str, Any]:
-        """Return the plan for tasks, as JSON; candidates lie in the folder of the call."""
-        signals = {
-            name: {**asdict(made), "path": str(made.path.absolute())}
-            for name, made in self.signals.items()
-        }
-        return {
-            "run": str(self.run.path.absolute()),
-            "config": self.config.with_absolute_paths().to_toml(),
-            "mlms": list(self.mlms),
-            "unablated": self.unablated and str(self.unablated.absolute()),
-            "signals": signals,
-        }
-
-    @classmethod
-    def of_plan(cls, plan: Mapping[str, Any]) -> Self:
-        """Make a builder from a plan that `to_plan` made."""
-        signals = {
-            name: SignalFile(**{**made, "path": Path(made["path"])})
-            for name, made in plan["signals"].items()
-        }
-        config = Config.from_mapping(parse_toml(plan["config"], "call.json"))
-        require_dictionary(config)
-        return cls(
-            RunFolder(Path(plan["run"])),
-            config,
-            plan["mlms"],
-            plan["unablated"] and Path(plan["unablated"]),
-            signals,
-        )
-
-
-@contextmanager
-def block_results(
-    builder: Builder, out: RunFolder, distribution: Distribution | None, *, made_from: Any
-) -> Iterator[Iterator[BlockResult]]:
-    """Yield all blocks' results in order; remove the tasks' files when the context ends."""
-    folder = out.tasks("build")
-    if distribution is None:
-        blocks = range(len(block_sizes(builder.run.problems)))
-        with builder.with_candidates(out.candidates) as work:
-            yield map_blocks(blocks, work.open, workers=builder.config.workers)
-    else:
-        plan = {**builder.to_plan(), "made_from": made_from, "packages": versions(*_PACKAGES)}
-        yield _results_of_tasks(folder, plan, distribution.without_gpus())
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _results_of_tasks(
-    folder: Path, plan: Mapping[str, Any], distribution: Distribution
-) -> Iterator[BlockResult]:
-    """Have tasks write candidates and then work on blocks; yield the blocks' results."""
-    units = [f"candidates {number}" for number in range(len(plan["mlms"]))]
-    call_tasks(f"{__name__}:candidates_unit", folder, units, distribution, plan).all()
-    count = len(block_sizes(RunFolder(Path(plan["run"])).problems))
-    units = [f"block {number}" for number in range(count)]
-    said = call_tasks(f"{__name__}:block_unit", folder, units, distribution, plan).all()
-    taggers = sorted({record["counts"]["tagger"] for record in said})
-    if len(taggers) > 1:
-        forget(folder, units)
-        raise ValueError(
-            f"tagger: expected the same in every task, got {' and '.join(taggers)}; install the "
-            "same versions on all machines"
-        )
-    for unit, record in zip(units, said, strict=True):
-        tables = read_unit_tables(folder, unit, list(record["parts"].values()))
-        yield dict(zip(record["parts"], tables, strict=True)), record["counts"]
-
-
-@keeps_result
-def candidates_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work, such as "candidates 0": write the candidates of a masked LM."""
-    number = int(unit.split()[1])
-    target = folder / "candidates"
-    shutil.rmtree(target / str(number), ignore_errors=True)  # left by a killed task
-    Builder.of_plan(plan_of(folder)).write_candidates(target, number)
-
-
-@keeps_result
-def block_unit(folder: Path, unit: str) -> dict[str, Any]:
-    """Do a unit of work, such as "block 3": write the rows of a block; return parts and counts."""
-    number = int(unit.split()[1])
-    tables, counts = _builder(folder, json.dumps(plan_of(folder))).result(number)
-    parts = {
-        name: write_unit_table(folder, f"{number:06}.{name}", table)
-        for name, table in tables.items()
-    }
-    return {"parts": parts, "counts": counts}
-
-
-@lru_cache(maxsize=1)
-def _builder(folder: Path, text: str) -> Builder:
-    """Make the builder of a plan, once per task, so that the task has one tagger."""
-    plan = json.loads(text)
-    require_versions(plan["packages"])
-    return replace(Builder.of_plan(plan), folder=folder / "candidates")

@@ -8,11 +8,9 @@ problems. If its sets, after the filters that need only that text, add up to few
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,25 +19,18 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
+from generation.phases.block_tasks import BlockResult, work_on_blocks
 from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import load_problems, require_labels, require_source
 from generation.records import pairs
-from generation.run_folder import RunFolder, require_versions, versions
+from generation.run_folder import RunFolder
 from generation.suggestions.ask import ask_unit, collect, mlm_names, units_of, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
-from merge_dataset.executors.calls import (
-    call_tasks,
-    keeps_result,
-    map_blocks,
-    plan_of,
-    read_unit_tables,
-    run_units,
-    write_unit_table,
-)
+from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     digest_of,
@@ -57,9 +48,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
-
-_PACKAGES: Final = ("merge-nli", "numpy", "spacy")
-"""Packages on which the questions about a block depend."""
 
 DECISIVE: Final = (
     "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
@@ -180,17 +168,11 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
     sizes, folder = block_sizes(run.problems), run.tasks("tagging")
 
     def tables() -> Iterator[pa.Table]:
-        if distribution is None:
-            with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
-                for number, size in enumerate(sizes):
-                    yield reach.questions(number)
-                    bar.update(size)
-            return
-        plan, tag = reach.plan(made_from), f"{__name__}:tag_unit"
-        units = [f"block {number}" for number in range(len(sizes))]
-        said = call_tasks(tag, folder, units, distribution.without_gpus(), plan).all()
-        for unit, part in zip(units, said, strict=True):
-            yield from read_unit_tables(folder, unit, [part])
+        blocks = work_on_blocks(reach, "questions", folder, distribution)
+        with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
+            for size, (tables, _) in zip(sizes, blocks, strict=True):
+                yield tables["questions"]
+                bar.update(size)
 
     questions = Questions(run.questions) if run.questions.is_dir() else None
     if questions is None or questions.made_from != made_from or questions.changed():
@@ -198,14 +180,6 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
         questions = Questions.write(run.questions, tables(), problems=count, made_from=made_from)
     shutil.rmtree(folder, ignore_errors=True)
     return questions
-
-
-@keeps_result
-def tag_unit(folder: Path, unit: str) -> str:
-    """Do a unit of work, such as "block 3": write a part with the questions about its problems."""
-    number = int(unit.split()[1])
-    questions = _reach(json.dumps(plan_of(folder))).questions(number)
-    return write_unit_table(folder, f"{number:06}", questions)
 
 
 def ask_what_matters(
@@ -238,67 +212,26 @@ def ask_what_matters(
 
 
 def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    """Return [questions] whether to ask each one; blocks are looked at here or in tasks."""
-    run, questions = reach.run, reach.asked.questions
-    blocks = range(len(block_sizes(run.problems)))
-    wanted = np.zeros(len(questions), np.bool_)
-    if distribution is None:
-        for rows in map_blocks(blocks, reach.open, workers=reach.config.workers):
-            wanted[rows] = True
-        return wanted
-    candidates = reach.folder and str(reach.folder.absolute())
-    plan = reach.plan(questions.made_from, config=reach.config.to_toml(), candidates=candidates)
-    folder, units = run.tasks("asking"), [str(block) for block in blocks]
-    choose = f"{__name__}:choose_unit"
-    for chosen in call_tasks(choose, folder, units, distribution.without_gpus(), plan).all():
-        wanted[np.asarray(chosen, np.int64)] = True
-    shutil.rmtree(folder)
+    """Return [questions] whether to ask each one."""
+    folder = reach.run.tasks("asking")
+    wanted = np.zeros(len(reach.asked.questions), np.bool_)
+    for tables, _ in work_on_blocks(reach, "chosen", folder, distribution):
+        wanted[tables["rows"]["row"].to_numpy()] = True
+    shutil.rmtree(folder, ignore_errors=True)
     return wanted
-
-
-@keeps_result
-def choose_unit(folder: Path, unit: str) -> list[int]:
-    """Do a unit of work: return the rows of the questions to ask about the problems of a block."""
-    rows: list[int] = _reach(json.dumps(plan_of(folder))).rows(int(unit)).tolist()
-    return rows
-
-
-@lru_cache(maxsize=1)
-def _reach(plan: str) -> Reach:
-    """Make the `Reach` that a plan describes; cached, so that a task has one tagger."""
-    values: dict[str, Any] = json.loads(plan)
-    require_versions(values["packages"])
-    run, folder = RunFolder(Path(values["run"])), values.get("candidates")
-    folder = folder and Path(folder)
-    reach = Reach(run, Config.read(run.config), folder=folder, in_task=True)
-    if reach.tagger.name != values["tagger"]:
-        raise ValueError(
-            f"tagger: expected {values['tagger']}, which the command has, got {reach.tagger.name}; "
-            "install the same versions on all machines"
-        )
-    return reach
 
 
 class Reach(BlockWork):
     """Work that finds the questions about blocks of problems, and chooses which to ask."""
 
-    def plan(self, made_from: str, **more: Any) -> dict[str, Any]:
-        """Return the plan for tasks; `made_from` is a digest of the questions' inputs."""
-        return {
-            "run": str(self.run.path.absolute()),
-            "questions": made_from,
-            "tagger": self.tagger.name,
-            "packages": versions(*_PACKAGES),
-            **more,
-        }
-
-    def questions(self, block: int) -> pa.Table:
+    def questions(self, block: int) -> BlockResult:
         """Return the questions about the problems of a block."""
-        return question_table(questions_about(self.problems(block), masking=self.config.masking))
+        asked = questions_about(self.problems(block), masking=self.config.masking)
+        return {"questions": question_table(asked)}, {}
 
-    def open(self) -> Callable[[int], NDArray[np.int64]]:
-        """Return the function that works on blocks; each process has its own tagger."""
-        return self.rows
+    def chosen(self, block: int) -> BlockResult:
+        """Return the rows of the questions wanted about the problems of a block."""
+        return {"rows": pa.table({"row": self.rows(block)})}, {}
 
     def rows(self, block: int) -> NDArray[np.int64]:
         """Return [n] rows of the questions wanted about the problems of a block."""
