@@ -14,7 +14,7 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
-from merge_dataset.executors.calls import call_tasks, forget, plan_of
+from merge_dataset.executors.calls import call_tasks, plan_of
 from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import digest_of_file, read_record, read_where, write_record
 from merge_dataset.schema import WORD_CLASSES
@@ -96,7 +96,6 @@ class Built:
         }
         units = [str(task) for task in Task.all(distribution.tasks)]
         models = call_tasks(function, folder, units, distribution, known).all()
-        forget(folder, units)  # if the file cannot be written, tasks look again for what is missing
         if other := [each for each in models if each != models[0]]:
             raise ValueError(
                 f"{self.build.path}: expected the same model, device, dtype and packages in every "

@@ -49,7 +49,7 @@ def work_on_blocks(
         "method": method,
         "made_with": _made_with(work),
     }
-    units, where = [str(block) for block in blocks], distribution.without_gpus()
+    units, where = [f"block {number}" for number in blocks], distribution.without_gpus()
     results = call_tasks(f"{__name__}:do_block", folder, units, where, plan).all()
     for unit, (names, facts) in zip(units, results, strict=True):
         tables = read_unit_tables(folder, unit, list(names.values()))
@@ -58,11 +58,12 @@ def work_on_blocks(
 
 @keeps_result
 def do_block(folder: Path, unit: str) -> tuple[dict[str, str], Mapping[str, Any]]:
-    """Do a unit of work, a block: write its tables; return their file names, and further facts."""
+    """Do a unit of work, such as "block 3": write tables; return their names, and more facts."""
+    number = int(unit.split()[1])
     work, method = _work_of(json.dumps(plan_of(folder)))
-    tables, facts = getattr(work, method)(int(unit))
+    tables, facts = getattr(work, method)(number)
     names = {
-        name: write_unit_table(folder, f"{int(unit):06}.{name}", table)
+        name: write_unit_table(folder, f"{number:06}.{name}", table)
         for name, table in tables.items()
     }
     return names, facts

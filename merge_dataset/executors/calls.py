@@ -70,23 +70,23 @@ def call_tasks(
     distribution: Distribution,
     plan: Mapping[str, Any],
 ) -> UnitResults:
-    """Run in tasks the blocks that have no result for this plan; the caller removes the folder."""
-    path, error = folder / _PLAN, None
-    if not path.is_file() or digest_of(read_json(path)) != digest_of(plan):
-        shutil.rmtree(folder / _RESULTS, ignore_errors=True)
-        write_json(path, plan)
-    results = _results(folder, blocks)
-    missing = [block for block in blocks if block not in results]
-    forget(folder, missing)  # damaged ones
+    """Run blocks in tasks, all of them anew, and read the results; the caller removes the folder.
+
+    What should not be done twice is for an `AnswerStore`.
+    """
+    error = None
+    for name in (_RESULTS, _TABLES):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    write_json(folder / _PLAN, plan)
     try:
-        run_units(function, folder, missing, distribution)
+        run_units(function, folder, blocks, distribution)
     except ExecutorError as failed:
         error = failed
     results = _results(folder, blocks)
     if error is None and (lost := [block for block in blocks if block not in results]):
         error = ExecutorError(
             f"{folder}: expected the result of {lost[0]}, found none, or a damaged one; give the "
-            "same command again, and it is made again"
+            "same command again"
         )
     return UnitResults(results, error)
 
@@ -123,10 +123,9 @@ def read_unit_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.
     try:
         return [read_table(folder / _TABLES / name) for name in names]
     except (ValueError, FileNotFoundError) as error:
-        forget(folder, [block])
         raise ValueError(
             f"{folder}: expected the tables of {block} as its task wrote them, got other contents "
-            f"or none; give the same command again, and they are made again"
+            "or none; give the same command again"
         ) from error
 
 
@@ -139,7 +138,7 @@ def _results(folder: Path, blocks: Iterable[str]) -> dict[str, Any]:
         except FileNotFoundError:
             pass
         except ValueError:
-            log.warning("%s: damaged, made again: %s", folder, block)
+            log.warning("%s: damaged result of %s", folder, block)
     return results
 
 
@@ -190,7 +189,7 @@ def run_units(
         listed = "\n".join(shown)
         raise ExecutorError(
             f"{len(failures)} of {tasks} tasks failed:\n{listed}\n"
-            f"Their logs are in {logs}. What was finished is kept; the same command does the rest."
+            f"Their logs are in {logs}. Models' answers are kept; give the same command again."
         )
 
 

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from generation import Config, suggest
 from generation.cli import app
-from generation.phases import build_blocks
-from generation.phases import suggest as suggesting
+from generation.phases import block_tasks
 from generation.phases.suggest import find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import sorted_problems
@@ -22,7 +21,6 @@ from generation.problems.sources import load_problems
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
-from merge_dataset.executors.calls import keeps_result
 from merge_dataset.executors.plan import Distribution, ExecutorError, Resources
 from merge_dataset.files import write_text
 
@@ -91,30 +89,6 @@ def test_the_number_of_tasks_changes_no_byte(
 
 
 @pytest.mark.slow
-def test_tasks_with_other_taggers_are_not_mixed(
-    build: Run, tasks: UnitsHere, suggested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    block = build_blocks.block_unit.__wrapped__  # type: ignore[attr-defined]
-
-    def elsewhere(folder: Path, unit: str) -> Any:
-        made = block(folder, unit)
-        if unit == "block 2":
-            made["counts"]["tagger"] = "other"
-        return made
-
-    with monkeypatch.context() as patch:
-        patch.setattr(build_blocks, "block_unit", keeps_result(elsewhere))
-        told = build("mixed", *TASKS, 2)
-    assert told.exit_code == 2
-    assert "tagger: expected the same in every task, got en_core_web_sm" in told.stderr
-    call, other = build_blocks.call_tasks, {"packages": {"numpy": "1.0"}}
-    monkeypatch.setattr(build_blocks, "call_tasks", lambda *a: call(*a[:-1], {**a[-1], **other}))
-    told = build("mixed", *TASKS, 2)
-    assert told.exit_code == 2
-    assert "error: expected the command's versions {'numpy': '1.0'}, a task's" in told.stderr
-
-
-@pytest.mark.slow
 def test_ablations_and_signals_reach_the_tasks(
     build: Run, tasks: UnitsHere, suggested: Path
 ) -> None:
@@ -155,35 +129,39 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
 
 
 @pytest.mark.parametrize("where", ["results", "tables"])
-def test_what_a_task_made_is_made_again_if_damaged(
-    where: str, find: Find, tasks: UnitsHere, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_what_a_task_made_is_made_anew_after_damage(
+    where: str, find: Find, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def damage(*call: Any) -> None:
+        run_units(*call)
+        path = sorted((tmp_path / "dealt").rglob(f"{where}/*"))[0]
+        path.write_bytes(path.read_bytes()[::-1])
+
+    run_units = tasks.run_units
+    with monkeypatch.context() as patch:
+        patch.setattr("merge_dataset.executors.calls.run_units", damage)
+        with pytest.raises((ValueError, ExecutorError), match=r"block .* give the same command"):
+            find("dealt", 2)
     tasks.failing = ("block 4",)
     with pytest.raises(ExecutorError):
         find("dealt", 2)
     tasks.failing = ()
-    damaged = sorted((tmp_path / "dealt").rglob(f"{where}/*"))[0]
-    damaged.write_bytes(damaged.read_bytes()[::-1] + b"\n")
-    if where == "tables":  # found when the tables are read
-        with pytest.raises(ValueError, match="expected the tables of block 0 as its task wrote"):
-            find("dealt", 2)
     assert find("dealt", 2) == find("here")
-    assert len(tasks.units) == (2 if where == "results" else 1)
-    assert caplog.text.count("damaged, made again: block") == (where == "results")
+    assert len(tasks.units) == BLOCKS
 
 
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ({"tagger": "en_other 1"}, "tagger: expected en_other 1, which the command has, got en_co"),
-        ({"packages": {"numpy": "1"}}, "expected the command's versions {'numpy': '1'}, a task's"),
-    ],
-    ids=["tagger", "packages"],
-)
+@pytest.mark.parametrize("there", [{"tagger": "en_other 1"}, {"numpy": "1"}], ids=str)
 def test_tasks_on_other_machines(
-    there: dict[str, Any], said: str, find: Find, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
+    there: dict[str, Any], find: Find, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = suggesting.call_tasks
-    monkeypatch.setattr(suggesting, "call_tasks", lambda *a: call(*a[:-1], {**a[-1], **there}))
-    with pytest.raises(ValueError, match=said.replace("{", r"\{")):
+    made_with = block_tasks._made_with
+    monkeypatch.setattr(block_tasks, "_made_with", lambda work: made_with(work) | there)
+    call = block_tasks.call_tasks
+
+    def elsewhere(*arguments: Any) -> Any:
+        monkeypatch.setattr(block_tasks, "_made_with", made_with)
+        return call(*arguments)
+
+    monkeypatch.setattr(block_tasks, "call_tasks", elsewhere)
+    with pytest.raises(ValueError, match=r"tagger and versions, .* has "):
         find("run", 1)
