@@ -101,7 +101,7 @@ def build(
 
     Raises:
         BlockingIOError: another command is at work in the folder.
-        ExecutorError: tasks failed; what the others finished is kept.
+        ExecutorError: tasks failed.
         FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
         TypeError: `run` is not a path or `RunFolder`, or a name is not a text.

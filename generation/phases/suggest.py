@@ -76,7 +76,7 @@ def suggest(
 
     Raises:
         BlockingIOError: another command is at work in the folder.
-        ExecutorError: tasks failed (others are kept), or there is no such executor.
+        ExecutorError: tasks failed (answers are kept), or there is no such executor.
         FileExistsError: the folder has a build of other problems or models.
         FileNotFoundError: the source's file does not exist.
         TypeError: `config` is no `Config`.

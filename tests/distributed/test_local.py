@@ -79,8 +79,8 @@ def test_a_unit_that_raises(tmp_path: Path) -> None:
     assert failure_of(tmp_path, names) == [
         "1 of 2 tasks failed:",
         "  task 1: 1 of 3 blocks failed: raise-0: ValueError: expected something else, got raise-0",
-        f"Their logs are in {tmp_path}/tasks/0001. What was finished is kept; the same command "
-        "does the rest.",
+        f"Their logs are in {tmp_path}/tasks/0001. Models' answers are kept; give the same "
+        "command again.",
     ]
     assert unfinished(tmp_path, names) == ["raise-0"]
     logs = tmp_path / "tasks" / "0001"
@@ -172,8 +172,8 @@ cp -r "$1/out" "$4-out"'''
     assert reason.startswith("  task 1: ")
     assert "OSError: [Errno 28] No space left on device" in reason
     assert rest == [
-        f"Their logs are in {disk}/tasks/0001. What was finished is kept; the same command does "
-        "the rest.",
+        f"Their logs are in {disk}/tasks/0001. Models' answers are kept; give the same command "
+        "again.",
         "missing fill-0 fine-2",
         "missing",
     ]

@@ -59,8 +59,8 @@ def test_faults_and_the_rest(tmp_path: Path) -> None:
         "2 of 4 tasks failed:",
         "  task 1: 1 of 2 blocks failed: raise-0: ValueError: expected something else, got raise-0",
         "  task 2: killed by SIGKILL, as the system does when memory runs out",
-        f"Their logs are in {tmp_path}/run/tasks/0001. What was finished is kept; the same "
-        "command does the rest.",
+        f"Their logs are in {tmp_path}/run/tasks/0001. Models' answers are kept; give the "
+        "same command again.",
     ]
     assert (first, second) == ("missing raise-0 kill-0 fine-4", "missing")
     assert outputs(tmp_path / "run") == undisturbed(tmp_path / "undisturbed", names)

@@ -12,7 +12,6 @@ from generation import Config, build, generate, suggest
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
 from generation.run_folder import RunFolder
-from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.funnel import SUGGESTION_REASONS
 from generation.variants.reasons import KEPT
 from merge_dataset.files import (
@@ -196,7 +195,7 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedLM, "answer", killed)
+        patch.setattr("generation.phases.suggest.ask_unit", killed)
         with pytest.raises(KeyboardInterrupt):
             suggest(demo_config(other.path, word_classes=("noun",)), overwrite=True)
     for ablation in (None, "union"):
