@@ -16,7 +16,7 @@ from generation.records import (
     replacement_schema,
     sorted_replacements,
 )
-from generation.run_folder import slug
+from merge_dataset.answer_store import slug
 from merge_dataset.files import write_table
 
 
