@@ -5,13 +5,9 @@ import logging
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-
-Item = TypeVar("Item")
+from typing import Any, BinaryIO
 
 log = logging.getLogger(__name__)
-
-_DIGEST_LENGTH = 16
 
 
 def append_record(file: BinaryIO, record: Any) -> None:

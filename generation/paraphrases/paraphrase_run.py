@@ -299,26 +299,7 @@ class _Work:
         right, hypotheses = self.answers()
         deal("search")
         self.judged.reload()
-        counts, rounds = Counter[tuple[int, str]](), 0
-        with (
-            atomic(self.run.paraphrases) as temporary,
-            RowGroupWriter(temporary, PARAPHRASES) as writer,
-        ):
-            for start in range(0, len(hypotheses), BLOCK):
-                table, of_block = self.search(hypotheses, start)
-                rounds = max(rounds, of_block)
-                fates = (table[name].to_pylist() for name in ("round", "reason"))
-                counts.update(zip(*fates, strict=True))
-                writer.write(table)
-        reasons = (*REASONS, KEPT)
-        funnel = [
-            {
-                "round": number,
-                "generated": sum(counts[number, reason] for reason in reasons),
-                **{reason: counts[number, reason] for reason in reasons},
-            }
-            for number in range(1, rounds + 1)
-        ]
+        funnel = self._write_paraphrases(hypotheses)
         eligible, variants = self._write_outcome(problems, right)
         if not variants:
             raise ValueError(
@@ -387,6 +368,29 @@ class _Work:
         tables = list(map(paraphrase_table, rounds))
         order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
         return pa.concat_tables(tables).sort_by(order).combine_chunks(), len(tables)
+
+    def _write_paraphrases(self, hypotheses: Sequence[str]) -> list[dict[str, int]]:
+        """Write all candidates, and return the funnel."""
+        counts, rounds = Counter[tuple[int, str]](), 0
+        with (
+            atomic(self.run.paraphrases) as temporary,
+            RowGroupWriter(temporary, PARAPHRASES) as writer,
+        ):
+            for start in range(0, len(hypotheses), BLOCK):
+                table, of_block = self.search(hypotheses, start)
+                rounds = max(rounds, of_block)
+                fates = (table[name].to_pylist() for name in ("round", "reason"))
+                counts.update(zip(*fates, strict=True))
+                writer.write(table)
+        reasons = (*REASONS, KEPT)
+        return [
+            {
+                "round": number,
+                "generated": sum(counts[number, reason] for reason in reasons),
+                **{reason: counts[number, reason] for reason in reasons},
+            }
+            for number in range(1, rounds + 1)
+        ]
 
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
         """Write seeds, variants and exclusions; return the numbers of seeds and variants."""
