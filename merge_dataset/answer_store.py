@@ -237,6 +237,7 @@ def ask(
     what: str,
     unit: str,
     at_once: int = 1,
+    hidden: bool = False,
 ) -> None:
     """Ask about the questions of blocks that a store has no answers to, and keep each batch.
 
@@ -249,13 +250,15 @@ def ask(
         what: Title of the progress bar.
         unit: Unit of the progress bar.
         at_once: Least number of questions that are asked together, if there are so many.
+        hidden: Show no bar; otherwise the environment decides.
 
     Raises:
         ValueError: `answer` left questions out.
     """
     waiting: dict[bytes, QuestionT] = {}
     waits: list[float] = []
-    with tqdm(total=sum(sizes), desc=what, unit=unit) as bar:
+    shown = {"disable": True} if hidden else {}
+    with tqdm(total=sum(sizes), desc=what, unit=unit, **shown) as bar:
         done = 0.0
 
         def progress(units: float) -> None:

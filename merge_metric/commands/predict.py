@@ -26,14 +26,14 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
-from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.pair_model import Model, ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.models.presets import Preset
-    from merge_metric.predict.driver import Outcome, PredictRun
+    from merge_metric.predict.driver import Asking, Outcome
     from merge_metric.predict.jobs import Done
 
 baseline_app = typer.Typer(
@@ -171,9 +171,9 @@ def predict_command(
     if preset is not None or distribution is not None:
         got = "--executor" if preset is None else f"--preset {preset}"
         raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-    runs = _runs_of_one(asked, request, problems, out)
+    opened = _open_one(asked, request, problems, out)
     if dry_run:
-        plans = [batch_files.plan(run, prices=price, tokenizer=tokenizer) for run in runs]
+        plans = [batch_files.plan(a, prices=price, tokenizer=tokenizer) for _, a in opened]
         total = plans[0] | {
             name: sum(plan[name] for plan in plans)
             for name, value in plans[0].items()
@@ -183,24 +183,24 @@ def predict_command(
     elif batch_out is not None:
         made = {
             str(path): count
-            for run in runs
-            for path, count in batch_files.write_requests(run, batch_out, overwrite=overwrite)
+            for file in opened
+            for path, count in batch_files.write_requests(*file, batch_out, overwrite=overwrite)
         }
         lines = [f"{path}: {count:,} requests" for path, count in made.items()]
         write_result(output, {"requests": made}, *lines or ["no request is left"])
     else:
         outcomes = []
-        for run in runs:
-            take = partial(batch_files.take_results, run, paths=batch_in or [])
-            outcomes.append(run.complete(take, extra, overwrite=overwrite))
+        for opened_model, asking in opened:
+            take = partial(batch_files.take_results, opened_model, asking, batch_in or [])
+            outcomes.append(asking.complete(take, extra, overwrite=overwrite))
         _report((outcomes, [], None), dataset, output)
 
 
-def _runs_of_one(
+def _open_one(
     asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
-) -> Iterator[PredictRun]:
-    """Open the model for the option `asked`; yield its run for each output file."""
-    from merge_metric.predict.driver import PredictRun
+) -> Iterator[tuple[Model, Asking]]:
+    """Open the model for the option `asked`; yield it with the questions of each output file."""
+    from merge_metric.predict.driver import Asking
     from merge_metric.predict.jobs import open_files
     from merge_metric.predict.problems import sources_of
 
@@ -211,7 +211,7 @@ def _runs_of_one(
         )
     for model, part, path in open_files(request, problems, out=out):
         times = request.repeat_seeds
-        yield PredictRun(model.describe(), part, path, model=model, repeat_seeds=times)
+        yield model, Asking(model.describe(), part, path, repeat_seeds=times)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from merge_dataset.files import atomic
 from merge_metric.models.odd_answers import beginning
 from merge_metric.models.remote import RemoteModel, alternatives, said_in
-from merge_metric.predict.driver import PredictRun
-from merge_metric.predict.journal import Journal
+from merge_metric.predict.driver import Asking
+from merge_metric.predict.kept_answers import to_rows
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Model
@@ -33,7 +33,7 @@ _CHARACTERS: Final = 4
 """Approximate number of characters per token of English."""
 
 
-def require_server(model: Model | None, what: str) -> RemoteModel:
+def require_server(model: Model, what: str) -> RemoteModel:
     """Return the model if it is on a server; raise ValueError otherwise."""
     if not isinstance(model, RemoteModel):
         raise ValueError(f"{what}: expected a model on a server, with `base_url`")
@@ -41,20 +41,20 @@ def require_server(model: Model | None, what: str) -> RemoteModel:
 
 
 def write_requests(
-    run: PredictRun, path: Path, *, overwrite: bool = False
+    model: Model, asking: Asking, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
     """Write unanswered requests, all or none, to `path`, `-2`, …; return files with counts."""
-    server, samples = require_server(run.model, "batch_out"), run.known.samples
-    run.require_replaceable(overwrite=overwrite)
-    pairs = run.pairs.at(run.asked)
+    server, samples = require_server(model, "batch_out"), asking.known.samples
+    asking.require_replaceable(overwrite=overwrite)
+    pairs = asking.pairs.at(asking.asked)
     made: list[tuple[Path, int]] = []
     with ExitStack() as files:  # moves all files into place when all are written
         size, file = 0, None
-        for position in np.flatnonzero(_unanswered(run)).tolist():
+        for position in np.flatnonzero(_unanswered(asking)).tolist():
             body = server.body(pairs[position])
             for sample in range(samples):
                 request = {
-                    "custom_id": f"{run.fingerprint[:_DIGITS]}-{position}-{sample}",
+                    "custom_id": f"{asking.fingerprint[:_DIGITS]}-{position}-{sample}",
                     "method": "POST",
                     "url": f"/v1/{server.path}",
                     "body": body,
@@ -86,15 +86,14 @@ def _numbered(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> tuple[int, float]:
-    """Put the answers of result files into a run's journal; return their number, and 0 seconds."""
-    server = require_server(run.model, "batch_in")
-    samples = run.known.samples
-    pairs, unanswered = run.pairs.at(run.asked), journal.unanswered
+def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[int, float]:
+    """Keep the answers of result files; return their number, and 0 seconds."""
+    server, samples = require_server(model, "batch_in"), asking.known.samples
+    pairs, unanswered = asking.pairs.at(asking.asked), _unanswered(asking)
+    taken = dict[int, Any]()
     waiting: dict[int, dict[int, Any]] = {}
     failed: dict[tuple[int, int], str] = {}
     first: dict[tuple[int, int], tuple[str, int]] = {}
-    n_answered = 0
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a file of results, found no file there")
@@ -102,7 +101,7 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> tu
             if not line.strip():
                 continue
             where = f"{path}: line {number}"
-            position, sample, answer, reason = _read_result(line, run, samples, where)
+            position, sample, answer, reason = _read_result(line, asking, samples, where)
             try:
                 if not reason:
                     found = (said_in if server.words else alternatives)(answer)
@@ -125,25 +124,27 @@ def take_results(run: PredictRun, journal: Journal, paths: Sequence[Path]) -> tu
             waiting.setdefault(position, {})[sample] = answer
             if len(waiting[position]) == samples:
                 # Only now, so that each answer is counted once in requests and tokens.
-                pair, taken = pairs[position], waiting.pop(position)
-                body = server.body(pair)
+                body, of_question = server.body(pairs[position]), waiting.pop(position)
                 try:
-                    given = [server.take(body, taken[n]) for n in range(samples)]
+                    given = [server.take(body, of_question[n]) for n in range(samples)]
                 except ValueError as error:
                     raise ValueError(f"{where}: {error}") from None
-                answers = server.read([position], [given if server.words else given[0]], [pair])
-                run.keep(journal, answers)
+                taken[position] = given if server.words else given[0]
                 unanswered[position] = False
-                n_answered += 1
+    if taken:
+        asked = [pairs[position] for position in taken]
+        answers = server.read([*taken], [*taken.values()], asked)
+        asking.check(answers, asked)
+        asking.store.keep(asking.keys[[*taken]], to_rows(answers))
     if missing := int(unanswered.sum()):
         reasons = f", such as {next(iter(failed.values()))[:300]!r}" if failed else ""
         raise ValueError(
-            f"expected answers to {len(run.asked):,} questions, {missing:,} are missing: "
+            f"expected answers to {len(asking.asked):,} questions, {missing:,} are missing: "
             f"{len(failed):,} requests failed{reasons}; what was answered is kept: give further "
             "results with `batch_in`, write requests for the rest with `batch_out`, or ask the "
             "server without either"
         )
-    return n_answered, 0.0
+    return len(taken), 0.0
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -159,13 +160,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _unanswered(run: PredictRun) -> NDArray[np.bool_]:
-    if run.finished():
-        return np.zeros(len(run.asked), bool)
-    return Journal(run.journal, len(run.asked), len(run.labels)).unanswered
+def _unanswered(asking: Asking) -> NDArray[np.bool_]:
+    if asking.finished():
+        return np.zeros(len(asking.asked), bool)
+    return asking.store.missing(asking.keys)
 
 
-def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[int, int, Any, str]:
+def _read_result(line: str, asking: Asking, samples: int, where: str) -> tuple[int, int, Any, str]:
     """Read a result: question, sample, the server's answer, and the reason if there is none."""
     try:
         result = json.loads(line)
@@ -175,12 +176,12 @@ def _read_result(line: str, run: PredictRun, samples: int, where: str) -> tuple[
         raise ValueError(
             f"{where}: expected a JSON object with custom_id, got {line[:100]!r}"
         ) from None
-    expected, identity = run.fingerprint[:_DIGITS], str(result.get("custom_id"))
+    expected, identity = asking.fingerprint[:_DIGITS], str(result.get("custom_id"))
     name, *numbers = identity.split("-", 2)
-    position, sample = len(run.asked), samples
+    position, sample = len(asking.asked), samples
     if name == expected and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
         position, sample = map(int, numbers)
-    if position >= len(run.asked) or sample >= samples:
+    if position >= len(asking.asked) or sample >= samples:
         raise ValueError(
             f"{where}: expected a result of this run, whose custom_id begins with {expected}, "
             f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
@@ -211,14 +212,14 @@ def read_prices(text: str | None) -> tuple[float, float] | None:
 
 
 def plan(
-    run: PredictRun,
+    asking: Asking,
     *,
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
-    known, prompt = run.known, run.known.prompt
-    asked = run.pairs.at(run.asked[_unanswered(run)])
+    known, prompt = asking.known, asking.known.prompt
+    asked = asking.pairs.at(asking.asked[_unanswered(asking)])
     if prompt is None:
         raise ValueError("dry_run: expected a language model, which is asked by prompts")
     if known.answer_tokens is None:

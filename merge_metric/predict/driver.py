@@ -1,13 +1,14 @@
-"""Runs of a model: ask about each distinct pair of the problems, write a predictions file."""
+"""Asking a model about the problems of a dataset, and writing a file of its answers."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from merge_dataset.answer_store import KEY, AnswerStore, ask
+from merge_dataset.executors.plan import Task
 from merge_dataset.files import ROWS, read_schema, writing_to
 from merge_metric.frame.column_checks import (
     ANSWER_TEXT,
@@ -29,8 +31,6 @@ from merge_metric.frame.column_checks import (
     REPEATS,
     REQUIRED,
     check_column,
-    require_distinct,
-    row_number,
 )
 from merge_metric.frame.plausibility import (
     AnswerTally,
@@ -48,22 +48,14 @@ from merge_metric.frame.prediction_columns import (
 from merge_metric.frame.predictions import read_metadata, with_metadata, write_batches
 from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
-from merge_metric.models.odd_answers import require_as_asked, sentences, warn_of_unknown
-from merge_metric.models.pair_model import (
-    WHOLE,
-    Answers,
-    Description,
-    Model,
-    Share,
-    require_probabilities,
-)
-from merge_metric.predict.journal import Journal, open_journal, remove_journals
+from merge_metric.models.odd_answers import require_as_asked, sentences
+from merge_metric.models.pair_model import Answers, Description, Model, require_probabilities
+from merge_metric.predict.kept_answers import ROW, from_rows, merge_notes, to_rows
 from merge_metric.predict.problems import (
     asked_format,
     description_of,
     distinct_pairs,
     fingerprint_of,
-    first_rows,
     forget_read,
     format_of_problems,
     merging_of,
@@ -77,6 +69,7 @@ _SHOWN: Final = 4
 _BLOCK: Final = 256
 """Most questions that are dealt to a task together."""
 
+WHOLE: Final = Task()
 PREDICTIONS: Final = Path("predictions")
 """Folder of predictions files without a given name."""
 
@@ -108,175 +101,191 @@ def predict(
 ) -> Outcome:
     """Ask a model about each distinct pair of the problems, and write a predictions file.
 
-    Answers go to a journal beside `out` as they come, so the same call goes on from where
-    it was interrupted. Model, settings and problems are part of the journal's name: a
-    run with others starts afresh and leaves it alone. A finished file is kept.
+    Answers are kept beside `out` as they come, so the same call goes on from where it was
+    interrupted; for another model, other settings or problems they are kept apart. On a CPU the
+    file is then the same to the last bit; elsewhere the labels are, and probabilities differ by
+    rounding. A finished file is kept.
 
     Args:
         model: The model.
         problems: From `problems.read_problems`.
         out: The predictions file, .parquet, .jsonl or .jsonl.gz; written at the end,
             whole or not at all. Parquet has metadata under `predictions.METADATA_KEY`: what the
-            model says of itself, and what is known of the run.
+            model says of itself, and what is known of its answers.
         repeat_seeds: How often each seed is asked about again, to measure noise.
         progress: Show a bar on stderr.
         extra: More for the metadata, which does not determine the answers.
-        overwrite: Replace a predictions file of another run.
+        overwrite: Replace other predictions.
 
     Raises:
         BlockingIOError: another process is at work on the same file.
-        FileExistsError: there is a predictions file of another run.
+        FileExistsError: there is a predictions file of another model or other problems.
         ValueError: no problems, a file name with another suffix, or the model gave
             something else than probabilities.
     """
-    run = PredictRun(model.describe(), problems, out, model=model, repeat_seeds=repeat_seeds)
-    name = run.identity["name"] if progress else None
-    ask = partial(run.ask, share=WHOLE, name=name)
-    return run.complete(ask, extra or {}, overwrite=overwrite)
+    asking = Asking(model.describe(), problems, out, repeat_seeds=repeat_seeds)
+    return asking.complete(
+        partial(asking.ask, model, progress=progress), extra or {}, overwrite=overwrite
+    )
 
 
-def answer_share(
-    model: Model,
-    problems: pa.Table,
-    out: Path,
-    share: Share,
-    *,
-    repeat_seeds: int = 0,
-    overwrite: bool = False,
-) -> dict[str, Any]:
-    """Ask a model about a share of the pairs; return a JSON-able record for `write_shares`."""
-    run = PredictRun(model.describe(), problems, out, model=model, repeat_seeds=repeat_seeds)
-    inferred, seconds = 0, 0.0
-    if not run.finished():
-        run.require_replaceable(overwrite=overwrite)
-        with open_journal(run.journal, len(run.asked), len(run.labels), share=share) as journal:
-            inferred, seconds = run.ask(journal, share, None)
-    return {
-        "out": str(out),
-        "identity": run.identity,
-        "facts": run.facts,
-        "inferred": inferred,
-        "seconds": seconds,
-    }
-
-
-def write_shares(
-    record: Mapping[str, Any],
-    problems: pa.Table,
-    out: Path,
-    *,
-    extra: Mapping[str, Any],
-    overwrite: bool = False,
-) -> Outcome:
-    """Write the predictions file of shares that have all finished; repeat the tasks' warnings."""
-    known = Description(identity=record["identity"], facts=record["facts"])
-    run = PredictRun(known, problems, out, repeat_seeds=known.identity.get("repeat_seeds", 0))
-
-    def look(journal: Journal) -> tuple[int, float]:
-        if missing := int(journal.unanswered.sum()):
-            raise ValueError(
-                f"expected answers to all pairs, {missing:,} are missing: run the same command "
-                "again"
-            )
-        warn_of_unknown(run.identity["name"], journal.notes.get("unknown_tokens", {}))
-        return record["inferred"], record["seconds"]
-
-    done = run.complete(look, extra, overwrite=overwrite)
-    return replace(done, inferred=record["inferred"], seconds=record["seconds"])
-
-
-class PredictRun:
-    """Problems, the predictions file, and the model or, without one, its description."""
+class Asking:
+    """The questions of one predictions file to a model, and the answers kept so far."""
 
     def __init__(
-        self,
-        known: Description,
-        problems: pa.Table,
-        out: Path,
-        *,
-        model: Model | None = None,
-        repeat_seeds: int = 0,
+        self, known: Description, problems: pa.Table, out: Path, *, repeat_seeds: int = 0
     ) -> None:
-        """Find the distinct pairs of the problems, and the run's fingerprint."""
+        """Find the distinct pairs of the problems, and the fingerprint of model and problems."""
         check_output(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
-        try:
-            _checked(problems)
-            if len(np.unique(first_rows(problems, ["variant_id"]))) < len(problems):
-                require_distinct(problems["variant_id"], row_number)
-        except ValueError as error:
-            raise ValueError(f"problems: {error}") from error
-        self.model, self.known = model, known
-        """The model that is asked; None where shares of the run have the answers."""
-        self.problems, self.out = problems, out
+        self.known, self.problems, self.out = known, problems, out
+        self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
+        """More for the metadata."""
+        self.facts |= known.facts
         self.labels = asked_format(problems).labels
         """Labels that the model gives."""
-        own, self.merging = format_of_problems(problems).labels, merging_of(problems)
-        self.written = tuple(dict.fromkeys((*own, *self.labels)))
+        own, self._merging = format_of_problems(problems).labels, merging_of(problems)
+        self._written = tuple(dict.fromkeys((*own, *self.labels)))
         """Labels in the file: those of the problems, and others that are merged on reading."""
         self.identity = {**known.identity}
         """All that determines the answers, and how they are written."""
-        self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
-        self.facts |= known.facts
-        if self.merging:
-            self.identity[MERGE_LABELS] = str(self.merging)
+        if self._merging:
+            self.identity[MERGE_LABELS] = str(self._merging)
         fields = known.prompt is not None
-        self.pairs, self.pair_of_row = distinct_pairs(problems, fields=fields)
-        self.asked = np.arange(len(self.pairs))
-        """Pairs in the order of asking: each distinct pair, then repeated seeds."""
-        self.rounds = [self.asked]
+        self.pairs, self._pair_of_row = distinct_pairs(problems, fields=fields)
+        self._rounds = [np.arange(len(self.pairs))]
+        """Pairs to ask about: each distinct one, then those of seeds as often as is wished."""
         if repeat_seeds:
             self.identity["repeat_seeds"] = repeat_seeds
             is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-            self.rounds += [np.unique(self.pair_of_row[is_seed])] * repeat_seeds
-            self.asked = np.concatenate(self.rounds)
-        self.digests = problem_digests(problems)
-        self.fingerprint = fingerprint_of(self.identity, problems, self.digests)
-        self.journal = out.with_name(f".{out.name}.{self.fingerprint[:16]}.answers")
-        """Path of the journal of answers so far; shares have their own journals beside it."""
+            self._rounds += [np.unique(self._pair_of_row[is_seed])] * repeat_seeds
+        self.asked = np.concatenate(self._rounds)
+        """The pair of each question."""
+        self._digests = problem_digests(problems)
+        self.fingerprint = fingerprint_of(self.identity, problems, self._digests)
+        name = str(known.identity["name"])
+        self.store = AnswerStore(
+            out.with_name(f".{out.name}.answers"),
+            {"name": name, "fingerprint": self.fingerprint},
+            ROW,
+            redo="the same command again",
+        )
+        self.keys = np.arange(len(self.asked)).astype(KEY)
+        """The key of each question in the store, which has no others."""
+
+    # --- Questions ---
+
+    def ask(self, model: Model, *, task: Task = WHOLE, progress: bool = True) -> tuple[int, float]:
+        """Ask about a task's missing pairs; return their number, and seconds."""
+        kept = from_rows(self.store.read(self.keys[~self.store.missing(self.keys)]))
+        notes, told = dict(kept.notes), set[str]()
+        self._tell_odd(notes, told)
+        if self.known.strict:
+            noted = {"name": self.identity["name"], **notes}
+            require_as_asked(f"{self.store.folder}: ", noted, "; remove it to ask again")
+        count, start = 0, time.perf_counter()
+
+        def answer(questions: Sequence[int]) -> Iterator[tuple[list[int], pa.Table]]:
+            nonlocal count
+            places = np.array(questions)
+            ends = np.cumsum([len(pairs) for pairs in self._rounds])
+            repeats = np.searchsorted(ends, places, side="right")
+            for repeat in np.unique(repeats).tolist():
+                mine = np.flatnonzero(repeats == repeat)
+                pairs = self.pairs.at(self.asked[places[mine]])
+                for answers in model.answer(pairs, repeat=repeat):
+                    self.check(answers, pairs.at(answers.positions))
+                    merge_notes(notes, answers.notes)
+                    self._tell_odd(notes, told)
+                    count += len(answers.positions)
+                    yield mine[answers.positions].tolist(), to_rows(answers)
+
+        # Blocks of questions, so that a task has variants of the same seeds.
+        size = max(1, min(_BLOCK, len(self.asked) // (4 * task.count)))
+        starts = task.of(range(0, len(self.asked), size))
+        blocks = [range(n, min(n + size, len(self.asked))) for n in starts]
+        ask(
+            self.store,
+            blocks,
+            answer,
+            key=self.keys.__getitem__,
+            sizes=[*map(len, blocks)],
+            what=str(self.identity["name"]),
+            unit="pair",
+            at_once=len(self.asked),
+            hidden=not progress,
+        )
+        return count, time.perf_counter() - start
+
+    def check(self, answers: Answers, pairs: Sequence[Any]) -> None:
+        """Raise ValueError if what a model gave for the pairs is no answer."""
+        if (rows := answers.probabilities) is None:
+            return
+        why = "its numbers overflow: is the model damaged, or did its training diverge?"
+        if self.identity.get("dtype") == "float16":
+            why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
+        require_probabilities(pairs, self.labels, rows, why)
+        # The same check as for readers of predictions files.
+        flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(self.labels))
+        column = pa.chunked_array([flat])
+        check_column(PROBABILITIES, column, lambda row: f"the pair {pairs[row]}", self.labels)
+
+    def _tell_odd(self, notes: Mapping[str, Any], told: set[str]) -> None:
+        """Warn of oddities of answers that are not in `told` yet, and add them to it."""
+        name = self.identity["name"]
+        for key, sentence in sentences({"name": name, **notes}).items():
+            if key not in told:
+                log.warning("%s: warning: %s", name, sentence)
+                told.add(key)
+
+    # --- The file ---
 
     def complete(
         self,
-        ask: Callable[[Journal], tuple[int, float]],
+        ask: Callable[[], tuple[int, float] | None],
         extra: Mapping[str, Any],
         *,
         overwrite: bool,
     ) -> Outcome:
-        """Get the missing answers and write the file, unless it is finished."""
+        """Write the file, unless it is finished; `ask` gets missing answers, if there are any."""
         out, inferred, seconds = self.out, 0, 0.0
         if metadata := self.finished():
             log.info("%s: complete already", out)
             with suppress(OSError), writing_to(out):
-                # Journals and locks can remain if a command was stopped at its very end.
-                remove_journals(self.journal)
-                metadata = self.renewed(metadata)
-            # Warn of suspicious answers, as when the file was written.
+                self._remove_answers()  # of a command that was stopped at its very end
+                metadata = self._renewed(metadata)
             if self.known.strict:
                 require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
-            written = open_predictions(out)
-            tally = AnswerTally(written.labels)
-            for rows in written.tables():
-                tally.add(rows)
             tell_of_model(metadata["name"], metadata)
-            tell_of_answers(metadata["name"], tally, metadata)
         else:
             with writing_to(out):
                 self.require_replaceable(overwrite=overwrite)
-                with open_journal(self.journal, len(self.asked), len(self.labels)) as journal:
-                    inferred, seconds = ask(journal)
-                    metadata = self.metadata(journal, extra)
-                    # Another program may have written the file meanwhile.
-                    self.require_replaceable(overwrite=overwrite)
-                    self.write(journal, metadata)
+                inferred, seconds = ask() or (0, 0.0)
+                answers = from_rows(self.store.read(self.keys))
+                metadata = self._metadata(answers, extra)
+                # Another program may have written the file meanwhile.
+                self.require_replaceable(overwrite=overwrite)
+                self._write(answers, metadata)
+                self._remove_answers()
         return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
     def finished(self) -> dict[str, Any] | None:
-        """Return the metadata of the predictions file, if it exists and is of this run."""
-        there = read_metadata(self.out)
-        return there if there.get("fingerprint") == self.fingerprint else None
+        """Return the metadata of the predictions file, if it has these answers."""
+        metadata = read_metadata(self.out)
+        return metadata if metadata.get("fingerprint") == self.fingerprint else None
 
-    def renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
+    def require_replaceable(self, *, overwrite: bool) -> None:
+        """Raise FileExistsError if the file has other predictions."""
+        identity = {MERGE_LABELS: None, **self.identity, "fingerprint": self.fingerprint}
+        require_replaceable(self.out, identity, self.problems, self._digests, overwrite=overwrite)
+
+    def _remove_answers(self) -> None:
+        shutil.rmtree(self.store.folder, ignore_errors=True)
+        with suppress(OSError):  # others' answers are there, or none
+            self.store.folder.parent.rmdir()
+
+    def _renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Record the dataset's current draw in the finished file; return the metadata."""
         problems = description_of(self.problems)
         recorded = metadata.get("problems") or {}
@@ -295,80 +304,15 @@ class PredictRun:
                 yield rows.select([*(names or rows.column_names)])
 
         few = with_metadata(next(batches(())), metadata)
-        write_batches(self.out, labelled(few, self.written).schema, len(self.problems), batches)
+        write_batches(self.out, labelled(few, self._written).schema, len(self.problems), batches)
         return metadata
 
-    def require_replaceable(self, *, overwrite: bool) -> None:
-        """Raise FileExistsError if the file has predictions of another run."""
-        identity = {MERGE_LABELS: None, **self.identity, "fingerprint": self.fingerprint}
-        require_replaceable(self.out, identity, self.problems, self.digests, overwrite=overwrite)
-
-    def ask(self, journal: Journal, share: Share, name: str | None) -> tuple[int, float]:
-        """Ask about a share's missing pairs; return number and seconds; show a bar if named."""
-        assert self.model is not None
-        if self.known.strict:
-            noted = {"name": self.identity["name"], **journal.notes}
-            require_as_asked(f"{self.journal}: ", noted, "; remove it to ask again")
-        told = set[str]()
-        self._tell_odd(journal, told)
-        start, size = time.perf_counter(), len(self.asked)
-        missing = np.flatnonzero(journal.unanswered)
-        done = size - len(missing)
-        if len(missing) and done:
-            log.info("going on after %s of %s pairs", f"{done:,}", f"{size:,}")
-        # Blocks of questions, so that a task has variants of the same seeds.
-        block = max(1, min(_BLOCK, size // (4 * share.count)))
-        mine = missing[missing // block % share.count == share.index]
-        ends = np.cumsum([len(pairs) for pairs in self.rounds])
-        rounds = np.split(mine, np.searchsorted(mine, ends[:-1]))
-        answered = 0
-        hidden = {"disable": True} if name is None else {}  # None: the environment decides
-        with tqdm(total=size, initial=done, desc=name, unit="pair", **hidden) as bar:
-            for repeat, places in enumerate(rounds):
-                questions = self.pairs.at(self.asked[places])
-                for answers in self.model.answer(questions, repeat=repeat) if len(places) else ():
-                    positions = places[answers.positions].tolist()
-                    self.keep(journal, replace(answers, positions=positions))
-                    self._tell_odd(journal, told)
-                    answered += len(positions)
-                    bar.update(len(positions))
-        if answered < len(mine):
-            raise ValueError(
-                f"expected an answer for each of {len(mine):,} pairs, the model gave {answered:,}"
-            )
-        return answered, time.perf_counter() - start
-
-    def keep(self, journal: Journal, answers: Answers) -> None:
-        """Check answers, whose positions are places in `asked`, and add them to the journal."""
-        pairs, labels = self.pairs.at(self.asked[answers.positions]), self.labels
-        if (rows := answers.probabilities) is None:
-            journal.add(answers)
-            return
-        dtype = self.identity.get("dtype")
-        why = "its numbers overflow: is the model damaged, or did its training diverge?"
-        if dtype == "float16":
-            why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
-        require_probabilities(pairs, labels, rows, why)
-        # The same check as for readers of predictions files.
-        flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(labels))
-        check_column(
-            PROBABILITIES, pa.chunked_array([flat]), lambda row: f"the pair {pairs[row]}", labels
-        )
-        journal.add(answers)
-
-    def _tell_odd(self, journal: Journal, told: set[str]) -> None:
-        """Warn of oddities of answers that are not in `told` yet, and add them to it."""
-        name = self.identity["name"]
-        found = sentences({"name": name, **journal.notes})
-        for key in found.keys() - told:
-            log.warning("%s: warning: %s", name, found[key])
-        told.update(found)
-
-    def metadata(self, journal: Journal, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def _metadata(self, answers: Answers, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the file's metadata; warn of suspicious answers, and of few letters."""
-        tally, codes = AnswerTally(self.merging.of(self.written)), self.merging.codes(self.written)
-        for rows in self._rows(journal, REQUIRED):
-            for name in ANSWERS if self.merging else ():
+        written, merging = self._written, self._merging
+        tally, codes = AnswerTally(merging.of(written)), merging.codes(written)
+        for rows in self._rows(answers, REQUIRED):
+            for name in ANSWERS if merging else ():
                 merged = pa.array(codes[rows[name].to_numpy()])
                 rows = rows.set_column(rows.column_names.index(name), name, merged)
             tally.add(rows)
@@ -377,13 +321,13 @@ class PredictRun:
             **self.identity,
             **extra,
             "problems": description_of(self.problems),
-            "texts": combined(self.digests),
+            "texts": combined(self._digests),
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.facts,
-            **journal.counts,
-            **journal.notes,
-            **{name: float(values.mean()) for name, values in journal.numbers.items()},
+            **answers.counts,
+            **answers.notes,
+            **{name: float(values.mean()) for name, values in answers.numbers.items()},
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
@@ -395,62 +339,46 @@ class PredictRun:
             warn_of_few_letters(metadata["name"], metadata["letter_mass"])
         return metadata
 
-    def write(self, journal: Journal, metadata: Mapping[str, Any]) -> None:
-        """Write the predictions file."""
+    def _write(self, answers: Answers, metadata: Mapping[str, Any]) -> None:
         names = [*REQUIRED, TEXT_DIGEST]
-        if not np.isnan(journal.probabilities).any():
+        if answers.probabilities is not None:
             names.append(PROBABILITIES)
-        if journal.texts:
+        if answers.texts is not None:
             names.append(ANSWER_TEXT)
-        if len(self.asked) > len(self.pairs):
+        if len(self._rounds) > 1:
             names.append(REPEATS)
-        few = next(self._rows(journal, names))
-        schema = labelled(with_metadata(few, metadata), self.written).schema
-        write_batches(self.out, schema, len(self.problems), partial(self._rows, journal))
+        few = with_metadata(next(self._rows(answers, names)), metadata)
+        schema = labelled(few, self._written).schema
+        write_batches(self.out, schema, len(self.problems), partial(self._rows, answers))
 
-    def _rows(self, journal: Journal, names: Sequence[str]) -> Iterator[pa.Table]:
+    def _rows(self, answers: Answers, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of the file, some rows at a time."""
+        places = [*map(self._written.index, self.labels)]
+        labels = np.array([*places, NO_LABEL])[answers.labels]
+        ends = np.cumsum([len(pairs) for pairs in self._rounds])[:-1]
+        again = [of_round.tolist() for of_round in np.split(labels, ends)[1:]]
+        repeats = dict(zip(self._rounds[-1].tolist(), zip(*again, strict=True), strict=False))
         for start in range(0, len(self.problems), ROWS):
-            rows = slice(start, start + ROWS)
-            chosen = self._chosen(journal, self.pair_of_row[rows])
-            answers = np.zeros((len(chosen), len(self.written)))
-            answers[:, self._places] = journal.probabilities[self.pair_of_row[rows]]
-            columns = {
-                **_checked(self.problems.slice(start, ROWS)),
-                "prediction": chosen,
-                TEXT_DIGEST: to_hex(self.digests[rows]),
-                PROBABILITIES: pa.FixedSizeListArray.from_arrays(
-                    answers.ravel(), len(self.written)
-                ),
-            }
-            if ANSWER_TEXT in names:
-                texts = [*map(journal.texts.get, self.pair_of_row[rows].tolist())]
-                columns[ANSWER_TEXT] = pa.array(texts, pa.string())
-            if REPEATS in names:
-                # repeated answers to seeds; null for variants
-                times = self.identity["repeat_seeds"]
-                again = np.arange(len(self.pairs), len(self.asked)).reshape(times, -1)
-                codes = self._chosen(journal, again).T.tolist()
-                of_pair = dict(zip(self.asked[again[0]].tolist(), codes, strict=True))
-                is_seed = pc.equal(columns["variant_id"], columns["seed_id"]).to_pylist()
-                pairs = zip(self.pair_of_row[rows].tolist(), is_seed, strict=True)
-                found = [of_pair[pair] if seed else None for pair, seed in pairs]
-                columns[REPEATS] = pa.array(found, pa.list_(pa.int8()))
+            rows, pairs = slice(start, start + ROWS), self._pair_of_row[start : start + ROWS]
+            problems = self.problems.slice(start, ROWS)
+            columns: dict[str, Any] = {name: problems[name] for name in (*IDS, "label")}
+            columns["prediction"] = labels[pairs]
+            if TEXT_DIGEST in names:
+                columns[TEXT_DIGEST] = to_hex(self._digests[rows])
+            if PROBABILITIES in names and answers.probabilities is not None:
+                table = np.zeros((len(pairs), len(self._written)))
+                table[:, places] = answers.probabilities[pairs]
+                flat = pa.FixedSizeListArray.from_arrays(table.ravel(), len(self._written))
+                columns[PROBABILITIES] = flat
+            if ANSWER_TEXT in names and answers.texts is not None:
+                columns[ANSWER_TEXT] = [answers.texts[pair] for pair in pairs]
+            if REPEATS in names:  # null for variants
+                is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_pylist()
+                of_rows = zip(pairs.tolist(), is_seed, strict=True)
+                lists = [repeats[pair] if seed else None for pair, seed in of_rows]
+                columns[REPEATS] = pa.array(lists, pa.list_(pa.int8()))
             yield pa.table(columns).select(names)
             forget_read()
-
-    @property
-    def _places(self) -> list[int]:
-        return [*map(self.written.index, self.labels)]
-
-    def _chosen(self, journal: Journal, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray(np.array([*self._places, NO_LABEL])[journal.labels[positions]])
-
-
-def _checked(problems: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """Check and return the columns of problems that predictions have too."""
-    labels = format_of_problems(problems).labels
-    names = (*IDS, "label")
-    return {name: check_column(name, problems[name], row_number, labels) for name in names}
 
 
 def check_output(out: Path | None, *, is_folder: bool = False) -> None:
@@ -488,7 +416,7 @@ def require_replaceable(
 ) -> None:
     """Raise FileExistsError where a file's metadata differ in texts or in the description.
 
-    `description` is a model's identity with the run's `fingerprint` or, before loading, a part.
+    `description` is a model's identity with the `fingerprint` or, before loading, a part.
     """
     if overwrite or not out.exists():
         return

@@ -1,8 +1,8 @@
 """Runs of one model or a list of models over a dataset's problems, with a file per source.
 
-Models run in this process or in tasks: a task answers a share of a model's batches, and this
+Models run in this process or in tasks: a task asks a model about its blocks of questions, and this
 process writes the files. A call has a folder beside the predictions, which is removed when all
-files are written; journals hold the answers.
+files are written; stores hold the answers.
 """
 
 import logging
@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from merge_dataset.answer_store import slug
 from merge_dataset.executors.calls import call_tasks, forget, keeps_result, plan_of
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors.plan import Distribution, ExecutorError, Task
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -32,7 +33,8 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import Model, ModelRequest, Share
+from merge_metric.models.odd_answers import warn_of_unknown
+from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import (
@@ -46,12 +48,11 @@ from merge_metric.models.readiness import (
 from merge_metric.predict.baselines import BaselineRequest, read_training_data
 from merge_metric.predict.driver import (
     PREDICTIONS,
+    Asking,
     Outcome,
-    answer_share,
     check_output,
     predict,
     require_replaceable,
-    write_shares,
 )
 from merge_metric.predict.problems import (
     SHOTS,
@@ -302,8 +303,7 @@ def _run_in_tasks(
     fingerprint = fingerprint_of({}, problems, problem_digests(problems))
     digest = digest_of([asked, fingerprint, str(out)])[:12]
     first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
-    slug = re.sub(r"[^A-Za-z0-9._+-]", "-", first.rsplit("/", 1)[-1])
-    work = (target / f".{slug}.{digest}.tasks").absolute()
+    work = (target / f".{slug(first.rpartition('/')[2])}.{digest}.tasks").absolute()
     check_output(work, is_folder=True)
     plan = {
         "jobs": {job.name: asdict(job) for job in placed},
@@ -317,33 +317,61 @@ def _run_in_tasks(
             RowGroupWriter(temporary, problems.schema, problems.schema.metadata) as writer,
         ):
             writer.write(problems)
-        count = max(1, distribution.tasks // len(jobs))
-        units = {job.name: [f"{job.name} {Share(i, count)}" for i in range(count)] for job in jobs}
-        said = call_tasks(
+        tasks = Task.all(max(1, distribution.tasks // len(jobs)))
+        units = {job.name: [f"{job.name} {task}" for task in tasks] for job in jobs}
+        given = call_tasks(
             "merge_metric.predict.jobs:answer_unit",
             work,
             list(chain.from_iterable(units.values())),
-            replace(distribution, tasks=count * len(jobs)),
+            replace(distribution, tasks=len(tasks) * len(jobs)),
             plan,
         )
         outcomes, failed = list[Outcome](), list[str]()
         parts = [problems] if out is not None else by_source(problems)
         for job in jobs:
-            found = [said.records[unit] for unit in units[job.name] if unit in said.records]
-            if missing := count - len(found):
-                failed.append(f"{job.name}: {missing} of {count} tasks did not finish")
+            records = [given.records[unit] for unit in units[job.name] if unit in given.records]
+            if missing := len(tasks) - len(records):
+                failed.append(f"{job.name}: {missing} of {len(tasks)} tasks did not finish")
                 continue
             forget(work, units[job.name])  # the tasks run again if a file cannot be written
             try:
-                for part, record in zip(parts, _agreed(found), strict=True):
-                    path = target / Path(record["out"]).name
-                    done = write_shares(record, part, path, extra=job.extra, overwrite=overwrite)
-                    outcomes.append(done)
+                for part, of_file in zip(parts, zip(*records, strict=True), strict=True):
+                    outcomes.append(_written(job, part, target, of_file, overwrite=overwrite))
             except (ValueError, OSError) as failure:
                 failed.append(f"{job.name}: {failure}")
         if not failed:
             shutil.rmtree(work)
-    return outcomes, failed, said.error
+    return outcomes, failed, given.error
+
+
+def _written(
+    job: Job,
+    problems: pa.Table,
+    folder: Path,
+    records: Sequence[Mapping[str, Any]],
+    *,
+    overwrite: bool,
+) -> Outcome:
+    """Write the predictions file for which all tasks have answers, of which they made records."""
+    first, *others = records
+    for other in others:
+        one, two = first["identity"], other["identity"]
+        differing = [key for key in one | two if one.get(key) != two.get(key)]
+        if differing or other["out"] != first["out"]:
+            raise ValueError(
+                f"expected the same model, device and versions in every task, got different "
+                f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
+                f"`revision`, and run the same command again"
+            )
+    known = Description(identity=first["identity"], facts=first["facts"])
+    asking = Asking(known, problems, folder / first["out"], repeat_seeds=repeats_of(job.request))
+    done = asking.complete(lambda: None, job.extra, overwrite=overwrite)
+    warn_of_unknown(known.identity["name"], done.metadata.get("unknown_tokens", {}))
+    return replace(
+        done,
+        inferred=sum(record["inferred"] for record in records),
+        seconds=max(record["seconds"] for record in records),
+    )
 
 
 def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
@@ -357,13 +385,12 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 
 @keeps_result
 def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
-    """Ask a model about a share of the pairs; return `answer_share` for each predictions file."""
+    """Ask a model about a task's pairs; return a record for each predictions file."""
     name, _, text = unit.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
     settings = plan["jobs"][name]["request"]
     request = (BaselineRequest if "train" in settings else ModelRequest)(**settings)
     problems = on_disk(read_row_groups(path), read_schema(path))
-    share, out = Share.parse(text), plan["out"]
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # the command could not know it
@@ -371,38 +398,17 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
     files = open_files(
         request,
         problems,
-        out=out and Path(out),
+        out=plan["out"] and Path(plan["out"]),
         folder=Path(plan["folder"]),
         short_name=plan["jobs"][name]["extra"].get("short_name"),
     )
-    return [
-        answer_share(
-            model,
-            part,
-            path,
-            share,
-            repeat_seeds=repeats_of(request),
-            overwrite=plan["overwrite"],
-        )
-        for model, part, path in files
-    ]
-
-
-def _agreed(found: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Merge the records of a job's shares, file by file."""
-    for of_file in zip(*found, strict=True):
-        first = of_file[0]
-        for each in of_file:
-            one, other = first["identity"], each["identity"]
-            differing = [key for key in one | other if one.get(key) != other.get(key)]
-            if differing or each["out"] != first["out"]:
-                raise ValueError(
-                    f"expected the same model, device and versions in every task, got different "
-                    f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
-                    f"`revision`, and run the same command again"
-                )
-        yield {
-            **first,
-            "inferred": sum(each["inferred"] for each in of_file),
-            "seconds": max(each["seconds"] for each in of_file),
-        }
+    records = []
+    for model, part, out in files:
+        asking = Asking(model.describe(), part, out, repeat_seeds=repeats_of(request))
+        inferred, seconds = 0, 0.0
+        if not asking.finished():
+            asking.require_replaceable(overwrite=plan["overwrite"])
+            inferred, seconds = asking.ask(model, task=Task.parse(text), progress=False)
+        work = {"out": out.name, "inferred": inferred, "seconds": seconds}
+        records.append({**work, "identity": asking.known.identity, "facts": asking.facts})
+    return records

@@ -18,9 +18,9 @@ from faults.attack import Attack
 from faults.commands import CLASSIFIER, PROBLEMS
 from generation.problems.tagging import Tagger
 from merge_dataset import files
+from merge_dataset.answer_store import AnswerStore
 from merge_dataset.commands.command_line import INTERRUPTED
 from merge_dataset.files import digest_of_file
-from merge_metric.predict.journal import Journal
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +65,8 @@ READERS = (
            ("runs/demo/problems.parquet", "runs/demo/config.toml", "runs/demo/suggested.json",
             "runs/demo/suggestions/**/*", "runs/demo/questions/**/*", "runs/demo/stores/*"),
            60, made="out"),
-    Reader("damaged journal, predict", f"{PREDICT} --out new/p.parquet",
-           ("begun/.*.answers",), 60, made="new", goes_on="begun"),
+    Reader("damaged answers, predict", f"{PREDICT} --out new/p.parquet",
+           ("begun/.*.answers/*/*",), 60, made="new", goes_on="begun"),
     Reader("damaged paraphrase run", f"{PARAPHRASE} --run new/run --out new/data",
            ("paraphrased/run/**/*",), 60, made="new", goes_on="paraphrased"),
     Reader("damaged registration", "register merge-nli --cache-dir new", ("cache/merge-nli/**/*",),
@@ -91,15 +91,15 @@ def make(folder: Path) -> None:
 def _interrupt_predictions() -> None:
     batches = []
 
-    def add(journal: Journal, *batch: Any, **more: Any) -> None:
+    def add(store: AnswerStore, *batch: Any) -> None:
         if len(batches) == 8:
             raise KeyboardInterrupt
         batches.append(batch)
-        keep(journal, *batch, **more)
+        keep(store, *batch)
 
-    keep = Journal.add
+    keep = AnswerStore.keep
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Journal, "add", add)
+        patched.setattr(AnswerStore, "keep", add)
         assert small_world.call(*PREDICT.split(), "--out", "begun/p.parquet")[0] == INTERRUPTED
 
 

@@ -17,7 +17,7 @@ from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
 from merge_metric.predict import batch_files
-from merge_metric.predict.driver import PredictRun, predict
+from merge_metric.predict.driver import Asking, predict
 
 N = 12
 PROMPT = read_prompt("none")
@@ -47,14 +47,15 @@ def model_at(url: str, words: Words | None, **options: Any) -> RemoteModel:
     return RemoteModel(url, "m", prompt=PROMPT, chat=True, words=words, backoff=0.01, **options)
 
 
-def run_of(model: RemoteModel, out: Path) -> PredictRun:
+def file_of(model: RemoteModel, out: Path) -> tuple[RemoteModel, Asking]:
     times = int(model.words is not None)
-    return PredictRun(model.describe(), problems(), out, model=model, repeat_seeds=times)
+    return model, Asking(model.describe(), problems(), out, repeat_seeds=times)
 
 
 def take(model: RemoteModel, out: Path, paths: list[Path]) -> None:
-    run = run_of(model, out)
-    run.complete(partial(batch_files.take_results, run, paths=paths), {}, overwrite=False)
+    _, asking = file_of(model, out)
+    results = partial(batch_files.take_results, model, asking, paths)
+    asking.complete(results, {}, overwrite=False)
 
 
 def results_of(files: list[tuple[Path, int]]) -> list[str]:
@@ -86,11 +87,11 @@ def test_a_batch_is_as_good_as_asking(
     out = tmp_path / "p.parquet"
     total = (N + (3 if words else 0)) * (words.samples if words else 1)
     path = tmp_path / "requests.jsonl"
-    files = batch_files.write_requests(run_of(model_at(url, words), out), path)
+    files = batch_files.write_requests(*file_of(model_at(url, words), out), path)
     assert [place.name for place, _ in files[:2]] == ["requests.jsonl", "requests-2.jsonl"]
     assert [n for _, n in files] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
     with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
-        batch_files.write_requests(run_of(model_at(url, words), out), path)
+        batch_files.write_requests(*file_of(model_at(url, words), out), path)
     lines = results_of(files)
     random.Random(0).shuffle(lines)
     failed = json.loads(lines.pop())
@@ -104,7 +105,7 @@ def test_a_batch_is_as_good_as_asking(
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
             take(model_at(url, words), out, places)
     left = tmp_path / "rest.jsonl"
-    rest = batch_files.write_requests(run_of(model_at(url, words), out), left)
+    rest = batch_files.write_requests(*file_of(model_at(url, words), out), left)
     assert sum(n for _, n in rest) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
@@ -122,16 +123,16 @@ def test_a_batch_is_as_good_as_asking(
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
-    older = [place for place, _ in batch_files.write_requests(run_of(model, out), path)]
+    older = [place for place, _ in batch_files.write_requests(*file_of(model, out), path)]
     path.unlink()
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
         with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
-            batch_files.write_requests(run_of(model, out), path)
+            batch_files.write_requests(*file_of(model, out), path)
         assert not path.exists()
         (tmp_path / "r-2.jsonl").unlink(missing_ok=True)
     (tmp_path / "r-2.jsonl").touch()
-    files = batch_files.write_requests(run_of(model, out), path, overwrite=True)
+    files = batch_files.write_requests(*file_of(model, out), path, overwrite=True)
     assert len(older) > len(files) == 2
     assert sorted(tmp_path.glob("r*.jsonl")) == sorted(place for place, _ in files)
     assert sum(len(place.read_text().splitlines()) for place, _ in files) == N
@@ -150,7 +151,7 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    (file, _), *_ = batch_files.write_requests(run_of(model, out), tmp_path / "r.jsonl")
+    (file, _), *_ = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
     id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]
     path = tmp_path / "results.jsonl"
     path.write_text(line.replace("RUN", id_.partition("-")[0]))
@@ -161,7 +162,7 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
 
 def test_two_answers_to_one_request(tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    files = batch_files.write_requests(run_of(model, out), tmp_path / "r.jsonl")
+    files = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
     lines, paths = results_of(files), [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
     again = lines[2].replace("chatcmpl", "other").replace("Answer: C", "Answer: A")
     paths[0].write_text("\n".join(lines))

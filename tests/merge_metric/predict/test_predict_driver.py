@@ -18,7 +18,7 @@ from merge_metric.frame.predictions import (
 )
 from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.predict import driver
-from merge_metric.predict.driver import predict
+from merge_metric.predict.driver import Asking, predict
 from merge_metric.predict.problems import read_problems
 
 
@@ -60,8 +60,9 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "predictions" / "fake.parquet"
 
 
-def journals(out: Path) -> list[Path]:
-    return sorted(out.parent.glob(f".{out.name}.*.answers"))
+def kept(out: Path) -> list[Path]:
+    """Files of answers, each of one interrupted call."""
+    return sorted(out.parent.glob(f".{out.name}.answers/*/*.answers"))
 
 
 def interrupt(problems: pa.Table, out: Path, batches: int) -> Fake:
@@ -127,40 +128,18 @@ def test_progress_is_on_stderr(
     assert f"{pairs}/{pairs}" in shown.err
 
 
-def test_an_interrupted_run_goes_on(
-    problems: pa.Table, out: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_interrupted_run_goes_on(problems: pa.Table, out: Path) -> None:
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     first, second = interrupt(problems, out, 3), Fake(batch=11)
     assert not out.exists()
-    assert len(journals(out)) == 1
-    with caplog.at_level(logging.INFO):
-        outcome = predict(second, problems, out, progress=False)
+    assert len(kept(out)) == 1
+    outcome = predict(second, problems, out, progress=False)
     assert len(first.asked) == 21
     assert not set(first.asked) & set(second.asked)
     assert len(first.asked) + len(second.asked) == outcome.pairs
     assert outcome.inferred == len(second.asked)
-    assert f"going on after 21 of {outcome.pairs:,} pairs" in caplog.text
     assert out.read_bytes() == whole.read_bytes()
-    assert journals(out) == []
-
-
-@pytest.mark.parametrize("cut", [None, 1, 7, 8, 9, 40, 231])
-def test_half_a_batch_or_a_damaged_one_is_asked_again(
-    problems: pa.Table, out: Path, cut: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    interrupt(problems, out, 2 if cut else 3)
-    (journal,) = journals(out)
-    first, second, *third = journal.read_bytes().splitlines(keepends=True)
-    damaged = bytearray(second[:cut])
-    if cut is None:
-        damaged[50] ^= 1
-    journal.write_bytes(b"".join([first, damaged, *third]))
-    interrupt(problems, out, 1)
-    again = Fake()
-    outcome = predict(again, problems, out, progress=False)
-    assert len(again.asked) == outcome.pairs - (14 if cut else 21)
-    assert (f"{journal}: damaged, made again: 1 records" in caplog.text) == (cut is None)
+    assert kept(out) == []
 
 
 @pytest.mark.parametrize("other", ["model", "problems", "labels"])
@@ -176,7 +155,7 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
         changed = problems.set_column(4, "label", flipped)
     outcome = predict(model, changed, out, progress=False)
     assert len(model.asked) == outcome.pairs
-    assert len(journals(out)) == 1
+    assert len(kept(out)) == 1
     back, content = Fake(), out.read_bytes()
     differ = {"model": "name", "problems": "the texts of the problems", "labels": "gold labels"}
     found = f"found those of {model.name} for {len(changed)} problems of snli; in"
@@ -193,8 +172,9 @@ def test_what_is_finished_is_not_run_again(
 ) -> None:
     first = predict(Fake(), problems, out, progress=False)
     model = Fake()
-    left = out.with_name(f".{out.name}.{first.metadata['fingerprint'][:16]}.answers")
-    left.touch()  # as if the command was stopped after the file appeared
+    asking = Asking(model.describe(), problems, out)
+    left = asking.store.folder
+    left.mkdir(parents=True)  # as if the command was stopped after the file appeared
     with caplog.at_level(logging.INFO):
         again = predict(model, problems, out, progress=False)
         assert model.asked == []
@@ -210,7 +190,7 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
     lines.write_text("{}")
     with pytest.raises(FileExistsError, match="found a file in which no model is named"):
         predict(Fake(), problems, lines, progress=False)
-    assert journals(lines) == []
+    assert kept(lines) == []
 
     class Slow(Fake):
         def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
@@ -245,7 +225,7 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
         (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
         (np.array([[3.0, -2.0, 7.0]]),
          r"the pair \('.*'\): probabilities: .* got \[3.0, -2.0, 7.0\] .* take the softmax"),
-        (np.ones((1, 3)) / 3, "expected an answer for each of .* pairs, the model gave 1"),
+        (np.ones((1, 3)) / 3, "fake: expected an answer to each of .* questions, got 1"),
     ],
 )  # fmt: skip
 def test_answers_that_are_none(
@@ -260,16 +240,7 @@ def test_answers_that_are_none(
     assert not out.exists()
 
 
-def test_what_cannot_be_written_is_not_inferred(problems: pa.Table, out: Path) -> None:
-    model = Fake()
-    twice = pa.concat_tables([problems, problems.slice(2, 1)])
-    unlabelled = problems.set_column(4, "label", pa.array([None, *[0] * 149], pa.int64()))
-    for message, wrong in (
-        ("expected problems to ask the model about, got none", problems.slice(0, 0)),
-        ("problems: row 151: variant_id: expected each id once", twice),
-        ("problems: row 1: label: expected a value, got none", unlabelled),
-    ):
-        with pytest.raises(ValueError, match=message):
-            predict(model, wrong, out, progress=False)
-    assert model.asked == []
+def test_no_problems(problems: pa.Table, out: Path) -> None:
+    with pytest.raises(ValueError, match="expected problems to ask the model about, got none"):
+        predict(Fake(), problems.slice(0, 0), out, progress=False)
     assert not out.parent.exists()

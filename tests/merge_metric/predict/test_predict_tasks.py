@@ -19,7 +19,7 @@ from typer.testing import Result
 from merge_dataset.executors.plan import Distribution, Resources
 from merge_dataset.schema import LABELS
 from merge_metric.models import classifier, language_model, written_answers
-from merge_metric.models.pair_model import WHOLE, Description, Share
+from merge_metric.models.pair_model import Description
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import Machine, machine_for
 from merge_metric.predict import jobs as dealing
@@ -55,21 +55,6 @@ def files(folder: str) -> dict[str, bytes]:
     """All files of a folder except locks, so that leftover files are found."""
     paths = Path(folder).iterdir()
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
-
-
-def test_shares_are_all_of_it() -> None:
-    for count in (1, 2, 5, 64):
-        for windows in (1, 3, 8):
-            sizes = dict.fromkeys(range(count), 0)
-            for window in range(windows):
-                for batch in range(300):
-                    (mine,) = (
-                        i for i in range(count) if Share(i, count).takes(batch, window, windows)
-                    )
-                    assert Share(mine, count).looks_at(window, windows)
-                    sizes[mine] += 1
-            assert max(sizes.values()) <= 1.5 * min(sizes.values())
-    assert Share(0, 1) == WHOLE
 
 
 @pytest.mark.slow
