@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from merge_dataset.settings import RUNNING, Value, setting
 
@@ -26,40 +26,6 @@ Pair = tuple[str, ...]
 _LM, _SERVER = "Language models", "Models on a server"
 _WORDS = "Answers in words"
 """Heading of the help for settings of answers in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One of `count` shares of a run's batches: number `index`, from 0."""
-
-    index: int = 0
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Share:
-        """Parse a share, written "index/count".
-
-        >>> Share.parse("1/3"), str(Share(1, 3))
-        (Share(index=1, count=3), '1/3')
-        """
-        index, count = map(int, text.split("/"))
-        return cls(index, count)
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-    def takes(self, batch: int, window: int, windows: int) -> bool:
-        """Return whether batch number `batch` of a window of pairs belongs to the share."""
-        # At least four pieces per share, so that shares are of similar size.
-        pieces = -(-4 * self.count // windows) if self.count > 1 else 1
-        return (batch % pieces * windows + window) % self.count == self.index
-
-    def looks_at(self, window: int, windows: int) -> bool:
-        """Return whether any batch of a window may belong to the share."""
-        return any(self.takes(batch, window, windows) for batch in range(4 * self.count))
-
-
-WHOLE: Final = Share()
 
 
 def batched(
