@@ -106,12 +106,6 @@ def plan_of(folder: Path) -> Any:
     return read_json(folder / _PLAN)
 
 
-def forget(folder: Path, blocks: Iterable[str]) -> None:
-    """Delete the results of blocks, so that the same call does them again."""
-    for block in blocks:
-        _result(folder, block).unlink(missing_ok=True)
-
-
 def write_unit_table(folder: Path, name: str, table: pa.Table) -> str:
     """Write a table that a block made; return its file name, which the block returns, too."""
     write_table(folder / _TABLES / f"{name}.parquet", table)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from merge_dataset.answer_store import slug
-from merge_dataset.executors.calls import call_tasks, forget, keeps_result, plan_of
+from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
 from merge_dataset.executors.plan import Distribution, ExecutorError, Task
 from merge_dataset.files import (
     RowGroupWriter,
@@ -333,7 +333,6 @@ def _run_in_tasks(
             if missing := len(tasks) - len(records):
                 failed.append(f"{job.name}: {missing} of {len(tasks)} tasks did not finish")
                 continue
-            forget(work, units[job.name])  # the tasks run again if a file cannot be written
             try:
                 for part, of_file in zip(parts, zip(*records, strict=True), strict=True):
                     outcomes.append(_written(job, part, target, of_file, overwrite=overwrite))

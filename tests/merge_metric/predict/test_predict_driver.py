@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
@@ -208,12 +209,14 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
     class Slow(Fake):
         def answer(self, pairs: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
             for other in (Fake(), Fake("other")):
+                ended = threads.submit(predict, other, problems, out, progress=False)
                 with pytest.raises(BlockingIOError, match="another command is writing to this pl"):
-                    predict(other, problems, out, progress=False)
+                    ended.result()
                 assert other.asked == []
             yield from super().answer(pairs)
 
-    predict(Slow(), problems, out, progress=False)
+    with ThreadPoolExecutor() as threads:
+        predict(Slow(), problems, out, progress=False)
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
