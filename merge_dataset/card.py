@@ -2,8 +2,6 @@
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,55 +44,6 @@ TEXT: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
 """Part of the card → its texts; some are by kind of variants."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statistics:
-    """Counts of one configuration (the columns of the paper's Table 2)."""
-
-    config: str
-    label_names: tuple[str, ...]
-    labels: tuple[int, ...]
-    """Label → number of seeds."""
-    variants: int
-    subsamples: int
-    drawn: int
-    """Number of variants, counted once in each subsample that has them."""
-
-    @property
-    def seeds(self) -> int:
-        """Number of seeds."""
-        return sum(self.labels)
-
-
-def compute_statistics(folder: Path, config: str) -> Statistics:
-    """Count the seeds and variants of a configuration with undamaged files."""
-    files = split_files(folder, config)
-    with connect() as connection:
-        seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
-        labels = dict(
-            connection.execute(f"SELECT label, count(*) FROM {seeds} GROUP BY label").fetchall()
-        )
-        drawn = f"SELECT unnest(subsamples) AS draw FROM {variants}"
-        query = (
-            f"SELECT (SELECT count(*) FROM {variants}), count(DISTINCT draw), count(draw) "
-            f"FROM ({drawn})"
-        )
-        [(rows, subsamples, draws)] = connection.execute(query).fetchall()
-    if not labels or not draws:
-        raise ValueError(
-            f"{config}: expected seeds, and variants drawn into subsamples, got "
-            f"{sum(labels.values())} seeds and {draws} draws"
-        )
-    names = format_in(folder, config).labels
-    return Statistics(
-        config=config,
-        label_names=names,
-        labels=tuple(labels.get(code, 0) for code in range(len(names))),
-        variants=rows,
-        subsamples=subsamples,
-        drawn=draws,
-    )
-
-
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
@@ -112,7 +61,6 @@ def render(folder: Path) -> str:
     # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
     configs = all_configurations(folder)
-    statistics = [compute_statistics(folder, name) for name in configs]
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(each) for each in made}
     replacing = [each["config"] for each in made if provenance.kind_of(each) == REPLACEMENTS]
@@ -138,7 +86,7 @@ def render(folder: Path) -> str:
             configurations="".join(_of_kinds("loading", kinds)),
         ),
         heading + _table(("column", "content"), columns.items()),
-        f"## Statistics\n\n{rows}\n{statistics_block(statistics)}",
+        f"## Statistics\n\n{rows}\n{statistics_block(folder)}",
         "\n".join(["## How it was made\n", *_of_kinds("making", kinds), ""])
         + "\n".join(map(_making, made)),
         "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
@@ -157,7 +105,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     formats = [format_in(folder, name) for name in collections(folder)]
-    task_ids = {_NLI_TASK if each == NLI else _OTHER_TASK for each in formats}
+    task_ids = {_NLI_TASK if of == NLI else _OTHER_TASK for of in formats}
     infos = {name: _dataset_info(folder, name) for name in configs}
     variants = sum(
         split["num_examples"]
@@ -181,35 +129,57 @@ def front_matter(folder: Path) -> dict[str, Any]:
             *(("nli",) if NLI in formats else ()),
             *(("paraphrase", "semantic-sensitivity") if paraphrased else ()),
         ],
-        "configs": [_config(folder, name) for name in configs],
+        # `datasets` names its cache entry for a folder after this YAML, not after the data:
+        # without the digest, data exported anew would go on loading from the old entry.
+        "configs": [
+            {
+                "config_name": name,
+                "description": f"{source_of(parse_config_name(name)[0]).title}; content "
+                f"{content_hash(folder, name)}",
+                "data_files": [
+                    {"split": split, "path": paths[0] if len(paths) == 1 else paths}
+                    for split, files in split_files(folder, name).items()
+                    for paths in [patterns_of(files)]
+                ],
+            }
+            for name in configs
+        ],
         "dataset_info": list(infos.values()),
     }
 
 
-def statistics_block(statistics: list[Statistics]) -> str:
-    """Write a table of figures for each set of labels, between marks for the check."""
-    tables = []
-    for labels, alike in groupby(statistics, key=lambda each: each.label_names):
-        header = (
-            "configuration",
-            "seeds",
-            *(f"{label} (%)" for label in labels),
-            "unique variants",
-            "unique variants per seed",
-            "variants per subsample",
-        )
-        rows = [
-            (
-                f"`{each.config}`",
-                f"{each.seeds:,}",
-                *(f"{100 * (count / each.seeds):.1f}" for count in each.labels),
-                f"{each.variants:,}",
-                f"{each.variants / each.seeds:.1f}",
-                f"{each.drawn / each.subsamples:,.1f}",
+def statistics_block(folder: Path) -> str:
+    """Write the figures of configurations (the paper's Table 2), between marks for the check.
+
+    There is a table for each set of labels; the files must be undamaged.
+    """
+    rows: dict[tuple[str, ...], list[list[str]]] = {}
+    for config in all_configurations(folder):
+        files, names = split_files(folder, config), format_in(folder, config).labels
+        seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
+        with connect() as connection:
+            query = f"SELECT label, count(*) FROM {seeds} GROUP BY label"
+            labels = dict(connection.execute(query).fetchall())
+            query = (
+                f"SELECT (SELECT count(*) FROM {variants}), count(DISTINCT draw), count(draw) "
+                f"FROM (SELECT unnest(subsamples) AS draw FROM {variants})"
             )
-            for each in alike
-        ]
-        tables.append(_table(header, rows))
+            [(unique, subsamples, draws)] = connection.execute(query).fetchall()
+        n_seeds = sum(labels.values())
+        if not n_seeds or not draws:
+            raise ValueError(
+                f"{config}: expected seeds, and variants drawn into subsamples, got "
+                f"{n_seeds} seeds and {draws} draws"
+            )
+        shares = (100 * (labels.get(code, 0) / n_seeds) for code in range(len(names)))
+        row = [f"`{config}`", f"{n_seeds:,}", *(f"{share:.1f}" for share in shares)]
+        row += [f"{unique:,}", f"{unique / n_seeds:.1f}", f"{draws / subsamples:,.1f}"]
+        rows.setdefault(names, []).append(row)
+    tables = []
+    for names, own in rows.items():
+        header = ["configuration", "seeds", *(f"{label} (%)" for label in names)]
+        header += ["unique variants", "unique variants per seed", "variants per subsample"]
+        tables.append(_table(header, own))
     return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
 
 
@@ -231,21 +201,6 @@ def read_front_matter(card: str) -> dict[str, Any]:
         found = "nothing" if value is None else "a list or a single value"
         raise ValueError(f"no mapping but {found}")
     return value
-
-
-def _config(folder: Path, name: str) -> dict[str, Any]:
-    # `datasets` names its cache entry for a folder after this YAML, not after the data:
-    # without the digest, data exported anew would go on loading from the old entry.
-    title = source_of(parse_config_name(name)[0]).title
-    files = split_files(folder, name)
-    return {
-        "config_name": name,
-        "description": f"{title}; content {content_hash(folder, name)}",
-        "data_files": [
-            {"split": split, "path": paths[0] if len(paths) == 1 else paths}
-            for split, paths in ((split, patterns_of(names)) for split, names in files.items())
-        ],
-    }
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
@@ -287,20 +242,17 @@ def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
-    # datasets 5.x writes `list:`; 3.6 reads it too (as a Python list).
-    label = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
-    if field.name == "label":
-        return {"dtype": label}
-    if field.name == "annotator_labels":
-        return {"list": label}
-    kind = _type(field.type)
-    return kind if isinstance(kind, dict) else {"dtype": kind}
-
-
-def _type(arrow: pa.DataType) -> str | dict[str, Any]:
-    if pa.types.is_list(arrow):
-        return {"list": _type(arrow.value_type)}
-    return "float32" if pa.types.is_float32(arrow) else str(arrow)
+    """Describe a column; datasets 5 writes `list:`, and 3.6 reads it, too, as a Python list."""
+    depth, kind = 0, field.type
+    while pa.types.is_list(kind):
+        depth, kind = depth + 1, kind.value_type
+    inner: Any = "float32" if pa.types.is_float32(kind) else str(kind)
+    if field.name in ("label", "annotator_labels"):
+        inner = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
+    feature = {"dtype": inner}
+    for level in range(depth):
+        feature = {"list": feature if level else inner}
+    return feature
 
 
 def _making(made: dict[str, Any]) -> str:

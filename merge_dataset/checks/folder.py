@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from merge_dataset import provenance
 from merge_dataset.card import (
-    compute_statistics,
     find_statistics_block,
     front_matter,
     read_front_matter,
@@ -188,8 +187,7 @@ def check_card(folder: Path) -> Iterator[Finding]:
             configs = dict.fromkeys(str(each.get("config_name")) for each in other)
             expected = f"`{key}` in the YAML to be that of the data"
             yield Finding(CARD, expected, f"another for {', '.join(configs)}")
-    names = all_configurations(folder)
-    block = statistics_block([compute_statistics(folder, name) for name in names])
+    block = statistics_block(folder)
     written = find_statistics_block(text)
     if written is None:
         yield Finding(CARD, f"a statistics block: {block.splitlines()[0]} …", "none")

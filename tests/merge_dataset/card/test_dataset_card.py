@@ -10,7 +10,6 @@ import datasets
 import pytest
 
 from merge_dataset import card
-from merge_dataset.card import compute_statistics
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
 from merge_dataset.provenance import REPLACEMENTS
@@ -78,10 +77,8 @@ def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
         info = datasets.DatasetInfo._from_yaml_dict(entry)
         assert info.features == features()
         assert info.features.arrow_schema.remove_metadata() == arrow_schema()
-        assert (
-            info.splits["variants"].num_examples
-            == compute_statistics(dataset, entry["config_name"]).variants
-        )
+        n_variants = {"snli": 11, "snli_nouns": 6, "snli_verbs": 3, "snli_adjectives": 2}
+        assert info.splits["variants"].num_examples == n_variants[entry["config_name"]]
         assert 0 < info.splits["seeds"].num_bytes < info.dataset_size
         assert info.download_size == sum(
             (dataset / path).stat().st_size
