@@ -12,8 +12,7 @@ import datetime
 import json
 import logging
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,14 +60,21 @@ class Branch:
     changes: Changes
     message: str
 
+    def by_kind(self) -> dict[str, list[str]]:
+        """List the paths of each kind of change."""
+        return {
+            kind: [path for path, change in self.changes.items() if change == kind]
+            for kind in ("added", "changed", "removed")
+        }
+
     def __str__(self) -> str:
         """Write the counts of changes in words."""
-        counts = Counter(self.changes.values())
-        unchanged = len(self.files) - counts["added"] - counts["changed"]
-        words = {"to add": counts["added"], "to change": counts["changed"],
-                 "to remove": counts["removed"], "as they are": unchanged}  # fmt: skip
-        listed = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
-        return f"{self.name}: {listed if self.changes else 'up to date'}"
+        added, changed, removed = map(len, self.by_kind().values())
+        unchanged = len(self.files) - added - changed
+        words = {"add": added, "change": changed, "remove": removed}
+        listed = [f"{count:,} to {what}" for what, count in words.items() if count]
+        listed += [f"{unchanged:,} as they are"] if unchanged else []
+        return f"{self.name}: {', '.join(listed) if self.changes else 'up to date'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +82,13 @@ class PublishingPlan:
     """A plan of publishing."""
 
     repository: Repository
-    account: str | None
-    """The user of the token; None without a token."""
     state: State | None
     """Current state of the repository; None if it does not exist or was not looked up."""
     private: bool = False
     facts: Mapping[str, Any]
     """Further entries of the plan's JSON."""
-    lines: tuple[str, ...]
-    """Lines for readers, after those on repository and account."""
+    lines: Sequence[str]
+    """Lines for readers."""
     branches: tuple[Branch, ...]
     """The branches; the first is `main`, which users load."""
     removable: Callable[[str], bool] | None = None
@@ -177,83 +181,33 @@ def carry_out(plan: PublishingPlan) -> Published:
     )
 
 
-# --- For readers and programs ---
+# --- Plans ---
 
 
-def plan_lines(plan: PublishingPlan) -> Iterator[str]:
-    """Yield lines on what publishing would do."""
-    target, state = plan.repository, plan.state
-    if plan.usage:
-        seen = "private" if (plan.private if state is None else state.private) else "public"
-        kind: str = "Space" if target.kind == "space" else target.kind
-        yield f"{target.name}: {'a' if state is not None else 'to be made, a'} {seen} {kind}"
-    else:
-        yield f"{target.name}: {plan.branches[0].message}"
+def _look_at(
+    target: Repository, *, private: bool = False
+) -> tuple[State | None, list[str], dict[str, Any]]:
+    """Read a repository's state; also return lines and JSON about it and the token's user.
+
+    It must be `private` if that is wanted.
+    """
     if is_offline():
-        yield "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
-    elif plan.account is not None:
-        yield f"logged in as {plan.account}"
-    else:
-        yield "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
-    yield from plan.lines
-
-
-def done_lines(plan: PublishingPlan, done: Published | None) -> Iterator[str]:
-    """Yield lines on what publishing has done, if anything."""
-    if done is None:
-        yield "Nothing to do." if plan.is_done else "Nothing was written. To do this, add --yes."
-        return
-    if plan.usage:
-        yield f"main is at {done.revision}" + ("" if done.committed else ", as before")
-    if rows := done.loaded.get("rows"):
-        count = sum(sum(splits.values()) for splits in rows.values())
-        yield f"loaded back: {len(rows)} configurations, {count:,} rows, as in the folder"
-    if figures := done.loaded.get("figures"):
-        yield f"loaded back: {', '.join(f'{name} {value}' for name, value in figures.items())}"
-    yield f"Published: {done.address}"
-    if plan.usage:
-        yield plan.usage
-
-
-def as_json(plan: PublishingPlan, done: Published | None) -> dict[str, Any]:
-    """Render a plan, and its outcome if there is one, as a value for JSON."""
-    private = plan.private if plan.state is None else plan.state.private
-    seen = {"exists": plan.state is not None, "private": private} if plan.usage else {}
-    outcome: dict[str, Any] = {"done": None}
-    if not plan.usage:
-        outcome = {"published": None if done is None else done.address}
-    elif done is not None:
-        steps = {"committed": done.committed, "tagged": done.tagged}
-        steps = steps if plan.repository.kind == "dataset" else {}
-        outcome = {"done": {"revision": done.revision, **steps, **done.loaded}}
-    return {
-        "repository": plan.repository.name,
-        **seen,
-        "account": plan.account,
-        **plan.facts,
-        **{
-            branch.name: {
-                kind: [path for path, change in branch.changes.items() if change == kind]
-                for kind in ("added", "changed", "removed")
-            }
-            for branch in plan.branches
-        },
-        "nothing_to_do": plan.is_done,
-        **outcome,
-    }
-
-
-def _look_at(target: Repository, *, private: bool = False) -> tuple[str | None, State | None]:
-    """Return the token's user and a repository's state; check that it is `private` if wanted."""
-    if is_offline():
-        return None, None
+        line = "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
+        return None, [f"{target.name}: not looked up", line], {"account": None}
     account, state = account_of_token(), target.state()
     if state is not None and private and not state.private:
         raise ValueError(
             f"expected {target.name} to be private, it is public: change that in its settings, "
             "or leave --private out"
         )
-    return account, state
+    is_private = private if state is None else state.private
+    kind = "Space" if target.kind == "space" else target.kind
+    made, seen = "to be made, a" if state is None else "a", "private" if is_private else "public"
+    login = f"logged in as {account}"
+    if account is None:
+        login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
+    facts = {"exists": state is not None, "private": is_private, "account": account}
+    return state, [f"{target.name}: {made} {seen} {kind}", login], facts
 
 
 def _change_lines(branch: Branch) -> Iterator[str]:
@@ -303,7 +257,7 @@ def plan_dataset(
     here = Path(__file__).parents[1]
     scripts = zip((own, *_SCRIPT[1:]), (here / name for name in _SCRIPT), strict=True)
     script_files = (*files, *(make_file(*script) for script in scripts))
-    account, state = _look_at(target, private=private)
+    state, lines, facts = _look_at(target, private=private)
     same = {} if state is None else _compare_tags(target, state, files)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
@@ -323,7 +277,7 @@ def plan_dataset(
     )
     is_older = is_tagged and any(map(_is_data, main.changes))
     is_done = is_older or (is_tagged and not main.changes and not script.changes)
-    lines = [f"version {tag}: {why}"]
+    lines.append(f"version {tag}: {why}")
     if is_older:
         lines.append(f"main holds other data than {tag} and stays as it is")
     elif is_done:
@@ -338,12 +292,11 @@ def plan_dataset(
     check = partial(load_back, "dataset", target.name, str(folder.resolve()))
     return PublishingPlan(
         repository=target,
-        account=account,
         state=state,
         private=private,
-        facts={"version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
-               "configurations": configs, "left_out": left_out},
-        lines=tuple(lines),
+        facts=facts | {"version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
+                       "configurations": configs, "left_out": left_out},
+        lines=lines,
         branches=(main, script),
         removable=removable,
         tag=None if is_tagged else tag,
@@ -485,16 +438,15 @@ def plan_metric(
         # A module of an earlier version, which is not needed any more.
         return "/" not in path and path.endswith(".py")
 
-    account, state = _look_at(target, private=private)
+    state, lines, facts = _look_at(target, private=private)
     changes = compare(files, {} if state is None else target.files(state.head), removable)
     main = Branch(files=files, changes=changes, message="The metric of merge-nli")
     return PublishingPlan(
         repository=target,
-        account=account,
         state=state,
         private=private,
-        facts={},
-        lines=tuple(_change_lines(main)),
+        facts=facts,
+        lines=[*lines, *_change_lines(main)],
         branches=(main,),
         removable=removable,
         sdk="gradio",
@@ -538,7 +490,7 @@ def plan_results(
             f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
             f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
         )
-    account, state = _look_at(target)
+    state, lines, facts = _look_at(target)
     version, revision = (
         ("(version not looked up)", None) if is_offline() else find_revision(folder, dataset)
     )
@@ -568,14 +520,15 @@ def plan_results(
     )
     return PublishingPlan(
         repository=target,
-        account=account,
         state=state,
-        facts={"dataset": dataset, "version": version, "values": values},
-        lines=(
+        facts=facts | {"dataset": dataset, "version": version, "values": values},
+        lines=[
+            *lines,
+            main.message,
             f"a pull request to {where}" if pull_request else where,
             *changed,
             *(f"  {name}: {value}" for name, value in values.items()),
-        ),
+        ],
         branches=(main,),
         proposal=proposal if pull_request else None,
         is_done=not main.changes,

@@ -20,7 +20,6 @@ from merge_dataset.commands.command_line import (
     option,
     write_result,
 )
-from merge_dataset.files import to_json
 from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.schema import DATASET_NAME
 
@@ -217,15 +216,33 @@ def _model_figures(
 
 def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
     """Show a plan, carry it out if the user agrees, and say what was done."""
-    from merge_dataset.hub.publication import as_json, carry_out, done_lines, plan_lines
+    from merge_dataset.hub.publication import carry_out
 
     if output == "text":  # shown at once, as the rest takes time
-        typer.echo("\n".join(plan_lines(planned)))
+        typer.echo("\n".join(planned.lines))
     done = carry_out(planned) if yes and planned.has_steps else None
-    if output == "text":
-        typer.echo("\n".join(done_lines(planned, done)))
+    lines: list[str] = []
+    outcome: dict[str, Any] | None = None
+    if done is None:
+        undone = "Nothing was written. To do this, add --yes."
+        lines.append("Nothing to do." if planned.is_done else undone)
     else:
-        typer.echo(to_json(as_json(planned, done)))
+        outcome = {"address": done.address, "revision": done.revision, "tagged": done.tagged,
+                   "committed": done.committed, **done.loaded}  # fmt: skip
+        if planned.usage:
+            lines.append(f"main is at {done.revision}{'' if done.committed else ', as before'}")
+        if rows := done.loaded.get("rows"):
+            count = sum(sum(splits.values()) for splits in rows.values())
+            lines.append(
+                f"loaded back: {len(rows)} configurations, {count:,} rows, as in the folder"
+            )
+        if figures := done.loaded.get("figures"):
+            listed = ", ".join(f"{name} {value}" for name, value in figures.items())
+            lines.append(f"loaded back: {listed}")
+        lines += [f"Published: {done.address}", *filter(None, [planned.usage])]
+    changes = {branch.name: branch.by_kind() for branch in planned.branches}
+    whole = {"repository": planned.repository.name, **planned.facts, **changes}
+    write_result(output, whole | {"nothing_to_do": planned.is_done, "done": outcome}, *lines)
 
 
 @command()

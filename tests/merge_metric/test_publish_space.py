@@ -36,7 +36,8 @@ def test_publishing_and_again(desk: Desk) -> None:
     del published[".gitattributes"]
     assert published == local()
     figures = EXAMPLE["figures"]
-    assert result.value["done"] == {"revision": repo.branches["main"], "figures": figures}
+    done = result.value["done"]
+    assert (done["revision"], done["figures"]) == (repo.branches["main"], figures)
     loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
     assert set(module_files()) - {"__init__.py"} <= loaded
     desk.hub.requests.clear()
