@@ -130,7 +130,7 @@ class Judgements:
     def seed_ids(self) -> tuple[str, ...]:
         """Seed ids, (N,); where nothing is known, each variant counts as a seed of its own."""
         return (
-            self.variant_ids if self.items is None else tuple(each.seed_id for each in self.items)
+            self.variant_ids if self.items is None else tuple(item.seed_id for item in self.items)
         )
 
     @property

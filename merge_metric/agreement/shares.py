@@ -71,16 +71,16 @@ def share_table(
 def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
     """Tabulate shares of scores: a row per score and group (all, classes, masked LMs)."""
     rows: list[dict[str, Any]] = []
-    found = []
+    groups_of = []
     for by, group, _, part in groups(judgements, ("class", "MLM"), annotators=False):
-        found.append((by, group, part, np.ones(len(part.variant_ids))))
+        groups_of.append((by, group, part, np.ones(len(part.variant_ids))))
         if by == "all" and seeds and judgements.items:
-            found.append((by, WEIGHTED, part, item_weights(judgements.items, seeds)))
+            groups_of.append((by, WEIGHTED, part, item_weights(judgements.items, seeds)))
     for score in (FLUENCY, REASONING):
-        for by, group, part, weights in found:
+        for by, group, part, weights in groups_of:
             # Each annotator of a variant has an equal part of its weight.
-            each = np.eye(SCORES[score] + 1)[part.codes[score]][:, :, 1:].sum(axis=0)
-            shares = np.average(each / part.n_annotators[:, None], axis=0, weights=weights)
+            chosen = np.eye(SCORES[score] + 1)[part.codes[score]][:, :, 1:].sum(axis=0)
+            shares = np.average(chosen / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
             rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
     title = "Scores of fluency (F) and reasoning (R)"
@@ -102,9 +102,12 @@ def meaning_table(judgements: Judgements) -> Table:
     """
     rows = []
     for by, group, _, part in groups(judgements, ("source",)):
-        said = part.codes[SAME]
-        n_yes, n_answers = int((said == 2).sum()), int((said > 0).sum())
-        n, by_all = len(part.variant_ids), int((((said == 2) | (said == 0)).all(axis=0)).sum())
+        answers = part.codes[SAME]
+        n_yes, n_answers = int((answers == 2).sum()), int((answers > 0).sum())
+        n, by_all = (
+            len(part.variant_ids),
+            int((((answers == 2) | (answers == 0)).all(axis=0)).sum()),
+        )
         rows.append(
             {"by": by, "group": group, "n": n, "n_answers": n_answers, "n_yes": n_yes}
             | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
@@ -150,7 +153,10 @@ def groups(
     if annotators and len(judgements.annotators) > 1:
         for number, annotator in enumerate(judgements.annotators):
             chosen = judgements.answered[number]
-            codes = {name: each[number : number + 1] for name, each in judgements.codes.items()}
+            codes = {
+                name: of_question[number : number + 1]
+                for name, of_question in judgements.codes.items()
+            }
             own = replace(judgements, annotators=(annotator,), codes=codes)
             yield "annotator", annotator, chosen, own.take(chosen)
 
@@ -246,7 +252,7 @@ def _notes(
     )
     if not (items and seeds):
         return
-    there = {item.cell for item in items}
+    judged = {item.cell for item in items}
     alike = {item.cell for item in items if item.chance is None}
     within = (
         "; within them the less likely a variant was to be drawn, the more it counts, as the "
@@ -254,8 +260,8 @@ def _notes(
     )
     yield (
         "Weighted: each source and class by its seeds in the dataset, "
-        f"{_listed({cell: n for cell, n in seeds.items() if cell in there})}"
-        f"{within if there - alike else ''}."
+        f"{_listed({cell: n for cell, n in seeds.items() if cell in judged})}"
+        f"{within if judged - alike else ''}."
     )
     if alike:
         yield (
@@ -264,7 +270,7 @@ def _notes(
             "as much, although a sample that is spread evenly over masked LMs has too many of "
             "some; --session says how they were drawn."
         )
-    if left_out := {cell: n for cell, n in seeds.items() if n and cell not in there}:
+    if left_out := {cell: n for cell, n in seeds.items() if n and cell not in judged}:
         yield f"Not judged, and so not counted in what is weighted: {_listed(left_out)}."
 
 

@@ -296,14 +296,14 @@ def rows_of_counts(
     row: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
 ) -> list[Row]:
     """Make a row per group, on shared seeds (no rows without any); differences are to the first."""
-    first, found = next(iter(counts.values())), []
-    for name, each in counts.items() if first.seed_ids else ():
-        rates = {key: value for key, value in fooling(each).items() if not key.endswith("_ci")}
+    first, rows = next(iter(counts.values())), []
+    for name, of_group in counts.items() if first.seed_ids else ():
+        rates = {key: value for key, value in fooling(of_group).items() if not key.endswith("_ci")}
         gap = {"difference": None, "difference_ci": None}
-        if each is not first:
-            gap = difference(each, first, settings)
-        found.append({**row, "group": name} | measures(each) | rates | gap)
-    return found
+        if of_group is not first:
+            gap = difference(of_group, first, settings)
+        rows.append({**row, "group": name} | measures(of_group) | rates | gap)
+    return rows
 
 
 def contrast_table(

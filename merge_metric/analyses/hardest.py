@@ -91,18 +91,18 @@ def hardest(
     corrected = _spelled(corrections or {}, labels, seeds)
     share = FEW if below is None else below
     for config, group in by_config(frames).items():
-        told, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
-        for row in told:
+        of_seeds, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
+        for row in of_seeds:
             given = corrected.get(row["seed_id"], {})
             all_of_them = "; ".join(
-                f"{who}: {each}" if who else each for who, each in given.items()
+                f"{who}: {label}" if who else label for who, label in given.items()
             )
             one = set(given.values())
             row[CORRECTED] = next(iter(one)) if len(one) == 1 else all_of_them or None
             row["gold_holds"] = one == {row["gold"]} if one else None
-        wrong = [row for row in told if not row["n_right"]]
-        few = [row for row in told if round(row["variants_right"], _DECIMALS) < share]
-        chosen = wrong if top is None else told[:top]
+        wrong = [row for row in of_seeds if not row["n_right"]]
+        few = [row for row in of_seeds if round(row["variants_right"], _DECIMALS) < share]
+        chosen = wrong if top is None else of_seeds[:top]
         rows += chosen if below is None else few
         notes += _notes(config, len(group), n_seeds, wrong, few, share)
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
@@ -164,7 +164,7 @@ CORRECTED: Final = "corrected_label"
 
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Read corrected labels from filled-in CSV files of `hardest`: seed → annotator → label."""
-    found: dict[str, dict[str, str]] = {}
+    corrections: dict[str, dict[str, str]] = {}
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
@@ -172,13 +172,13 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
             label, name = row[CORRECTED].strip(), row.get("annotator", "").strip()
             if not label or label == "–":
                 continue
-            if found.setdefault(row["seed_id"], {}).setdefault(name, label) != label:
+            if corrections.setdefault(row["seed_id"], {}).setdefault(name, label) != label:
                 who = name or "an annotator without a name"
                 raise ValueError(
                     f"{path}: line {line}: expected one label of {who} for {row['seed_id']!r}, "
                     f"got two"
                 )
-    return found
+    return corrections
 
 
 def _spelled(
@@ -222,27 +222,27 @@ def _seeds(
     of_answers = by_answer.sum(axis=0)
     wrong_answers = of_answers.copy()
     wrong_answers[np.arange(len(ids)), counts[0].gold] = 0
-    n_models_right = np.sum([each.right for each in counts], axis=0)
+    n_models_right = np.sum([of_model.right for of_model in counts], axis=0)
     letters = [*initials(counts[0].labels), "?"]
     instead = [  # the commonest wrong answer and its share of all, as "N 85 %"
         f"{letters[wrong.argmax()]} {100 * wrong.max() / n:.0f} %" if wrong.any() else None
         for wrong, n in zip(wrong_answers, of_answers.sum(axis=1), strict=True)
     ]
     order = hardest_first(mean, len(frames) - n_models_right)
-    told = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
-    told[order[: top or 0]] = True
-    chosen = order[told[order]]
+    is_shown = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
+    is_shown[order[: top or 0]] = True
+    chosen = order[is_shown[order]]
     labels, fields = counts[0].labels, _fields({config: texts})
     codes = Merging.parse(counts[0].merged).codes(format_of(texts.schema).labels).tolist()
     wanted = pa.array([ids[n] for n in chosen.tolist()], texts.schema.field("seed_id").type)
-    found = texts.take(pc.index_in(wanted, texts["seed_id"].combine_chunks())).to_pylist()
+    problems = texts.take(pc.index_in(wanted, texts["seed_id"].combine_chunks())).to_pylist()
     rows = [
         {
             "config": config,
             "seed_id": ids[n],
             "gold": labels[counts[0].gold[n]],
             "votes": _tally([codes[v] for v in text["annotator_labels"] or ()], labels),
-            "answers": _tally([int(each.own[n]) for each in counts], labels),
+            "answers": _tally([int(of_model.own[n]) for of_model in counts], labels),
             "variants_right": float(mean[n]),
             "instead": instead[n],
             "n_right": int(n_models_right[n]),
@@ -254,20 +254,20 @@ def _seeds(
             **{field: text[field] for field in fields},
             "annotator_labels": [labels[codes[v]] for v in text["annotator_labels"] or ()],
         }
-        for n, text in zip(chosen.tolist(), found, strict=True)
+        for n, text in zip(chosen.tolist(), problems, strict=True)
     ]
     return rows, len(ids)
 
 
 def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
     """Name the texts of the problems; raise where configurations differ."""
-    found = {format_of(table.schema).fields for table in seeds.values()}
-    if len(found) > 1:
+    kinds = {format_of(table.schema).fields for table in seeds.values()}
+    if len(kinds) > 1:
         raise ValueError(
-            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(found)))}"
+            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(kinds)))}"
             "; name configurations of one kind with --config"
         )
-    return next(iter(found), NLI.fields)
+    return next(iter(kinds), NLI.fields)
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:

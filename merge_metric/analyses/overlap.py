@@ -58,9 +58,9 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
     """Make a row per configuration and model, and averages; with `encode` also distances."""
     rows = []
     with_models = False
-    for each in pairs:
-        with_models = each.model is not None
-        rows.append(_row(each, encode))
+    for variants in pairs:
+        with_models = variants.model is not None
+        rows.append(_row(variants, encode))
     keys = [*_MEASURES, *([*_DISTANCES.values(), _JSD] if encode else [])]
     keys = [key for key in keys if all(key in row for row in rows)]
     averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
@@ -93,11 +93,11 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
     return Table("overlap", title, shown, (*rows, *averages), tuple(notes))
 
 
-def _row(each: VariantRows, encode: Encode | None) -> Row:
+def _row(variants: VariantRows, encode: Encode | None) -> Row:
     """Measure the pairs of a configuration; with predictions, the pairs that a model answers."""
-    n_pairs = len(each.table)
-    texts = [each.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
-    row: Row = {"config": each.config, "model": each.model, "dataset": each.dataset}
+    n_pairs = len(variants.table)
+    texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
+    row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
     row |= {"averaged": None, "n_pairs": n_pairs}
     totals = np.zeros(len(_MEASURES))
     for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
@@ -114,8 +114,8 @@ def _row(each: VariantRows, encode: Encode | None) -> Row:
         return row
     distances = cosine_distances(texts[0], texts[1], encode)
     row["distance"] = float(distances.mean())
-    if each.model is not None:
-        right, is_changed = (each.table[name].to_numpy() for name in ("seed_right", "changed"))
+    if variants.model is not None:
+        right, is_changed = (variants.table[name].to_numpy() for name in ("seed_right", "changed"))
         changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
         for name, part_of in (("unchanged", unchanged), ("changed", changed)):
             row[f"distance_{name}"] = float(part_of.mean()) if len(part_of) else None
@@ -160,7 +160,7 @@ def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) ->
     """Compare n pairs of token lists by rapidfuzz: `token_sort_ratio`, `token_set_ratio`, 0–1."""
     from rapidfuzz import fuzz, process
 
-    texts = [[" ".join(each) for each in lists] for lists in (one, other)]
+    texts = [[" ".join(text) for text in lists] for lists in (one, other)]
     return [
         process.cpdist(*texts, scorer=scorer, dtype=np.float64) / 100
         for scorer in (fuzz.token_sort_ratio, fuzz.token_set_ratio)
@@ -210,7 +210,7 @@ def load_encoder(name: str) -> Encode:
 
     def encode(texts: Sequence[str]) -> Floats:
         bar = len(texts) > 1000
-        found = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=bar)
-        return np.asarray(found, np.float64)
+        embeddings = model.encode(list(texts), convert_to_numpy=True, show_progress_bar=bar)
+        return np.asarray(embeddings, np.float64)
 
     return encode

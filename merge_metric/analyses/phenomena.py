@@ -49,13 +49,13 @@ _JUDGED: Final = (
 )
 
 
-def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
+def phenomena(everything: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
     """Make a row for the seeds with each phenomenon in a text, and a row for all other seeds."""
     names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
     figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
     rows: list[Row] = []
-    for each in found:
-        table = each.table
+    for variants in everything:
+        table = variants.table
         text = pc.binary_join_element_wise(*(table[f"seed_{name}"] for name in TEXTS), "\n")
         masks = {
             name: pc.match_substring_regex(text, pattern, ignore_case=True).to_numpy()
@@ -65,11 +65,11 @@ def phenomena(found: Iterable[VariantRows], settings: Settings = USUAL) -> Table
         for name, mask in masks.items():
             part = table.filter(mask)
             seeds = set(part["seed_id"].to_pylist())
-            row: Row = {"config": each.config, "dataset": each.dataset, "phenomenon": name}
+            row: Row = {"config": variants.config, "dataset": variants.dataset, "phenomenon": name}
             row |= {"n_seeds": len(seeds), "n_variants": len(part)}
-            if each.frame is not None:
-                row["model"] = each.frame.model
-                counts = each.frame.counts
+            if variants.frame is not None:
+                row["model"] = variants.frame.model
+                counts = variants.frame.counts
                 chosen = np.array([seed in seeds for seed in counts.seed_ids], np.bool_)
                 if chosen.any():
                     row |= figure_values(summarise(counts.take(chosen), settings), figures)

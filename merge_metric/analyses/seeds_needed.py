@@ -162,9 +162,9 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
     The mean of the contributions is the share. `holds`, (S, K) or (S, 1), says for which seeds the
     condition holds. A seed has more weight in subsamples with fewer seeds `present`, (S, K).
     """
-    there: Bools = np.any(present, axis=0)
-    present = present[:, there]
-    in_each = np.broadcast_to(holds, (len(holds), len(there)))[:, there] & present
+    occurs: Bools = np.any(present, axis=0)
+    present = present[:, occurs]
+    in_each = np.broadcast_to(holds, (len(holds), len(occurs)))[:, occurs] & present
     n_present = present.sum(axis=0)
     shares = in_each.sum(axis=0) / n_present
     off = np.where(present, in_each - shares, 0.0) * len(present) / n_present
@@ -289,7 +289,8 @@ def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figur
     difference = less.mean(axis=1, keepdims=True) / mean
     yield CATALOGUE["variant_accuracy"], (less - difference * n) / mean + difference
     holds = [
-        (100 * each >= how.correctness_threshold * n).astype(float) for each in (first, second)
+        (100 * n_right >= how.correctness_threshold * n).astype(float)
+        for n_right in (first, second)
     ]
     yield sv_at(how.correctness_threshold), holds[0] - holds[1]
 
@@ -297,15 +298,15 @@ def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figur
 def power_rows(pair: Pair, how: Draws) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
-    found: list[tuple[str | None, Figure, Floats]]
-    found = [(None, CATALOGUE["seed_accuracy"], own[None])]
+    of_figures: list[tuple[str | None, Figure, Floats]]
+    of_figures = [(None, CATALOGUE["seed_accuracy"], own[None])]
     median = float(np.median(np.bincount(pair.seed)))
     for size in (*(size for size in SIZES if size <= median), None):
-        found += [(str(size or "all"), *each) for each in influences(pair, size, how)]
+        of_figures += [(str(size or "all"), *of) for of in influences(pair, size, how)]
     n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
-    for per_seed, figure, influence in found:
+    for per_seed, figure, influence in of_figures:
         off = influence - influence.mean(axis=1, keepdims=True)
-        squares = [float((np.bincount(pair.unit, each) ** 2).sum()) for each in off]
+        squares = [float((np.bincount(pair.unit, of) ** 2).sum()) for of in off]
         error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
         row = {
             "figure": figure.heading,

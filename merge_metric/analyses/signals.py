@@ -124,27 +124,31 @@ def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
 
 
 def signals(
-    found: Iterable[VariantRows], *, cluster: str = "", bins: int = 5, settings: Settings = USUAL
+    everything: Iterable[VariantRows],
+    *,
+    cluster: str = "",
+    bins: int = 5,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
-    every = list(found)
-    good = [each.table["good"] for each in every if "good" in each.table.column_names]
-    if good and all(each.null_count == len(each) for each in good):
+    every = list(everything)
+    good = [variants.table["good"] for variants in every if "good" in variants.table.column_names]
+    if good and all(variants.null_count == len(variants) for variants in good):
         raise ValueError(
             "expected annotations of variants of these configurations, got only others; are they "
             "of another dataset?"
         )
     rows: list[Row] = []
     unknown: dict[str, None] = {}
-    for each in every:
-        observed = _observe(each.table, cluster, settings)
-        for name in each.columns:
-            values = _floats(each.table, name)
+    for variants in every:
+        observed = _observe(variants.table, cluster, settings)
+        for name in variants.columns:
+            values = _floats(variants.table, name)
             if np.isnan(values).all():
                 unknown[name] = None
                 continue
-            about = {"config": each.config, "model": each.model, "signal": name}
-            is_answer = pa.types.is_boolean(each.table[name].type)
+            about = {"config": variants.config, "model": variants.model, "signal": name}
+            is_answer = pa.types.is_boolean(variants.table[name].type)
             parts = bins_of(values, bins, is_answer=is_answer)
             if name == QUALITY and observed.judgements:
                 judged = ~np.isnan(values) & ~np.isnan(observed.judgements["good"])
@@ -156,7 +160,7 @@ def signals(
             f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
         )
     shown, notes = [*columns(config="source")], []
-    if with_models := any(each.model for each in every):
+    if with_models := any(variants.model for variants in every):
         shown += columns(model="model")
     shown += columns(signal="signal", bin="values")
     shown += columns("count", n_variants="variants", n_seeds="seeds")
@@ -204,11 +208,11 @@ def _rows(observed: _Observed, values: Floats, parts: Sequence[tuple[str, Bools]
         if observed.right is not None:
             row |= _mean("variant_accuracy", observed.right, part, observed)
         if observed.judgements:
-            there = part & ~np.isnan(observed.judgements["good"])
-            row["n_judged"] = int(there.sum())
+            judged = part & ~np.isnan(observed.judgements["good"])
+            row["n_judged"] = int(judged.sum())
             for key in ("fluency", "reasoning"):
-                row[key] = _average(observed.judgements[key][there])
-            row |= _mean("good", observed.judgements["good"], there, observed)
+                row[key] = _average(observed.judgements[key][judged])
+            row |= _mean("good", observed.judgements["good"], judged, observed)
         if name == ALL:
             row |= _correlations(observed, values, known)
         yield row
@@ -221,7 +225,7 @@ def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
     for a fold keeps the share of the other folds' variants, so no variant sets its own limit.
     """
     dealt = np.random.default_rng(rng_seed).permutation(seed.max(initial=-1) + 1) % _FOLDS
-    fold, found = dealt[seed], []
+    fold, best = dealt[seed], []
     for share in KEPT_SHARES:
         mask = np.zeros(len(seed), np.bool_)
         for number in range(_FOLDS):
@@ -230,8 +234,8 @@ def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
                 limit = np.quantile(values[others], 1 - share / 100)
                 mask |= own & (values >= limit)
         if mask.any():
-            found.append((f"{_BEST}{share} %", mask))
-    return found
+            best.append((f"{_BEST}{share} %", mask))
+    return best
 
 
 def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple[str, Bools]]:
@@ -267,19 +271,19 @@ def _average(values: Floats) -> float | None:
 
 def _mean(key: str, values: Floats, part: Bools, observed: _Observed) -> Row:
     """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
-    seed, found = observed.seed[part], values[part]
-    row: Row = {key: _average(found)}
+    seed, chosen = observed.seed[part], values[part]
+    row: Row = {key: _average(chosen)}
     if observed.weights is None:
         return row
-    sums = np.bincount(seed, found, minlength=observed.n_seeds)
+    sums = np.bincount(seed, chosen, minlength=observed.n_seeds)
     sizes = np.bincount(seed, minlength=observed.n_seeds)
     with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
         replicates = [(drawn @ sums) / (drawn @ sizes) for drawn in observed.weights()]
     return row | {f"{key}_ci": _bounds(interval(np.concatenate(replicates)))}
 
 
-def _bounds(found: Floats) -> list[float] | None:
-    return None if np.isnan(found).any() else found.tolist()
+def _bounds(bounds: Floats) -> list[float] | None:
+    return None if np.isnan(bounds).any() else bounds.tolist()
 
 
 def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
@@ -311,8 +315,8 @@ def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
             continue
         row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
         if row[f"rho_{key}"] is not None:
-            found = spearman_interval(x, y, seed, observed.weights())
-            row[f"rho_{key}_ci"] = found.tolist()
+            bounds = spearman_interval(x, y, seed, observed.weights())
+            row[f"rho_{key}_ci"] = bounds.tolist()
         if row[f"within_{key}"] is not None:
             replicates = [pooled(drawn @ sums) for drawn in observed.weights()]
             row[f"within_{key}_ci"] = interval(np.concatenate(replicates)).tolist()
@@ -338,7 +342,7 @@ def plot_signals(table: Table) -> Figure:
 
 def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw a signal's means with intervals, by model and for annotators; a gap before `NONE`."""
-    bins = [each for each in distinct(rows, "bin") if each != ALL and not each.startswith(_BEST)]
+    bins = [name for name in distinct(rows, "bin") if name != ALL and not name.startswith(_BEST)]
     lines: list[tuple[str, str, Any, dict[str, Any]]] = []
     style: dict[str, Any]
     for number, model in enumerate(distinct(rows, "model")):

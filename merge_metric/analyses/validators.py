@@ -80,16 +80,18 @@ def _read(files: Sequence[Path], config: str | None, unit: str) -> Validated:
         f"FROM (SELECT *, [{lists}] AS texts FROM found) GROUP BY GROUPING SETS ((texts), ())"
     )
     with connect() as connection:
-        found = fetch(connection, f"{query} ORDER BY texts", found=(schema, batches)).to_pylist()
-    patterns = [row for row in found if row["texts"] is not None]
-    (whole,) = (row for row in found if row["texts"] is None)
-    mlms = sorted({name for each in patterns for names in each["texts"] for name in names})
+        rows = fetch(connection, f"{query} ORDER BY texts", found=(schema, batches)).to_pylist()
+    patterns = [row for row in rows if row["texts"] is not None]
+    (whole,) = (row for row in rows if row["texts"] is None)
+    mlms = sorted({name for pattern in patterns for names in pattern["texts"] for name in names})
     if not mlms:
         raise ValueError(
             f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
             + ("; name other configurations with `config`" if config else "")
         )
-    has = np.array([[[m in names for m in mlms] for names in each["texts"]] for each in patterns])
+    has = np.array(
+        [[[m in names for m in mlms] for names in pattern["texts"]] for pattern in patterns]
+    )
     needed = has
     if len(texts) > 2:
         # Two texts both have the word. With more texts, some may lack it: there no LM validated.
@@ -100,7 +102,7 @@ def _read(files: Sequence[Path], config: str | None, unit: str) -> Validated:
         mlms=tuple(mlms),
         needed=needed,
         anywhere=np.any(has, axis=1),
-        n=np.array([each["n"] for each in patterns], np.int64),
+        n=np.array([pattern["n"] for pattern in patterns], np.int64),
         n_problems=whole["seeds"],
     )
 
@@ -130,8 +132,8 @@ def kept_with(needed: Bools, n: Ints) -> Floats:
 
 def _by_number(has: Bools, n: Ints) -> Ints:
     """Count the rows validated by 0, 1, …, M masked LMs, (M + 1,)."""
-    found = np.bincount(has.sum(axis=1), n, minlength=has.shape[1] + 1)
-    return found.astype(np.int64)
+    numbers = np.bincount(has.sum(axis=1), n, minlength=has.shape[1] + 1)
+    return numbers.astype(np.int64)
 
 
 def _in_common(has: Bools, n: Ints) -> Ints:
@@ -147,10 +149,10 @@ def _in_common(has: Bools, n: Ints) -> Ints:
 
 def provenance(everything: Iterable[Validated]) -> Table:
     """Make a row per masked LM and per number of them, for each configuration or run."""
-    found = list(everything)
-    unit = found[0].unit
-    width = max(len(each.mlms) for each in found)
-    problems = ", ".join(f"{each.config} {each.n_problems:,}" for each in found)
+    of_all = list(everything)
+    unit = of_all[0].unit
+    width = max(len(of.mlms) for of in of_all)
+    problems = ", ".join(f"{of.config} {of.n_problems:,}" for of in of_all)
     notes = [
         f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
         f"many; “several” is the paper's Multi. In each text: by those that validated it in every "
@@ -171,26 +173,30 @@ def provenance(everything: Iterable[Validated]) -> Table:
         *columns("share", everywhere="%", kept="enough, %"),
         *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
     )
-    made = tuple(row for each in found for row in _rows(each))
+    made = tuple(row for of in of_all for row in _rows(of))
     return Table("provenance", title, shown, made, tuple(notes))
 
 
-def _rows(found: Validated) -> Iterator[Row]:
-    n, n_mlms, kept = int(found.n.sum()), len(found.mlms), kept_with(found.needed, found.n)
-    has = {"anywhere": found.anywhere, "everywhere": np.all(found.needed, axis=1)}
-    numbers = {name: _by_number(of, found.n) for name, of in has.items()}
-    shared = (_in_common(found.anywhere, found.n) / found.n_problems).tolist()
-    alone = {name: np.diag(_in_common(of, found.n)) for name, of in has.items()}
+def _rows(validated: Validated) -> Iterator[Row]:
+    n, n_mlms, kept = (
+        int(validated.n.sum()),
+        len(validated.mlms),
+        kept_with(validated.needed, validated.n),
+    )
+    has = {"anywhere": validated.anywhere, "everywhere": np.all(validated.needed, axis=1)}
+    numbers = {name: _by_number(of, validated.n) for name, of in has.items()}
+    shared = (_in_common(validated.anywhere, validated.n) / validated.n_problems).tolist()
+    alone = {name: np.diag(_in_common(of, validated.n)) for name, of in has.items()}
 
     def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str = "") -> Row:
-        about: Row = {"config": found.config, "kind": kind, "place": place, "by": by}
+        about: Row = {"config": validated.config, "kind": kind, "place": place, "by": by}
         about |= {f"n_{name}": int(count) for name, count in counts.items()}
         about |= {name: int(count) / n for name, count in counts.items()}
         return about | {"n_kept": kept, "kept": None if kept is None else kept / n}
 
-    for m, mlm in enumerate(found.mlms):
+    for m, mlm in enumerate(validated.mlms):
         own = {name: values[m] for name, values in alone.items()}
-        in_all = float(found.n @ has["everywhere"][:, m])
+        in_all = float(validated.n @ has["everywhere"][:, m])
         yield row(MLM, mlm, own, in_all, str(m + 1)) | {
             f"shared_{other}": value for other, value in enumerate(shared[m], start=1)
         }

@@ -161,11 +161,11 @@ def agreement_command(
     from merge_metric.agreement.overview import agreement, draw_judgements
     from merge_metric.tables.plots import save_all
 
-    found = agreement(
+    overview = agreement(
         files, sessions=session or (), dataset=dataset, n_bootstrap=n_bootstrap, rng_seed=rng_seed
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two commands at the same time do not mix their plots
-            for file in save_all(draw_judgements(found.table("scores")), plots):
+            for file in save_all(draw_judgements(overview.table("scores")), plots):
                 typer.echo(file, err=True)
-    typer.echo(found.render(output))
+    typer.echo(overview.render(output))

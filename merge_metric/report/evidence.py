@@ -289,7 +289,7 @@ def gather_evidence(
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     known = {config: format_in(folder, config).labels for config in chosen}
-    labels = same_labels((config, merging.of(each)) for config, each in known.items())
+    labels = same_labels((config, merging.of(names)) for config, names in known.items())
     wanted: dict[str, list[str]] = {model.name: [] for model in opened}
     for config in chosen:
         for model, its_own in zip(opened, meant, strict=True):

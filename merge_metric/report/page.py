@@ -87,7 +87,9 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     def signed(configuration: Configuration, signature: str) -> str:
         """List the models whose result has this signature."""
         pairs = zip(evidence.names, configuration.results, strict=True)
-        return joined([name for name, each in pairs if each and each["signature"] == signature])
+        return joined(
+            [name for name, result in pairs if result and result["signature"] == signature]
+        )
 
     return (
         _environment()
@@ -161,10 +163,10 @@ def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]
 
 def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
     """Return whether a figure, rounded as shown, is the best of several models."""
-    found = [cell(each, figure).value for each in results if each]
-    values = [round(value, DECIMALS) for value in found if value is not None]
+    shown = [cell(of, figure).value for of in results if of]
+    values = [round(value, DECIMALS) for value in shown if value is not None]
     mine = cell(result, figure).value
-    if mine is None or len(found) < 2:
+    if mine is None or len(shown) < 2:
         return False
     return round(mine, DECIMALS) == (max(values) if figure.higher_is_better else min(values))
 

@@ -45,8 +45,8 @@ def cell(result: Result, figure: Figure) -> Estimate:
     """Read a figure from a result, in percent; an undetermined threshold has no value."""
     if figure.key == MATCHING.key and undetermined(result):
         return Estimate(None)
-    found = estimate(result, figure)
-    return Estimate(*(each if each is None else percent(each, figure.unit) for each in found))
+    figures = estimate(result, figure)
+    return Estimate(*(value if value is None else percent(value, figure.unit) for value in figures))
 
 
 def undetermined(result: Result) -> str:
@@ -172,10 +172,10 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     recipe = (config.get("recipe"), provenance.get("ablation"))
     said_elsewhere = ("recipe", "source", "ablation", "prompt")
-    said: tuple[str, ...] = _MERE
+    ours: tuple[str, ...] = _MERE
     of_paraphrases = []
     if provenance.get("kind") == PARAPHRASES:
-        said += ("kind", "generator", "nli_model", "prompt")
+        ours += ("kind", "generator", "nli_model", "prompt")
         right = problems.get("answered_right")
         of_paraphrases = [
             ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
@@ -183,7 +183,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
             ("Prompt", provenance.get("prompt")),
             ("NLI model", _model(provenance.get("nli_model") or {})),
         ]
-    rest = {key: value for key, value in provenance.items() if key not in said}
+    rest = {key: value for key, value in provenance.items() if key not in ours}
     facts = [
         ("Problems", ": ".join(filter(None, (data.get("description"), used)))),
         *of_paraphrases,
@@ -223,13 +223,13 @@ def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
             yield from flat(value, f"{name}, ")
             continue
         texts = []
-        for each in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
-            if isinstance(each, bool):
-                texts.append("yes" if each else "no")
-            elif isinstance(each, int) and each >= 10_000:
-                texts.append(f"{each:,}")
+        for item in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
+            if isinstance(item, bool):
+                texts.append("yes" if item else "no")
+            elif isinstance(item, int) and item >= 10_000:
+                texts.append(f"{item:,}")
             else:
-                texts.append(str(each))
+                texts.append(str(item))
         yield name, "" if value is None else ", ".join(texts)
 
 
@@ -272,22 +272,22 @@ def tables(
 ) -> list[Table]:
     """List a report's tables; for the page, with all pairs and a heat map of all figures."""
     configurations = evidence.configurations
-    found = [headline(evidence, each) for each in configurations]
+    made = [headline(evidence, configuration) for configuration in configurations]
     for configuration in configurations:
-        found += comparison(configuration, every_pair=for_page)
-    found.append(heat_map(evidence) if for_page else matching(evidence))
-    found += [evidence.validity] if evidence.validity else []
+        made += comparison(configuration, every_pair=for_page)
+    made.append(heat_map(evidence) if for_page else matching(evidence))
+    made += [evidence.validity] if evidence.validity else []
     for configuration in configurations:
         for kind, by in (("word_class", "class of the replaced word"), ("label", "gold label")):
             if parts := configuration.parts_by(kind):
                 title = f", by {by}"
-                found.append(_figures(evidence, configuration, kind, title, BREAKDOWN, parts=parts))
-    found += evidence.classes
+                made.append(_figures(evidence, configuration, kind, title, BREAKDOWN, parts=parts))
+    made += evidence.classes
     for configuration in configurations:
-        found += [fooling(evidence, configuration), kin(evidence, configuration)]
+        made += [fooling(evidence, configuration), kin(evidence, configuration)]
         if shifted := shift(evidence, configuration):
-            found.append(shifted)
-    return found + [hardest_table(evidence, source) for source in sources]
+            made.append(shifted)
+    return made + [hardest_table(evidence, source) for source in sources]
 
 
 def headline(evidence: Evidence, configuration: Configuration) -> Table:
@@ -301,8 +301,8 @@ def headline(evidence: Evidence, configuration: Configuration) -> Table:
 def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
     """Yield sentences on answers without a label, and on the noise of models."""
     for name, result in zip(evidence.names, configuration.results, strict=True):
-        if result and (found := result.get("without_label")):
-            share = as_percent(found["share"])
+        if result and (lost := result.get("without_label")):
+            share = as_percent(lost["share"])
             yield f"{name}: {share} of the answers name no label and count as wrong."
         if result and (noise := result.get("noise")):
             yield f"{name}: {' '.join(line.strip() for line in noise_text(noise))}."

@@ -389,16 +389,18 @@ def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()
             if word_class != PARAPHRASE and " " in new:  # several words change
                 lengths = {to: len(of) for to, of in changed_words(word, new).items()}
             places = [
-                spans_in_seed(each, [lengths.get(text[slice(*span)], len(word)) for span in each])
-                for text, each in zip((premise, hypothesis), marks, strict=True)
+                spans_in_seed(of, [lengths.get(text[slice(*span)], len(word)) for span in of])
+                for text, of in zip((premise, hypothesis), marks, strict=True)
             ]
             in_seed = (premises[seed], hypotheses[seed])
             groups[key] = (places, list(map(texts_around, in_seed, places)), [])
         _, around, members = groups[key]
         members.append(variant)
         words.append(vocabulary.setdefault(new, len(vocabulary)))
-        told = [new.join(pieces) for pieces in around]
-        if told != [premise, hypothesis] or not new:  # cannot be derived from seed and replacement
+        derived = [new.join(parts) for parts in around]
+        if (
+            derived != [premise, hypothesis] or not new
+        ):  # cannot be derived from seed and replacement
             texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
     by_seed = sorted(groups.items(), key=lambda group: group[0][0])
     order = [variant for _, (_, _, members) in by_seed for variant in members]

@@ -118,12 +118,12 @@ class SeedCounts:
         labels, gold, own = known["labels"], known["gold"], known["own"]
         is_opposite = opposite_table(labels, check_opposites(opposites, labels))
         total, labelled = tally.sum(axis=2), tally[..., : len(labels)]
-        each, has_label = np.arange(len(gold)), own != NO_LABEL
+        row, has_label = np.arange(len(gold)), own != NO_LABEL
         return cls(
             **known,
             n_variants=total,
-            n_correct=tally[each, :, gold],
-            n_changed=total - tally[each, :, own] * has_label[:, None],
+            n_correct=tally[row, :, gold],
+            n_changed=total - tally[row, :, own] * has_label[:, None],
             n_opposite=np.einsum(
                 "skl,sl->sk", labelled, (is_opposite[own] & has_label[:, None]).astype(np.int64)
             ),

@@ -172,9 +172,9 @@ def split_predictions(
         (without_variants, "variants"),
     ):
         if len(lacking):
-            found = preview([names[code] for code in lacking.tolist()])
+            some = preview([names[code] for code in lacking.tolist()])
             raise ValueError(
-                f"expected every seed to have {what}, got a seed with no such rows: {found}; "
+                f"expected every seed to have {what}, got a seed with no such rows: {some}; "
                 "complete the predictions or leave the seed out"
             )
     gold = np.asarray(labels["label"])
@@ -211,10 +211,10 @@ def _label_codes(
         outside &= codes != NO_LABEL
     if outside.any():
         rows = np.flatnonzero(outside)
-        found = sorted({column[row] for row in rows[:10_000].tolist()})
-        found = [value if isinstance(value, str) else int(value) for value in found]
+        others = sorted({column[row] for row in rows[:10_000].tolist()})
+        others = [value if isinstance(value, str) else int(value) for value in others]
         raise ValueError(
-            f"{name}: expected labels out of {known}, got {preview(found)} "
+            f"{name}: expected labels out of {known}, got {preview(others)} "
             f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
             "rows without a gold label must be left out"
         )
@@ -230,13 +230,13 @@ def _one_per_seed(
     differs = first[seed] != codes
     if differs.any():
         row = int(differs.argmax())
-        found, advice = "several", ""
+        got, advice = "several", ""
         if labels:
             of_seed = {(*labels, "no label")[code] for code in codes[seed == seed[row]]}
-            expected, found = f"{expected} per seed", " and ".join(sorted(of_seed))
+            expected, got = f"{expected} per seed", " and ".join(sorted(of_seed))
             advice = ": are the columns in the same order, and seed ids distinct?"
         raise ValueError(
-            f"{expected}, got {found} for the seed {ids[seed[row]]!r} "
+            f"{expected}, got {got} for the seed {ids[seed[row]]!r} "
             f"({len(np.unique(seed[differs])):,} such seeds){advice}"
         )
     return first
@@ -300,9 +300,9 @@ def _draws(
         lacks = np.asarray(~drawn.all(axis=1))
     if lacks.any():
         first = int(lacks.argmax())
-        found = set(codes[seed[rows] == first].tolist())
-        missing = next((n for at, n in enumerate(numbers) if at not in found), None)
-        where = f"subsample {missing}" if found else "any subsample"
+        subsamples_of = set(codes[seed[rows] == first].tolist())
+        missing = next((n for at, n in enumerate(numbers) if at not in subsamples_of), None)
+        where = f"subsample {missing}" if subsamples_of else "any subsample"
         raise ValueError(
             f"expected every seed to have variants in every subsample, got a seed with no "
             f"variants: {ids[first]!r} has none in {where} ({lacks.sum():,} such seeds); "

@@ -94,8 +94,14 @@ class Merging:
         """
         others = [label for label in self.becomes if label not in labels]
         targets = {self.becomes[label] for label in others}
-        found = (*(label for label in labels if label not in targets), *others)
-        return LABELS if set(found) == set(LABELS) else found if others else tuple(labels)
+        labels_given = (*(label for label in labels if label not in targets), *others)
+        return (
+            LABELS
+            if set(labels_given) == set(LABELS)
+            else labels_given
+            if others
+            else tuple(labels)
+        )
 
     def codes(self, labels: Sequence[str]) -> NDArray[np.int64]:
         """Map positions in `labels` to positions in `of(labels)`; the last is for no label.

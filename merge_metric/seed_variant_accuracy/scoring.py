@@ -123,11 +123,11 @@ def score(
 def _tell(rows: Rows, counts: SeedCounts) -> None:
     """Warn of labels that are never gold, and of numbers of variants that differ much."""
     of_gold, of_predicted = (
-        np.bincount(each[each != NO_LABEL], minlength=len(rows.labels))
-        for each in (rows.gold[rows.seed], rows.prediction)
+        np.bincount(codes[codes != NO_LABEL], minlength=len(rows.labels))
+        for codes in (rows.gold[rows.seed], rows.prediction)
     )
-    if len(rows.seed_ids) >= FEWEST and (found := never_gold(rows.labels, of_gold, of_predicted)):
-        log.warning("The model %s.", found)
+    if len(rows.seed_ids) >= FEWEST and (odd := never_gold(rows.labels, of_gold, of_predicted)):
+        log.warning("The model %s.", odd)
     sizes = counts.n_variants[:, 0]
     if not counts.has_subsamples and sizes.max() >= _MUCH_MORE * sizes.min():
         log.warning(
@@ -155,12 +155,12 @@ def score_counts(
         for code in np.unique(counts.gold).tolist()
     }
     of_groups = [part for parts in (groups or {}).values() for part in parts.values()]
-    found = iter(summarise_all([counts, *of_labels.values(), *of_groups], settings))
-    result = next(found)
-    result["by_label"] = {label: next(found) for label in of_labels}
+    summaries = iter(summarise_all([counts, *of_labels.values(), *of_groups], settings))
+    result = next(summaries)
+    result["by_label"] = {label: next(summaries) for label in of_labels}
     if groups is not None:
         result["by_group"] = {
-            name: {value: next(found) for value in parts} for name, parts in groups.items()
+            name: {value: next(summaries) for value in parts} for name, parts in groups.items()
         }
     if shift is not None:
         result |= means(shift)
@@ -184,8 +184,8 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
         result: dict[str, Any] = {k: none_if_nan(v[0]) for k, v in exact.means().items()}
         result |= {"n_seeds": len(counts.seed_ids), "n_variants": int(counts.n_rows.sum())}
         result["variants_per_seed"] = counts.variants_per_seed
-        if found := counts.without_label:
-            result["without_label"] = found
+        if lost := counts.without_label:
+            result["without_label"] = lost
         if counts.clusters:
             result["n_clusters"] = len(np.unique(counts.clusters.code))
         if counts.has_subsamples:

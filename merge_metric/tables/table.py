@@ -112,12 +112,12 @@ def figure_values(result: Mapping[str, Any], figures: Iterable[Figure]) -> dict[
     """Take the values of `figure_column`s from a result: shares in 0–1, thresholds in percent."""
     values: dict[str, Value] = {key: result[key] for key in ("n_seeds", "n_variants")}
     for figure in figures:
-        found = estimate(result, figure)
-        values[figure.key] = found.value
+        value = estimate(result, figure)
+        values[figure.key] = value.value
         if figure.key == "matching_threshold":
             values |= {key: result[key] for key in MATCHING_RANGE}
-        if found.has_interval:
-            values[f"{figure.key}_ci"] = [found.low, found.high]
+        if value.has_interval:
+            values[f"{figure.key}_ci"] = [value.low, value.high]
     return values
 
 
@@ -192,8 +192,8 @@ class Table:
             lines.append([column.show(row) for column in shown])
             if any(intervals := [column.show_interval(row, tight=self.tight) for column in shown]):
                 lines.append(intervals)
-            told = below[len(lines) - 1] = []
-            for column in (each for each in passages if row.get(each.key) != ""):
+            passages_below = below[len(lines) - 1] = []
+            for column in (of for of in passages if row.get(of.key) != ""):
                 heading = f"  {column.heading}: "
                 text = wrap(
                     _one_line(column.show(row)),
@@ -201,7 +201,7 @@ class Table:
                     initial_indent=heading,
                     subsequent_indent=" " * len(heading),
                 )
-                told += text or [heading]
+                passages_below += text or [heading]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         heading, *aligned = (
             (" " if self.tight else _GAP).join(
