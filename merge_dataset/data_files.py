@@ -1,4 +1,4 @@
-"""Readers of common table files, row by row: JSON, delimited text, Parquet and Arrow."""
+"""Tables as people have them, row by row (JSON, delimited text, Parquet, Arrow), or in batches."""
 
 import csv
 import gzip
@@ -7,17 +7,17 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
+import pyarrow.json as pj
 
-from merge_dataset.files import format_of_bytes, open_parquet, read_text
-from merge_dataset.json_lines import NUMBERS, parse_array, parse_object
+from merge_dataset.files import atomic, format_of_bytes, open_parquet
 from merge_dataset.known_sources import label_text
 
 
@@ -36,13 +36,15 @@ class Row:
 
 SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow")
 
-_DELIMITERS: Final = {",": "comma", ";": "semicolon", "\t": "tab"}
-
-LONGEST_CELL: Final = 2**24
-"""Most characters of a cell; a longer one means a quotation mark that is never closed."""
-
 _ROWS: Final = 10_000
-"""Number of rows of CSV that are Python objects at a time."""
+"""Number of rows that are Python objects at a time."""
+
+_LONGEST: Final = 2**24
+"""Most characters of a cell, as a longer one means a quotation mark that is never closed; and bytes
+of JSON lines that are parsed at a time, the longest possible line."""
+
+_SHOWN: Final = 60
+"""Number of characters of malformed JSON that a message shows."""
 
 _NUMBER: Final = re.compile("-?[0-9]+")
 
@@ -58,9 +60,20 @@ def read_file(path: Path) -> Iterator[Row]:
             f"{path.name}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
             f"also with .gz"
         )
-    read = {".json": _read_json, ".jsonl": _read_json, ".parquet": _read_parquet,
-            ".arrow": _read_arrow}.get(suffix, _read_table)  # fmt: skip
-    return _with_place(path, read)
+    readers = {".json": _read_json, ".jsonl": _read_json, ".parquet": _read_parquet,
+               ".arrow": _read_arrow}  # fmt: skip
+    last = None
+    try:
+        for last in readers.get(suffix, _read_table)(path):
+            yield last
+    except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
+        if getattr(error, "errno", None) is not None:
+            raise  # errors of the system, such as missing permission
+        place = f"after {last.where}" if last else path.name
+        raise ValueError(
+            f"{place}: expected a whole {suffix} file, got one that is damaged, cut off or in "
+            f"another format; restore it from a copy, or fetch it again"
+        ) from error
 
 
 def is_data_file(name: str) -> bool:
@@ -78,10 +91,13 @@ def table_rows(
 
 def named_rows(rows: Iterable[Row], features: Mapping[str, Any]) -> Iterator[Row]:
     """Yield rows; with `features` of `datasets`, numbers of classes become their names."""
-    classes = {name: found for name, each in features.items() if (found := _class_names(each))}
+    classes = {name: _class_names(feature) for name, feature in features.items()}
     for row in rows:
-        there = classes.keys() & row.columns.keys()
-        named = {column: _named(row.columns[column], classes[column]) for column in there}
+        named = {
+            column: _named(row.columns[column], names)
+            for column, names in classes.items()
+            if names and column in row.columns
+        }
         yield replace(row, columns={**row.columns, **named}) if named else row
 
 
@@ -91,44 +107,31 @@ def _kind(path: Path) -> tuple[str, bool]:
     return Path(name.removesuffix(".gz")).suffix, name.endswith(".gz")
 
 
-def _with_place(path: Path, read: Callable[[Path], Iterator[Row]]) -> Iterator[Row]:
-    """Add file and row to errors of reading."""
-    last = None
-    try:
-        for last in read(path):
-            yield last
-    except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
-        if getattr(error, "errno", None) is not None:
-            raise  # errors of the system, such as missing permission
-        place = f"after {last.where}" if last else path.name
-        raise ValueError(
-            f"{place}: expected a whole {_kind(path)[0]} file, got one that is damaged, cut off or "
-            f"in another format; restore it from a copy, or fetch it again"
-        ) from error
-
-
 # --- Text ---
 
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
     """Open a text file, skip a byte-order mark, and keep bytes that are not UTF-8 recognisable."""
-    with gzip.open(path) if _kind(path)[1] else path.open("rb") as file:
+    with _opened(path) as file:
         raw = io.BufferedReader(file)
         start = raw.peek(512)[:512]
-        if found := format_of_bytes(start):
-            told = f"expected text in UTF-8, got {found}; unpack or convert it, and rename it so"
-            raise ValueError(f"{path.name}: {told}")
+        if what := format_of_bytes(start):
+            raise ValueError(
+                f"{path.name}: expected text in UTF-8, got {what}; unpack or convert it, and "
+                f"rename it so"
+            )
         most = max(len(start) // 4, 1)
-        signs = {
-            "UTF-16": start.startswith((b"\xff\xfe", b"\xfe\xff")),
-            "UTF-16LE": start[1::2].count(0) >= most,
-            "UTF-16BE": start[::2].count(0) >= most,
-        }
-        if encoding := next((name for name, is_there in signs.items() if is_there), None):
-            told = f"expected UTF-8, got {encoding}; {_conversion(path.name, encoding)}"
-            raise ValueError(f"{path.name}: {told}")
+        little, big = start[1::2].count(0) >= most, start[::2].count(0) >= most
+        is_marked = start.startswith((b"\xff\xfe", b"\xfe\xff"))
+        if encoding := "UTF-16" * is_marked or "UTF-16LE" * little or "UTF-16BE" * big:
+            advice = _conversion(path.name, encoding)
+            raise ValueError(f"{path.name}: expected UTF-8, got {encoding}; {advice}")
         yield io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
+    return gzip.open(path) if _kind(path)[1] else path.open("rb")
 
 
 def _conversion(name: str, encoding: str) -> str:
@@ -139,32 +142,69 @@ def _conversion(name: str, encoding: str) -> str:
     )
 
 
-def _undecoded(name: str, where: str, line: str) -> Row | None:
+def _undecoded(path: Path, where: str, line: str) -> Row | None:
     """Make the error row for a line with bytes that are not UTF-8; None for other lines."""
-    found = _UNDECODED.search(line)
-    if found is None:
+    if (undecoded := _UNDECODED.search(line)) is None:
         return None
-    byte, before = ord(found.group()) - 0xDC00, line[: found.start()][-20:]
-    advice = f"if it is in Latin-1 (Windows-1252), {_conversion(name, 'WINDOWS-1252')}"
-    problem = f"expected UTF-8, got the byte {byte:#04x} after {before!r}"
-    return Row(where, problem=problem, remedy=advice)
+    byte, before = ord(undecoded.group()) - 0xDC00, line[: undecoded.start()][-20:]
+    advice = f"if it is in Latin-1 (Windows-1252), {_conversion(path.name, 'WINDOWS-1252')}"
+    return Row(where, problem=f"expected UTF-8, got the byte {byte:#04x} after {before!r}",
+               remedy=advice)  # fmt: skip
+
+
+# --- JSON ---
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    >>> parse_object('{"label": 1, "label": 2}')
+    Traceback (most recent call last):
+    ValueError: expected each key once, got 'label' twice
+    """
+    wanted = "a JSON object per line"
+    try:
+        value = _DECODER.decode(text.rstrip())
+    except json.JSONDecodeError as error:
+        shown = f"{error.msg} in column {error.colno}"
+        raise ValueError(f"expected {wanted}, got {_shown(text)} ({shown})") from error
+    except RecursionError:
+        raise ValueError(f"expected {wanted}, got one nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected {wanted}, got {_shown(json.dumps(value))}")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of keys and values; raise ValueError for a repeated key."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"expected each key once, got {twice!r} twice")
+    return made
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys)
+
+
+def _shown(text: str) -> str:
+    """Quote the beginning of a text."""
+    first = text.strip()[: _SHOWN + 1]
+    return repr(first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…") if first else "nothing"
 
 
 def _read_json(path: Path) -> Iterator[Row]:
     """Read an object per line, or an array of objects."""
     with _text(path) as file:
-        lines = enumerate(file, start=1)
         is_first = True
-        for number, line in lines:
+        for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             if is_first and line.lstrip().startswith("["):
-                before = "\n" * (number - 1)
-                yield from _read_array(path.name, before + line + file.read())
+                yield from _read_array(path, number, line + file.read())
                 return
             is_first, where = False, f"{path.name}:{number}"
-            undecoded = _undecoded(path.name, where, line)
-            if undecoded:
+            if undecoded := _undecoded(path, where, line):
                 yield undecoded
                 continue
             try:
@@ -173,74 +213,91 @@ def _read_json(path: Path) -> Iterator[Row]:
                 yield Row(where, problem=f"{error}")
 
 
-def _read_array(name: str, text: str) -> Iterator[Row]:
-    """Read an array of objects, parsed as a whole; a syntax error ends the reading."""
-    found = _UNDECODED.search(text)
-    if found:
-        number = text.count("\n", 0, found.start()) + 1
-        line = text[text.rfind("\n", 0, found.start()) + 1 : found.end()]
-        row = _undecoded(name, f"{name}:{number}", line)
-        assert row is not None
-        raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
-    for number, value in parse_array(text, name):
-        where = f"{name}:{number}"
-        if isinstance(value, ValueError):
-            yield Row(where, problem=f"{value}")
-        else:
+def _read_array(path: Path, first: int, text: str) -> Iterator[Row]:
+    """Read an array of objects that begins in the line `first`, parsed as a whole."""
+    for number, line in enumerate(text.split("\n"), start=first):
+        if row := _undecoded(path, f"{path.name}:{number}", line):
+            raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
+    try:
+        values = _DECODER.decode(text.rstrip())
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path.name}:{first + error.lineno - 1}: expected an array of JSON objects, got "
+            f"{_shown(text[error.pos :])} ({error.msg})"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{path.name}: expected JSON, got an object nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    for number, value in enumerate(values, start=1):
+        where = f"{path.name}: row {number}"
+        if isinstance(value, dict):
             yield Row(where, value)
+        else:
+            yield Row(where, problem=f"expected a JSON object, got {_shown(json.dumps(value))}")
 
 
-def _read_table(path: Path) -> Iterator[Row]:
-    """Read rows of cells below a header; tab-separated files have literal quotation marks."""
+# --- Delimited text ---
+
+
+def _cells(path: Path, file: TextIO, place: str) -> Iterator[tuple[int, list[str]] | Row]:
+    """Yield the first line and the cells of each row, or what is wrong with one; skip blank lines.
+
+    Tab-separated files have literal quotation marks.
+    """
+    csv.field_size_limit(_LONGEST)
+    start = file.readline()
     is_csv = _kind(path)[0] == ".csv"
-    csv.field_size_limit(LONGEST_CELL)
+    usual = "," if is_csv else "\t"
+    delimiter = next(
+        (d for d in (usual, *",;\t") if len(next(csv.reader([start], delimiter=d), ())) > 1), usual
+    )
+    has_quotes = is_csv or delimiter != "\t"
+    quoting: Any = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
+    while True:
+        number = reader.line_num + 1
+        where = f"{place}{number}"
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "expected after" not in str(error):  # the row has no end, so none can follow
+                raise ValueError(
+                    f"{where}: a quotation mark is opened and never closed: the file is cut off, "
+                    f"or lacks one"
+                ) from error
+            yield Row(where, problem="a quotation mark stands inside a cell: write it twice, and "
+                      "put the cell in quotation marks")  # fmt: skip
+            continue
+        if undecoded := _undecoded(path, where, "\t".join(cells)):
+            yield undecoded
+        elif cells:
+            yield number, cells
+
+
+def _read_table(path: Path, place: str = "", *, padded: bool = False) -> Iterator[Row]:
+    """Read rows of cells below a header; if `padded`, cells missing at the end are None."""
+    place = place or f"{path.name}:"
     with _text(path) as file:
-        start = file.readline()
-        usual = "," if is_csv else "\t"
-        candidates = [usual, *(each for each in _DELIMITERS if each != usual)]
-        delimiter = next(
-            (d for d in candidates if len(next(csv.reader([start], delimiter=d), ())) > 1), usual
-        )
-        quoting: Any = csv.QUOTE_MINIMAL if is_csv or delimiter != "\t" else csv.QUOTE_NONE
-        reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
         header: list[str] | None = None
-        while True:
-            where = f"{path.name}:{reader.line_num + 1}"
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                problem = _quoting_fault(error)
-                if "expected after" not in str(error):  # the row has no end, so none can follow
-                    raise ValueError(f"{where}: {problem}") from error
-                yield Row(where, problem=problem)
+        for row in _cells(path, file, place):
+            if isinstance(row, Row):
+                if header is None:
+                    raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
+                yield row
                 continue
-            if not cells:
-                continue
-            undecoded = _undecoded(path.name, where, "\t".join(cells))
+            where, cells = f"{place}{row[0]}", row[1]
             if header is None:
-                if undecoded:
-                    raise ValueError(f"{where}: {undecoded.problem}; {undecoded.remedy}")
-                header = _require_distinct(cells, where)
-            elif undecoded:
-                yield undecoded
-            elif len(cells) != len(header):
-                quoted = " (texts with a separator in them go in quotation marks)"
+                header = _require_distinct([name.strip() for name in cells], where)
+            elif len(cells) > len(header) or (len(cells) < len(header) and not padded):
                 problem = f"expected {len(header)} columns, got {len(cells)}"
-                problem += quoted if len(cells) > len(header) else ""
+                if len(cells) > len(header):
+                    problem += " (texts with a separator in them go in quotation marks)"
                 yield Row(where, problem=problem)
             else:
-                yield Row(where, dict(zip(header, cells, strict=True)))
-
-
-def _quoting_fault(error: csv.Error) -> str:
-    if "expected after" in str(error):
-        return (
-            "a quotation mark stands inside a cell: write it twice, and put the cell in quotation "
-            "marks"
-        )
-    return "a quotation mark is opened and never closed: the file is cut off, or lacks one"
+                yield Row(where, dict(zip_longest(header, cells)))
 
 
 def _require_distinct(names: Sequence[str], where: str) -> list[str]:
@@ -249,6 +306,42 @@ def _require_distinct(names: Sequence[str], where: str) -> list[str]:
     if twice:
         raise ValueError(f"{where}: expected each column once, got {twice[0]!r} twice")
     return list(names)
+
+
+def read_rows(
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    ended: bool = False,
+    full: bool = False,
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with a header, each with the number of its first line.
+
+    Cells missing at the end of a row are empty, as some spreadsheets leave them out; with `full`, a
+    missing cell of a required column is an error. With `ended`, a last line without a line end is
+    an error, as it was truncated.
+    """
+    header, number, place = column_names(path), 1, f"{path}: line "
+    if missing := describe_missing(required, header):
+        raise ValueError(
+            f"{path}: expected the columns {', '.join(required)} in its first line, {missing}"
+        )
+    names = [name for name in (*required, *optional) if name in header]
+    for row in _read_table(path, place, padded=True):
+        number = int(row.where.removeprefix(place))
+        problem = row.problem + (row.remedy and f"; {row.remedy}")
+        if full and not problem and None in map(row.columns.get, required):
+            count = sum(cell is not None for cell in row.columns.values())
+            problem = f"expected {len(header)} columns, got {count}; is the file cut off?"
+        if problem:
+            raise ValueError(f"{row.where}: {problem}")
+        yield number, {name: row.columns[name] or "" for name in names}
+    if ended and path.read_bytes()[-1:] not in (b"\n", b"\r"):
+        raise ValueError(
+            f"{path}: line {number}: expected a line end after the last row, got none: the file "
+            f"was cut off there; or, if it is whole, end its last line"
+        )
 
 
 # --- Binary tables ---
@@ -275,11 +368,8 @@ def _read_arrow(path: Path) -> Iterator[Row]:
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
     """Read the description of columns that `datasets` stores in a file, if any."""
-    written = (schema.metadata or {}).get(b"huggingface")
-    if written is None:
-        return {}
     try:
-        features = parse_object(written.decode())["info"]["features"]
+        features = parse_object(schema.metadata[b"huggingface"].decode())["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     return features if isinstance(features, dict) else {}
@@ -298,7 +388,7 @@ def _class_names(feature: Any) -> list[str]:
 
 def _named(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list):
-        return [_named(each, names) for each in value]
+        return [_named(item, names) for item in value]
     text = label_text(value)
     if text in names or not _NUMBER.fullmatch(text):
         return value
@@ -308,154 +398,203 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     return names[number] if number < len(names) else f"class {number} of {len(names)}"
 
 
-# --- Columns of a CSV file ---
+# --- Columns in batches ---
+
+NUMBERS: Final = pa.list_(pa.float64())
+
+_NAMES: Final = {
+    pa.string(): "a string",
+    pa.int64(): "an integer of 64 bits",
+    NUMBERS: "a list of numbers",
+}
+_CSV: Final = (".csv", ".tsv")
 
 
-def read_rows(
-    path: Path,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    *,
-    ended: bool = False,
-    full: bool = False,
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file with a header, each with the number of its last line.
+def column_names(path: Path) -> list[str]:
+    """Read the names of a CSV file's columns, or the keys in the first line of JSON lines."""
+    if _kind(path)[0] not in _CSV:
+        try:
+            return list(_first_row(path))
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: {_first_problem(path, {}) or error}") from error
+    with _text(path) as file:
+        row = next(_cells(path, file, f"{path}: line "), (1, []))
+    if isinstance(row, Row):
+        raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
+    return [name.strip() for name in row[1]]
 
-    Cells missing at the end of a row are empty, as some spreadsheets leave them out; with `full`, a
-    missing cell of a required column is an error. With `ended`, a last line without a line end is
-    an error, as it was truncated.
-    """
-    head = _head(path)
-    delimiter = max(",;\t", key=head.count)
-    csv.field_size_limit(LONGEST_CELL)
-    file = path.open(encoding="utf-8-sig", newline="")
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        if missing := describe_missing(required, header):
-            raise ValueError(
-                f"expected the columns {', '.join(required)} in its first line, {missing}"
-            )
-        if twice := [name for name in required if header.count(name) > 1]:
-            raise ValueError(f"expected each column once, got {twice[0]} several times in {head!r}")
-        names = [name for name in (*required, *optional) if name in header]
-        places = [header.index(name) for name in names]
-        least = max(places[: len(required)]) + 1 if full else 0
-        for cells in reader:
-            if len(cells) > len(header):
-                raise ValueError(
-                    f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
-                    f"{len(cells)}; put cells with a {_DELIMITERS[delimiter]} in quotation marks"
-                )
-            if cells and len(cells) < least:
-                raise ValueError(
-                    f"line {reader.line_num}: expected {len(header)} cells, as in the header, got "
-                    f"{len(cells)}; is the file cut off?"
-                )
-            if cells:
-                cells += [""] * (len(header) - len(cells))
-                yield reader.line_num, dict(zip(names, map(cells.__getitem__, places), strict=True))
-        if ended and path.read_bytes()[-1:] not in (b"\n", b"\r"):
-            raise ValueError(
-                f"line {reader.line_num}: expected a line end after the last row, got none: the "
-                f"file was cut off there; or, if it is whole, end its last line"
-            )
-    except csv.Error as error:
-        raise ValueError(f"{path}: line {reader.line_num}: {_quoting_fault(error)}") from error
-    except UnicodeDecodeError:
-        read_text(path)  # says which line
-        raise
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    finally:
-        file.close()
+
+def line_number(path: Path, row: int) -> int:
+    """Find the line number, from 1, of a row, from 0; blank lines are not rows."""
+    if _kind(path)[0] not in _CSV:
+        return next(islice(_lines(path), row, None))[0]
+    return next(islice(read_rows(path, ()), row, None))[0]
 
 
 def read_batches(
-    path: Path, columns: Mapping[str, Sequence[pa.DataType]], *, optional: Collection[str]
+    path: Path,
+    columns: Mapping[str, Sequence[pa.DataType]],
+    *,
+    optional: Collection[str] | None = None,
 ) -> Iterator[pa.Table]:
-    """Read columns of a CSV file in batches, typed as in `json_lines.read_batches`."""
-    required = [name for name in columns if name not in optional]
-    further = [name for name in columns if name in optional]
-    rows = read_rows(path, required, further, full=True)
+    """Read some columns of CSV or of JSON lines, some megabytes at a time.
+
+    Each column has possible types (string, int64, `NUMBERS`); in JSON, the first line with a value
+    decides, and values are null in lines without the key. In CSV all but lists are strings, and
+    columns that are not `optional` are required.
+    """
+    return (_csv_batches if _kind(path)[0] in _CSV else _json_batches)(path, columns, optional)
+
+
+def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
+    """Write tables as JSON lines, atomically; the same rows give the same bytes."""
+    with atomic(path) as partial, partial.open("wb") as raw:
+        # Without time and file name in the gzip header, which would change the bytes.
+        file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compress else nullcontext(raw)
+        with file as lines:
+            for batch in chain.from_iterable(t.to_batches(max_chunksize=_ROWS) for t in tables):
+                rows = (json.dumps(row, ensure_ascii=False) for row in batch.to_pylist())
+                lines.write("".join(f"{row}\n" for row in rows).encode())
+
+
+def _csv_batches(
+    path: Path, columns: Mapping[str, Sequence[pa.DataType]], optional: Collection[str] | None
+) -> Iterator[pa.Table]:
+    required = [name for name in columns if name not in (optional or ())]
+    rows = read_rows(path, required, [name for name in columns if name not in required], full=True)
     some = list(islice(rows, _ROWS))
     if not some:
         yield pa.table({name: pa.array([], pa.string()) for name in required})
     while some:
         arrays: dict[str, pa.Array] = {}
         for name in some[0][1]:
-            values = [row[name].strip() or None for _, row in some]
+            cells = [row[name].strip() or None for _, row in some]
             if NUMBERS in columns[name]:
-                lines = [line for line, _ in some]
-                arrays[name] = pa.array(_numbers(values, path, lines, name), NUMBERS)
+                lines = (line for line, _ in some)
+                lists = [_list(*cell, path, name) for cell in zip(cells, lines, strict=True)]
+                arrays[name] = pa.array(lists, NUMBERS)
             else:
-                arrays[name] = pa.array(values, pa.string())
+                arrays[name] = pa.array(cells, pa.string())
         yield pa.table(arrays)
         some = list(islice(rows, _ROWS))
 
 
-def _numbers(
-    cells: Sequence[str | None], path: Path, lines: Sequence[int], name: str
-) -> list[list[float] | None]:
-    """Parse lists of numbers as JSON: all at once, which is much faster, or else one by one."""
-    there = [cell for cell in cells if cell is not None]
-    # A list must not begin in one cell and end in another.
-    if all(cell[0] == "[" and cell[-1] == "]" and "[" not in cell[1:] for cell in there):
-        with suppress(ValueError):
-            lists = json.loads(f"[{','.join(there)}]")
-            if set(map(type, chain.from_iterable(lists))) <= {int, float}:
-                values = iter(lists)
-                return [None if cell is None else next(values) for cell in cells]
-    found: list[list[float] | None] = []
-    for cell, line in zip(cells, lines, strict=True):
-        value = None
-        with suppress(ValueError, RecursionError):
-            value = json.loads(cell or "[]")
-        if not isinstance(value, list) or any(type(each) not in (int, float) for each in value):
-            raise ValueError(
-                f"{path}: line {line}: {name}: expected a list of numbers, such as "
-                f"[1, 0, 0], got {str(cell)[:60]!r}"
-            )
-        found.append(None if cell is None else value)
-    return found
+def _list(cell: str | None, line: int, path: Path, name: str) -> list[float] | None:
+    """Parse a list of numbers in JSON."""
+    if cell is None:
+        return None
+    value = None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(cell)
+    if not isinstance(value, list) or not {*map(type, value)} <= {int, float}:
+        raise ValueError(
+            f"{path}: line {line}: {name}: expected a list of numbers, such as [1, 0, 0], got "
+            f"{cell[:60]!r}"
+        )
+    return value
 
 
-def _head(path: Path) -> str:
-    """Read the first line of a file, without its line end."""
+def _json_batches(
+    path: Path, columns: Mapping[str, Sequence[pa.DataType]], _: Collection[str] | None
+) -> Iterator[pa.Table]:
+    # pyarrow is fast, but its messages have no line number: if it fails, Python finds the line.
+    types: dict[str, pa.DataType] = {}
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            return file.readline().removesuffix("\n")
-    except UnicodeDecodeError:
-        read_text(path)  # says which line
-        raise
+        row = _first_row(path)
+        for name, kinds in columns.items():
+            value = row.get(name)
+            if value is None and name in row and len(kinds) > 1:
+                rows = (parse_object(line.decode("utf-8-sig")) for _, line in _lines(path))
+                value = next((v for r in rows if (v := r.get(name)) is not None), None)
+            types[name] = next((kind for kind in kinds if _fits(value, kind)), kinds[0])
+        options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
+        for lines in _blocks(path):
+            source = pa.BufferReader(lines)
+            table = pj.read_json(source, pj.ReadOptions(block_size=_LONGEST), options)
+            table.validate(full=True)
+            yield table
+    except (ValueError, OSError, EOFError, RecursionError, zlib.error) as error:
+        raise ValueError(f"{path}: {_first_problem(path, types) or error}") from error
 
 
-def read_header(path: Path) -> list[str]:
-    """Read the names of a CSV file's columns, as in `read_rows`."""
-    head = _head(path)
-    rows = csv.reader([head], delimiter=max(",;\t", key=head.count))
-    return [name.strip() for name in next(rows, [])]
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers from 1."""
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield number, line
 
 
-def describe_missing(required: Sequence[str], there: Sequence[str]) -> str:
+def _first_row(path: Path) -> dict[str, Any]:
+    for _, line in _lines(path):
+        return parse_object(line.decode("utf-8-sig"))
+    raise ValueError("expected a JSON object per line, got an empty file")
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yield blocks of whole lines, of about `_LONGEST` bytes; skip blank blocks."""
+    with _opened(path) as file:
+        begun = b""
+        while block := file.read(_LONGEST):
+            lines, end, rest = block.rpartition(b"\n")
+            if not end:
+                begun += rest
+                continue
+            if (whole := begun + lines).strip():
+                yield whole
+            begun = rest
+        if begun.strip():
+            yield begun
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a JSON value is null or of a type."""
+    if value is None:
+        return True
+    if kind == NUMBERS:
+        return isinstance(value, list) and {*map(type, value)} <= {int, float, type(None)}
+    if kind == pa.string():
+        return isinstance(value, str)
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
+    """Describe the error in the first wrong line, if there is one."""
+    number = 0
+    try:
+        for number, line in _lines(path):
+            if number == 1 and (what := format_of_bytes(line)):
+                return f"expected JSON lines, got {what}; unpack or convert it"
+            try:
+                row = parse_object(line.decode("utf-8-sig"))
+            except UnicodeDecodeError as error:
+                byte = f"the byte {line[error.start]:#04x} in byte {error.start + 1}"
+                return f"line {number}: expected UTF-8, got {byte}"
+            except ValueError as error:
+                cut = isinstance(error.__cause__, json.JSONDecodeError)
+                cure = "; if it was cut off there, remove the line" if cut else ""
+                return f"line {number}: {error}{cure}"
+            for name, kind in types.items():
+                if not _fits(row.get(name), kind):
+                    value = json.dumps(row[name], ensure_ascii=False)[:_SHOWN]
+                    return (
+                        f"line {number}: {name}: expected {_NAMES[kind]} in every line, got {value}"
+                    )
+    except (OSError, EOFError, zlib.error):
+        return f"after line {number}: expected more lines, got the end of a damaged or cut-off file"
+    return None
+
+
+def describe_missing(required: Sequence[str], names: Sequence[str]) -> str:
     """Say which columns a table lacks, for a message; empty if it has all.
 
     >>> describe_missing(["id", "label"], ["id", "gold"]), describe_missing(["id"], ["gold"])
     ('found no label', 'found gold alone')
     """
-    missing = [name for name in required if name not in there]
+    missing = [name for name in required if name not in names]
     if 0 < len(missing) < len(required):
         *first, last = missing
         return f"found no {', no '.join(first)}{' and no ' if first else ''}{last}"
-    shown = ", ".join(there)
+    shown = ", ".join(names)
     shown = shown if len(shown) <= 60 else f"{shown[:60]}…"
     return f"found {f'{shown} alone' if shown else 'none of them'}" if missing else ""
-
-
-def plain(text: str) -> str:
-    """Mark a text so that no spreadsheet takes it for a formula (OWASP, CSV injection).
-
-    >>> plain("=HYPERLINK(1)"), plain("A girl runs.")
-    ("'=HYPERLINK(1)", 'A girl runs.')
-    """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

@@ -92,3 +92,12 @@ def spellings(secrets: Iterable[str]) -> list[str]:
         found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
         found |= {html.escape(secret), base64.b64encode(secret.encode()).decode().rstrip("=")}
     return sorted((secret for secret in found if len(secret) >= _SHORTEST), key=len, reverse=True)
+
+
+def plain(text: str) -> str:
+    """Mark a text so that no spreadsheet takes it for a formula (OWASP, CSV injection).
+
+    >>> plain("=HYPERLINK(1)"), plain("A girl runs.")
+    ("'=HYPERLINK(1)", 'A girl runs.')
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

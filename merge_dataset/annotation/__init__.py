@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
-from merge_dataset.data_files import plain, read_header, read_rows
+from merge_dataset.data_files import column_names, parse_object, read_rows
 from merge_dataset.files import (
     LOCK,
     digest_of_file,
@@ -33,9 +33,9 @@ from merge_dataset.files import (
     write_record,
     write_text,
 )
-from merge_dataset.json_lines import parse_object
 from merge_dataset.layout import split_files
 from merge_dataset.paths import as_paths
+from merge_dataset.redaction import plain
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_dataset.show import marked
 
@@ -371,7 +371,7 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield places and answers of a table, whose columns show the kind; skip blank rows."""
-    asked = ASKED["equivalence" if "equivalent" in read_header(path) else "scores"]
+    asked = ASKED["equivalence" if "equivalent" in column_names(path) else "scores"]
     rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), ended=True)
     for number, cells in rows:
         place = f"{path}: line {number}"

@@ -165,7 +165,7 @@ def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
 
 def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
     """Write rows as CSV with a header, and return their number."""
-    from merge_dataset.data_files import plain
+    from merge_dataset.redaction import plain
 
     count = 0
     with path.open("w", encoding="utf-8", newline="") as stream:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset.data_files import plain
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
+from merge_dataset.redaction import plain
 from merge_metric.frame.joined import Frame, Frames, as_frames
 from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.merging import Merging

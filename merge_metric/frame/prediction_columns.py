@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset import data_files
-from merge_dataset import json_lines as jsonl
 from merge_dataset.files import ROWS, RowGroupWriter, naming_damage, open_parquet
 from merge_dataset.layout import collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
@@ -77,9 +76,9 @@ _TYPES: Final = {
     **dict.fromkeys(IDS, (pa.string(),)),
     **dict.fromkeys(ANSWERS, (pa.int64(), pa.string())),
     TEXT_DIGEST: (pa.string(),),
-    PROBABILITIES: (jsonl.NUMBERS,),
+    PROBABILITIES: (data_files.NUMBERS,),
     ANSWER_TEXT: (pa.string(),),
-    REPEATS: (jsonl.NUMBERS,),
+    REPEATS: (data_files.NUMBERS,),
 }
 """Column, in the order of digests → allowed types in JSON lines."""
 
@@ -117,9 +116,7 @@ def place_in(path: Path) -> Place:
     """Return a function that names a row (from 0) by its line of text or its row of Parquet."""
     if path.suffix == ".parquet":
         return row_number
-    if path.suffix in CSV:
-        return lambda row: f"line {next(islice(data_files.read_rows(path, IDS[:1]), row, None))[0]}"
-    return lambda row: f"line {jsonl.line_number(path, row)}"
+    return lambda row: f"line {data_files.line_number(path, row)}"
 
 
 # --- Reading ---
@@ -303,19 +300,18 @@ def _open_parquet(path: Path) -> PredictionsFile:
 def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
     """Convert columns of a text file to Parquet; answers in words, which are long, if named."""
     types = {n: _TYPES[n] for n in names or [name for name in _TYPES if name != ANSWER_TEXT]}
+    names_there = {*data_files.column_names(path)}
+    optional = {*types}.difference(REQUIRED)
+    if {*_ENOUGH} <= names_there:
+        optional |= {*OF_DATASET} - names_there
+    file = _stored(path, data_files.read_batches(path, types, optional=optional))
     if path.suffix in CSV:
-        optional = {*types}.difference(REQUIRED)
-        if {*_ENOUGH} <= {*(header := data_files.read_header(path))}:
-            optional |= {*OF_DATASET}.difference(header)
-        file = _stored(path, data_files.read_batches(path, types, optional=optional))
         answers = types.keys() & ANSWERS & {*file.names}
         file.positions = frozenset(
             name for name in answers if all(map(are_positions, file.batches([name])))
         )
     else:
-        file = _stored(path, jsonl.read_batches(path, types))
-        there = jsonl.first_names(path)
-        file.names = [n for n in file.names if n in there or not file.is_empty(n)]
+        file.names = [n for n in file.names if n in names_there or not file.is_empty(n)]
     return file
 
 

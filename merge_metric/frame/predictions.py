@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset import json_lines as jsonl
+from merge_dataset.data_files import write_rows
 from merge_dataset.files import RowGroupWriter, atomic, read_schema
 from merge_dataset.layout import as_dataset
 from merge_dataset.paths import as_path, described
@@ -131,7 +131,7 @@ def write_batches(
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
     written = (_named(batch, labels) for batch in batches(schema.names))
     if suffix != ".parquet":
-        jsonl.write_rows(path, written, compress=suffix == ".jsonl.gz")
+        write_rows(path, written, compress=suffix == ".jsonl.gz")
         return
     metadata = dict(schema.metadata or {})
     metadata[DIGEST_KEY] = digest_of(

@@ -56,7 +56,7 @@ READERS = (
     Reader("damaged dataset, score", "score a.parquet --dataset merge-nli --n-bootstrap 0",
            ("merge-nli/**/*.parquet", "merge-nli/**/*.json"), 100),
     Reader("damaged predictions", "score {} --dataset merge-nli --n-bootstrap 0",
-           ("a.parquet", "b.jsonl", "majority.parquet"), 150),
+           ("a.parquet", "majority.parquet"), 150),
     Reader("damaged parts, score", "score a.parquet --dataset parts --n-bootstrap 0",
            ("parts/**/*.parquet", "parts/**/*.json"), 60),
     Reader("damaged annotations", "agreement study --dataset merge-nli",

@@ -223,12 +223,12 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     "no.parquet": (b"PAR1, but no more", "no.parquet: expected a whole .parquet file, got one "),
     "comma.json": (
         f"[{FIRST}\n {SECOND}]",
-        "comma.json:2: expected a comma or the end of the JSON array, got ",
+        "comma.json:2: expected an array of JSON objects, got ",
     ),
-    "deep.json": ("[\n" + "[" * 100_000, "deep.json:2: expected JSON, got an object nested too"),
+    "deep.json": ("[\n" + "[" * 100_000, "deep.json: expected JSON, got an object nested too"),
     "in.json": (
         json.dumps([*ROWS, 7], indent=1),
-        "in.json:12: expected a JSON object, got '7'; --skip-bad-rows leaves out rows that cannot",
+        "in.json: row 3: expected a JSON object, got '7'; --skip-bad-rows leaves out rows that",
     ),
     "votes.jsonl": (
         json.dumps({**ROWS[0], "annotator_labels": 3}),
