@@ -12,6 +12,7 @@ from helpers.dataset_files import read_rows, run_manifest, seed_row, variant_row
 from helpers.dataset_files import write_run as write_run_folder
 from helpers.tiny_classifiers import tiny_classifier
 
+from merge_dataset.commands.command_line import MessageFormatter
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric import evaluate_model
@@ -144,7 +145,8 @@ def test_unmerged_figures_are_wrong_and_the_case_is_said(
         assert any(text.endswith(said) for text in caplog.messages), name
     caplog.clear()
     run("score", file, "--dataset", folder)
-    assert any("--merge-labels" in text for text in caplog.messages)
+    shown = map(MessageFormatter("%(message)s").format, caplog.records)
+    assert any("--merge-labels" in text for text in shown)
 
 
 def answered(world: Path) -> Any:
