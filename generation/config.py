@@ -1,7 +1,6 @@
 """Settings of generation runs: from a recipe, overlaid by an ablation, then by the user."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,6 @@ from merge_dataset.schema import (
 )
 from merge_dataset.settings import (
     RUNNING,
-    Value,
     check_members,
     check_ranges,
     check_types,
@@ -45,87 +43,73 @@ RECIPES: Final = ("paper-v2", "strict", "clean", "paper-v1", "poster", "demo", "
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
-_BEYOND = "Beyond the paper's limits"
 _SIGNALS = "Limits on signals: replacements below them are left out"
-_COLUMNS = "More columns of the dataset"
+
+# Settings of problems, and of problems that are not NLI problems.
+_problem: Final[Any] = partial(setting, panel=_PROBLEMS, commands="suggest paraphrase")
+_format: Final[Any] = partial(
+    setting, panel=_PROBLEMS, commands="suggest", parse=parse_names, omit_if_default=True
+)
+# Changes of more than the word, which the paper does not have.
+_beyond: Final[Any] = partial(
+    setting, commands="suggest build", panel="Beyond the paper's limits", omit_if_default=True
+)
+# Limits on signals (signals.md), before eligibility: None, or False, lets all pass.
+_limit: Final[Any] = partial(setting, commands="build", panel=_SIGNALS, omit_if_default=True)
+_least: Final[Any] = partial(_limit, None)
 
 
-def _problem_setting(default: Value, help: str, **more: Any) -> Value:
-    """Declare a setting of the problems, for all kinds of runs unless `commands` names some."""
-    return setting(default, help, panel=_PROBLEMS, **{"commands": "suggest paraphrase"} | more)
-
-
-def _format_setting(default: Value, help: str, **more: Any) -> Value:
-    """Declare a setting of problems other than NLI problems."""
-    more = {"commands": "suggest", "parse": parse_names, "omit_if_default": True} | more
-    return _problem_setting(default, help, **more)
-
-
-def _beyond_the_paper(default: Value, help: str, **more: Any) -> Value:
-    """Declare a change of more than the word, which the paper does not have."""
-    return setting(
-        default, help, commands="suggest build", panel=_BEYOND, omit_if_default=True, **more
-    )
-
-
-def _least(help: str, **more: Any) -> Any:
-    """Declare a filter by signals (signals.md), before eligibility: None lets all pass."""
-    return setting(None, help, commands="build", panel=_SIGNALS, omit_if_default=True, **more)
-
-
-def _flag(help: str, option: str, panel: str = _SIGNALS) -> bool:
-    """Declare a filter by signals, or optional columns, that a build has on request."""
-    return setting(False, help, commands="build", panel=panel, option=option, omit_if_default=True)
+def _flag(help: str, option: str, **more: Any) -> Any:
+    """Declare a limit that is set or not, with an option that has no opposite."""
+    return _limit(False, help, option=option, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSettings:
     """Settings of the source of problems (D15): base class of the settings of every kind of run."""
 
-    source: str = _problem_setting(
+    source: str = _problem(
         "",
         "snli (the default), mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or with --data or "
         "--dataset a name for your own.",
     )
     """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
-    data: str | None = _problem_setting(
+    data: str | None = _problem(
         None,
         "A file (.jsonl, .json, .csv, .tsv, .txt, also with .gz; .parquet, .arrow), several "
         "as a pattern ('web-*.jsonl'), or a folder.",
         affects_output=False,
     )
-    dataset: str | None = _problem_setting(None, "A dataset on the Hub, a file or a folder.")
-    dataset_config: str | None = _problem_setting(None, "Configuration of that dataset.")
-    split: str | None = _problem_setting(None, "Split of that dataset.")
-    revision: str | None = _problem_setting(None, "Revision of that dataset on the Hub.")
-    premise_column: str | None = _problem_setting(None, "Column of the premise.")
-    hypothesis_column: str | None = _problem_setting(None, "Column of the hypothesis.")
-    label_column: str | None = _problem_setting(None, "Column of the label.")
-    id_column: str | None = _problem_setting(None, "Column of the id.")
-    label_map: Mapping[str, str] = _problem_setting(
+    dataset: str | None = _problem(None, "A dataset on the Hub, a file or a folder.")
+    dataset_config: str | None = _problem(None, "Configuration of that dataset.")
+    split: str | None = _problem(None, "Split of that dataset.")
+    revision: str | None = _problem(None, "Revision of that dataset on the Hub.")
+    premise_column: str | None = _problem(None, "Column of the premise.")
+    hypothesis_column: str | None = _problem(None, "Column of the hypothesis.")
+    label_column: str | None = _problem(None, "Column of the label.")
+    id_column: str | None = _problem(None, "Column of the id.")
+    label_map: Mapping[str, str] = _problem(
         {},
         "Labels, as theirs=ours,…; ours empty for unlabelled.",
         parse=lambda text: parse_pairs(text.split(","), "theirs=ours,…"),
     )
-    limit: int | None = _problem_setting(
-        None, "Take only this many problems, the first ones.", minimum=1
-    )
+    limit: int | None = _problem(None, "Take only this many problems, the first ones.", minimum=1)
     """Problems without a label are not counted."""
-    skip_bad_rows: bool = _problem_setting(
+    skip_bad_rows: bool = _problem(
         False,
         "Leave out rows that cannot be used, and list them; by default they are an error.",
         option="--skip-bad-rows",
         omit_if_default=True,
     )
-    fields: tuple[str, ...] = _format_setting(
+    fields: tuple[str, ...] = _format(
         NLI.fields,
         "Names of the texts where problems are not of NLI, such as context,question,answer.",
     )
-    labels: tuple[str, ...] = _format_setting((), "The labels of these problems, such as yes,no.")
-    shared_fields: tuple[str, ...] = _format_setting(
+    labels: tuple[str, ...] = _format((), "The labels of these problems, such as yes,no.")
+    shared_fields: tuple[str, ...] = _format(
         (), "The texts that have to share a word; by default all."
     )
-    field_columns: Mapping[str, str] | None = _format_setting(
+    field_columns: Mapping[str, str] | None = _format(
         None,
         "Column of a text, such as context=passage; may be repeated.",
         option="--field-column",
@@ -182,24 +166,17 @@ class ProblemSettings:
 
 def check_problem_settings(settings: ProblemSettings) -> None:
     """Check source, fields, labels and columns; a source without a name becomes SNLI."""
-    place_name = "data" if settings.data is not None else "dataset"
-    place = getattr(settings, place_name)
-    if place == "":
-        raise ValueError(f"`{place_name}`: expected a file, a folder or a data set, got nothing")
-    if settings.data is not None and settings.dataset is not None:
+    places = {name: getattr(settings, name) for name in ("data", "dataset")}
+    given = {name: place for name, place in places.items() if place is not None}
+    if len(given) == 2 or "" in given.values():
         raise ValueError(
-            f"`data`: expected either it or `dataset`, got both, {settings.data!r} and "
-            f"{settings.dataset!r}"
+            f"`data`: expected a file or folder, or a data set as `dataset`, got {given}"
         )
-    if place is not None and settings.source in ("", DEMO_SOURCE):
-        got = "nothing" if not settings.source else f"{DEMO_SOURCE!r}, the bundled problems"
-        known = ", ".join(source for source in KNOWN_SOURCES if source != DEMO_SOURCE)
-        words = re.findall("[a-z0-9]+", Path(place).name.partition(".")[0].lower())
-        name = "-".join(words) if words and "-".join(words) not in KNOWN_SOURCES else "mine"
+    if given and settings.source in ("", DEMO_SOURCE):
+        ((name, place),) = given.items()
         raise ValueError(
-            f"`source`: expected with `{place_name}` a name for the problems of {place}, got "
-            f"{got}; add `source` {name}, or one of {known} if they are from "
-            "there"
+            f"`source`: expected with `{name}` a name of your own for the problems of {place}, or "
+            f"one of {', '.join(KNOWN_SOURCES)} if they are from there, got {settings.source!r}"
         )
     object.__setattr__(settings, "source", settings.source or "snli")
     check_source(settings.source)
@@ -208,20 +185,18 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     ProblemFormat(settings.fields, labels)  # checks its values itself
     if settings.labels or is_nli:
         check_members("label_map", [v for v in settings.label_map.values() if v], labels)
-    shared = settings.shared_fields
-    check_members("shared_fields", shared, settings.fields)
-    if shared and len(set(shared)) < 2:
+    check_members("shared_fields", settings.shared_fields, settings.fields)
+    if len(set(settings.shared_fields)) == 1:
         raise ValueError(
             f"shared_fields: expected two or more of {', '.join(settings.fields)}, got "
-            f"{', '.join(shared)}"
+            f"{', '.join(settings.shared_fields)}"
         )
     check_members("field_columns", settings.field_columns or (), settings.fields)
-    for name in ("premise_column", "hypothesis_column"):
-        if getattr(settings, name) is not None and not is_nli:
-            raise ValueError(
-                f"{name}: expected the fields {' and '.join(NLI.fields)} with it, got "
-                f"{list(settings.fields)}; name columns with field_columns"
-            )
+    if not is_nli and (settings.premise_column or settings.hypothesis_column):
+        raise ValueError(
+            f"premise_column, hypothesis_column: expected them with {' and '.join(NLI.fields)} "
+            f"alone, got fields {', '.join(settings.fields)}; name columns with field_columns"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,13 +260,11 @@ class Config(ProblemSettings):
     scramble: bool = setting(False, "Shuffle the replacement's letters.")
 
     # Beyond the paper's limits
-    families: Literal["ignore", "reject", "inflect"] = _beyond_the_paper(
+    families: Literal["ignore", "reject", "inflect"] = _beyond(
         "ignore",
         "If a text has other forms of a word: leave them, leave out the word, or change them too.",
     )
-    repair_articles: bool = _beyond_the_paper(
-        False, '"a" becomes "an" where the replacement wants it.'
-    )
+    repair_articles: bool = _beyond(False, '"a" becomes "an" where the replacement wants it.')
 
     # Filters by signals
     min_log_odds: float | None = _least(
@@ -310,10 +283,14 @@ class Config(ProblemSettings):
     same_number: bool = _flag("Nouns stay singular or plural.", "--same-number")
     same_tense: bool = _flag("Verbs keep their form.", "--same-tense")
     fitting_article: bool = _flag('"a" and "an" stay right.', "--fitting-article")
-    attested_form: bool = _flag("Words have the form that their place asks for.", "--attested-form")
-    agreeing_number: bool = _flag("Nouns agree with determiner and verb.", "--agreeing-number")
+    attested_form: bool = _flag(
+        "Words have the form that their place asks for.", option="--attested-form"
+    )
+    agreeing_number: bool = _flag(
+        "Nouns agree with determiner and verb.", option="--agreeing-number"
+    )
     fitting_determiner: bool = _flag(
-        "No quantifiers and the like after determiners.", "--fitting-determiner"
+        "No quantifiers and the like after determiners.", option="--fitting-determiner"
     )
     no_compounds: bool = _flag("No parts of compounds and particle verbs.", "--no-compounds")
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
@@ -333,7 +310,7 @@ class Config(ProblemSettings):
     common_mlms: bool = _flag(
         "Count only masked LMs that validated a replacement in every text.",
         "--common-mlms",
-        _COLUMNS,
+        panel="More columns of the dataset",
     )
 
     # Eligibility and sampling (D9, D10)

@@ -10,8 +10,13 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from generation.run_folder import RunFolder
-from generation.variants.funnel import NOT_IN_VOCABULARY, OCCASIONAL_REASONS, SUGGESTION_REASONS
-from generation.variants.reasons import KEPT, Reason
+from generation.variants.reasons import (
+    KEPT,
+    NOT_IN_VOCABULARY,
+    OCCASIONAL_REASONS,
+    SUGGESTION_REASONS,
+    Reason,
+)
 from merge_dataset.files import read_record, read_row_groups
 from merge_dataset.provenance import found_good, trial_of
 from merge_dataset.schema import WORD_CLASSES

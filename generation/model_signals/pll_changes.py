@@ -192,7 +192,7 @@ def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[st
     words = {n: pc.split_pattern(alone[n], " ") for n in ("word", "replacement")}
     alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
     if not built.config.scramble:
-        alone, _ = adapt(problems, alone, built.tagger, built.config)
+        alone, *_ = adapt(problems, alone, built.tagger, built.config)
     found = []
     edits = text_edits_of(alone, problems)
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):

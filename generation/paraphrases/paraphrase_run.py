@@ -41,8 +41,7 @@ from generation.problems.on_disk import block_sizes, read_block, sorted_problems
 from generation.problems.sources import Problems, load_problems, require_source
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
-from generation.variants.funnel import unlabelled
-from generation.variants.reasons import KEPT
+from generation.variants.reasons import KEPT, unlabelled
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors.calls import run_units
 from merge_dataset.executors.plan import Distribution, Task

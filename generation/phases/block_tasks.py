@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from generation.problems.morphology import has_library
 from generation.problems.on_disk import block_sizes
 from generation.run_folder import RunFolder, versions
+from generation.signals.grammar import has_library
 from generation.variants.candidates import BlockWork
 from merge_dataset.executors.calls import (
     call_tasks,

@@ -27,21 +27,23 @@ from generation.suggestions.ask import stores_of
 from generation.variants.adaptation import (
     Fate,
     adapt,
-    count_fates,
     rejected_families,
     shuffle_letters,
 )
 from generation.variants.candidates import BlockWork
-from generation.variants.funnel import (
+from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows
+from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.reasons import (
+    KEPT,
+    NO_REASON,
     Funnel,
+    Reason,
     WordKey,
     count_rejections,
     count_words,
     excluded_words,
+    first_reasons,
 )
-from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows
-from generation.variants.perturbations import in_full, text_edits_of
-from generation.variants.reasons import KEPT, NO_REASON, Reason, first_reasons
 from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
@@ -117,8 +119,8 @@ class Builder(BlockWork):
         Returns the rows left; the same rows in full, before letters are shuffled; words with
         rejected replacements, with reason and number; fates of rows that edit more than a word.
         """
-        rows, reasons = adapt(problems, rows, self.tagger, self.config)
-        changes, rejected = count_fates(rows, reasons), rejected_families(rows, reasons)
+        rows, reasons, changes = adapt(problems, rows, self.tagger, self.config)
+        rejected = rejected_families(rows, reasons)
         if any(reasons):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
         whole = self._in_full(problems, rows, first=True)

@@ -4,6 +4,7 @@ A family is the other forms of a shared word in its problem, by lemma: "sleeps" 
 both verbs. A replacement with further edits has to pass D8 again, with all edits in place.
 """
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +12,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from generation.config import Config
-from generation.problems.morphology import inflected, lemmas
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.tagging import Tagger
 from generation.records import Sentence, SharedWord, sorted_replacements, with_columns
-from generation.signals.grammar import NOUN_TAGS, article_position, fitting_article
-from generation.variants.funnel import WordKey
+from generation.signals.grammar import (
+    NOUN_TAGS,
+    article_position,
+    fitting_article,
+    inflected,
+    lemmas,
+)
+from generation.variants.equation import match_case
 from generation.variants.perturbations import (
     ARTICLE,
     FAMILY,
@@ -27,66 +33,57 @@ from generation.variants.perturbations import (
     keys_of,
     perturbations_of,
     reject_in_context,
-    rows_of_more,
     tags_after,
     with_further_edits,
     words_of,
 )
-from generation.variants.reasons import KEPT, Reason
-from generation.variants.words import match_case, scramble
+from generation.variants.reasons import KEPT, Reason, WordKey
 
 Fate = tuple[str, str]
 """Word class, and rejection reason or `KEPT`, of a replacement with further edits."""
 
-Family = Sequence[tuple[int, int]]
-
-_Outcome = Perturbation | Reason
-"""All edits of a replacement, or the reason to reject it."""
-
 
 def adapt(
     problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
-) -> tuple[pa.Table, list[Reason | None]]:
-    """Add further edits to replacements; return the rows, and [n] reasons to reject, or None."""
-    if config.families == "ignore" and not config.repair_articles:
-        return rows, [None] * len(rows)
-    outcomes: dict[int, _Outcome] = {}
-    if config.families != "ignore":
-        outcomes = _with_families(rows, problems, tagger, inflect=config.families == "inflect")
-    if config.repair_articles:
-        outcomes = _with_articles(rows, problems, outcomes)
-    if config.class_filter:
-        asked = {n: o for n, o in outcomes.items() if isinstance(o, Perturbation) and o.is_more}
-        judged = reject_in_context(list(asked.values()), tagger, tag_match=config.tag_match)
-        outcomes |= {n: reason for n, reason in zip(asked, judged, strict=True) if reason}
-    edits: list[list[Edit]] = [[] for _ in range(len(rows))]
+) -> tuple[pa.Table, list[Reason | None], Counter[Fate]]:
+    """Add further edits to replacements.
+
+    Returns the rows, [n] reasons to reject, or None, and the fates of those that edit, or would
+    have to edit, more than their word.
+    """
     reasons: list[Reason | None] = [None] * len(rows)
-    keys, seen = keys_of(rows), set[object]()
-    for n, outcome in sorted(outcomes.items()):
+    if not config.changes_more:
+        return rows, reasons, Counter()
+    outcomes: list[Perturbation | Reason] = [*perturbations_of(rows, problems)]
+    if config.families != "ignore":
+        _change_families(outcomes, rows, problems, tagger, inflect=config.families == "inflect")
+    if config.repair_articles:
+        outcomes = [
+            outcome if isinstance(outcome, Reason) else _with_articles(outcome)
+            for outcome in outcomes
+        ]
+    if config.class_filter:
+        more = {n: o for n, o in enumerate(outcomes) if isinstance(o, Perturbation) and o.is_more}
+        judged = reject_in_context(list(more.values()), tagger, tag_match=config.tag_match)
+        for n, reason in zip(more, judged, strict=True):
+            outcomes[n] = reason or outcomes[n]
+    edits: list[list[Edit]] = [[] for _ in range(len(rows))]
+    fates, seen, word_classes = Counter[Fate](), set[object](), rows["word_class"].to_pylist()
+    for n, (key, outcome) in enumerate(zip(keys_of(rows), outcomes, strict=True)):
         if isinstance(outcome, Reason):
             reasons[n] = outcome
-        elif not outcome.is_more:
-            edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
         elif outcome.is_ambiguous():
             reasons[n] = Reason.AMBIGUOUS
-        else:
+        elif outcome.is_more:
             # Two shared words of one family may make the same edits.
-            what = frozenset((edit.text, edit.position, edit.word) for edit in outcome.edits)
-            key = *keys[n][:2], what
-            if key in seen:
-                reasons[n] = Reason.SAME_TEXT
-            else:
-                edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
-            seen.add(key)
-    return with_further_edits(rows, edits), reasons
-
-
-def count_fates(rows: pa.Table, reasons: Sequence[Reason | None]) -> Counter[Fate]:
-    """Count the fates of replacements that edit, or would have to edit, more than their word."""
-    fates = zip(rows["word_class"].to_pylist(), reasons, rows_of_more(rows).tolist(), strict=True)
-    return Counter(
-        (word_class, reason or KEPT) for word_class, reason, is_more in fates if reason or is_more
-    )
+            same = *key[:2], frozenset((e.text, e.position, e.word) for e in outcome.edits)
+            reasons[n] = Reason.SAME_TEXT if same in seen else None
+            seen.add(same)
+        if isinstance(outcome, Perturbation) and not reasons[n]:
+            edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
+        if reasons[n] or edits[n]:
+            fates[word_classes[n], reasons[n] or KEPT] += 1
+    return with_further_edits(rows, edits), reasons, fates
 
 
 def rejected_families(
@@ -94,12 +91,29 @@ def rejected_families(
 ) -> dict[WordKey, tuple[Reason, int]]:
     """Map words left out because of their families to the reason and their replacements' number."""
     of_words = Reason.of_steps("families")
-    found: dict[WordKey, tuple[Reason, int]] = {}
-    for key, reason in zip(keys_of(rows), reasons, strict=True):
-        if reason in of_words:  # the same for all replacements of a word
-            _, count = found.get(key[:3], (reason, 0))
-            found[key[:3]] = reason, count + 1
-    return found
+    # All replacements of a word have the same reason.
+    counts = Counter(
+        (key[:3], reason)
+        for key, reason in zip(keys_of(rows), reasons, strict=True)
+        if reason in of_words
+    )
+    return {key: (reason, count) for (key, reason), count in counts.items() if reason}
+
+
+def scramble(word: str, key: str) -> str:
+    """Shuffle a word's letters by the key (D13); the outcome differs from the word if it can.
+
+    >>> sorted(scramble("poodle", "x")) == sorted("poodle")
+    True
+    """
+    if len(set(word)) < 2:
+        return word
+    rng = random.Random(f"{key}\n{word}")
+    while True:
+        letters = sorted(((rng.random(), letter) for letter in word), key=lambda pair: pair[0])
+        shuffled = "".join(letter for _, letter in letters)
+        if shuffled != word:
+            return shuffled
 
 
 def shuffle_letters(
@@ -168,34 +182,36 @@ def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
     return coarse_class(token.tag) == "verb" and bool({"be", "have", "do"} & set(mine))
 
 
-def _with_families(
-    rows: pa.Table, problems: TaggedProblems, tagger: Tagger, *, inflect: bool
-) -> dict[int, _Outcome]:
-    """Replace the words' families too, or reject the replacements: row number → outcome."""
-    words = words_of(problems, rows)
-    families = {
-        key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys_of(rows))
-    }
-    mine = [n for n, key in enumerate(keys_of(rows)) if families[key[:3]]]
+def _change_families(
+    outcomes: list[Perturbation | Reason],
+    rows: pa.Table,
+    problems: TaggedProblems,
+    tagger: Tagger,
+    *,
+    inflect: bool,
+) -> None:
+    """Change the families of the words too, or reject the replacements; `outcomes` has them all."""
+    words, keys = words_of(problems, rows), keys_of(rows)
+    families = {key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys)}
+    with_family = {n: outcome for n, outcome in enumerate(outcomes) if families[keys[n][:3]]}
     if not inflect:
-        return dict.fromkeys(mine, Reason.FAMILY_REJECTED)
-    own = rows.take(pa.array(mine, pa.int64()))
-    perturbations = perturbations_of(own, problems)
-    return {
-        n: _inflected(perturbation, words[key[:3]][0], key[3], families[key[:3]], tags)
-        for n, perturbation, key, tags in zip(
-            mine, perturbations, keys_of(own), tags_after(perturbations, tagger), strict=True
-        )
-    }
+        for n in with_family:
+            outcomes[n] = Reason.FAMILY_REJECTED
+        return
+    perturbations = [one for one in with_family.values() if isinstance(one, Perturbation)]
+    judged = zip(with_family, perturbations, tags_after(perturbations, tagger), strict=True)
+    for n, perturbation, tags in judged:
+        key, text = keys[n][:3], keys[n][3]
+        outcomes[n] = _inflected(perturbation, words[key][0], text, families[key], tags)
 
 
 def _inflected(
     perturbation: Perturbation,
     word: SharedWord,
     text: str,
-    family: Family,
+    family: Sequence[tuple[int, int]],
     tags: Mapping[tuple[int, int], str | None],
-) -> _Outcome:
+) -> Perturbation | Reason:
     """Inflect the replacement for each word of the family, or return the reason why not."""
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]
@@ -222,34 +238,17 @@ def _inflected(
     return perturbation.with_edits(more)
 
 
-def _with_articles(
-    rows: pa.Table, problems: TaggedProblems, outcomes: Mapping[int, _Outcome]
-) -> dict[int, _Outcome]:
-    """Repair the articles before edited words; words without an article add no outcomes."""
-    has_article = {
-        key: any(
-            article_position(sentence, position) is not None
-            for sentence, positions in zip(sentences, word.positions, strict=True)
-            for position in positions
-        )
-        for key, (word, sentences) in words_of(problems, rows).items()
-    }
-    mine = [n for n, key in enumerate(keys_of(rows)) if n not in outcomes and has_article[key[:3]]]
-    own = rows.take(pa.array(mine, pa.int64()))
-    found = {**outcomes, **dict(zip(mine, perturbations_of(own, problems), strict=True))}
-    for n, outcome in found.items():
-        if isinstance(outcome, Reason):
+def _with_articles(perturbation: Perturbation) -> Perturbation:
+    """Repair the articles before edited words."""
+    edited = {(edit.text, edit.position) for edit in perturbation.edits}
+    articles = []
+    for edit in perturbation.edits:
+        sentence = perturbation.sentences[edit.text]
+        position = article_position(sentence, edit.position)
+        if position is None or (edit.text, position) in edited:
             continue
-        edited = {(edit.text, edit.position) for edit in outcome.edits}
-        articles = []
-        for edit in outcome.edits:
-            sentence = outcome.sentences[edit.text]
-            position = article_position(sentence, edit.position)
-            if position is None or (edit.text, position) in edited:
-                continue
-            before = sentence.tokens[position].text
-            article = match_case(fitting_article(edit.word), before)
-            if article.lower() != before.lower():
-                articles.append(Edit(ARTICLE, edit.text, position, article))
-        found[n] = outcome.with_edits(articles)
-    return dict(sorted(found.items()))
+        before = sentence.tokens[position].text
+        article = match_case(fitting_article(edit.word), before)
+        if article.lower() != before.lower():
+            articles.append(Edit(ARTICLE, edit.text, position, article))
+    return perturbation.with_edits(articles)

@@ -27,9 +27,8 @@ from generation.suggestions.ask import asked_mlms, stores_of
 from generation.suggestions.questions import Asked, Questions
 from generation.suggestions.store import read_scores, stored_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
-from generation.variants.equation import Survivors
+from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
-from generation.variants.words import Lexicon
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.files import partial_path
 

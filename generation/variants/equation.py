@@ -17,10 +17,10 @@ drops. (iii) comes last, in `validation.py`, as tagging is what costs most; the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -29,13 +29,75 @@ from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
 from generation.records import MaskedQuery, Seed, SharedWord, pairs, split
 from generation.suggestions.questions import masked_queries
-from generation.variants.words import CASINGS, Lexicon, casing_of
+from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Flags = NDArray[np.bool_]
+
+
+CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
+    "lower": str,
+    "title": str.capitalize,
+    "upper": str.upper,
+}
+"""Casings that a replacement can take over (D6): name → function of a lower-case word."""
+
+
+def casing_of(original: str) -> str:
+    """Return which of `CASINGS` a word has (D6).
+
+    >>> [casing_of(word) for word in ("boy", "Boy", "BOY", "A", "McBoy")]
+    ['lower', 'title', 'upper', 'title', 'lower']
+    """
+    if len(original) > 1 and original.isupper():
+        return "upper"
+    if original[:1].isupper() and original[1:].lower() == original[1:]:
+        return "title"
+    return "lower"
+
+
+def match_case(word: str, original: str) -> str:
+    """Give a lower-case word the casing of the original (D6).
+
+    >>> match_case("girl", "Boy"), match_case("girl", "BOY"), match_case("girl", "boy")
+    ('Girl', 'GIRL', 'girl')
+    """
+    return CASINGS[casing_of(original)](word)
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Words in lower case (D6); their forms are numbered `casing × len(words) + word`."""
+
+    numbers: Mapping[str, int]
+    """Word → its number, which is its place among the sorted words."""
+    of_token: Mapping[str, NDArray[np.int64]]
+    """MLM → [vocabulary] number of each token's word."""
+
+    @classmethod
+    def of(cls, vocabularies: Mapping[str, Vocabulary]) -> Self:
+        """Number the words of each MLM's vocabulary."""
+        words = sorted({word for known in vocabularies.values() for word in known.lowered})
+        numbers = {word: number for number, word in enumerate(words)}
+        return cls(
+            numbers,
+            {
+                mlm: np.array([numbers[word] for word in known.lowered], np.int64)
+                for mlm, known in vocabularies.items()
+            },
+        )
+
+    def form(self, casing: NDArray[np.int64], word: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [n] numbers of forms, from [n] numbers of casings and of words."""
+        return casing * len(self.numbers) + word
+
+    @cached_property
+    def forms(self) -> list[str]:
+        """The text of every form."""
+        return [shape(word) for shape in CASINGS.values() for word in self.numbers]
 
 
 @dataclass(frozen=True, slots=True)

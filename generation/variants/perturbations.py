@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,18 @@ import pyarrow.compute as pc
 from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
-from generation.records import REPLACEMENT_KEY, Sentence, SharedWord, TextEdits, Token
+from generation.records import (
+    REPLACEMENT_KEY,
+    Sentence,
+    SharedWord,
+    TextEdits,
+    Token,
+    with_columns,
+)
 from generation.signals.grammar import article_position, fitting_article
 from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
 from generation.variants.reasons import NO_REASON, REASONS, Reason
 from generation.variants.validation import judge_in_context
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WORD, FAMILY, ARTICLE = range(3)
 """Parts of a perturbation: the shared word, its other forms, and articles before edited words."""
@@ -96,11 +100,11 @@ class Perturbation:
 
     def text_edits(self) -> list[TextEdits]:
         """Return for each text the spans that change, in order, and their new words."""
-        found: list[TextEdits] = []
+        by_text: list[TextEdits] = []
         for text in range(len(self.sentences)):
-            mine = sorted((self.token(e).span, e.word) for e in self.edits if e.text == text)
-            found.append(([span for span, _ in mine], [word for _, word in mine]))
-        return found
+            own = sorted((self.token(e).span, e.word) for e in self.edits if e.text == text)
+            by_text.append(([span for span, _ in own], [word for _, word in own]))
+        return by_text
 
 
 def keys_of(rows: pa.Table) -> list[Key]:
@@ -114,21 +118,12 @@ def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Ta
     return rows.append_column(FURTHER_EDITS, column)
 
 
-def rows_of_more(rows: pa.Table) -> NDArray[np.bool_]:
-    """Return [n] whether a row has further edits."""
-    if FURTHER_EDITS not in rows.column_names:
-        return np.zeros(len(rows), np.bool_)
-    return np.array(pc.list_value_length(rows[FURTHER_EDITS]).to_numpy() > 0, np.bool_)
-
-
 def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
     """Return [n] the perturbations of replacements or variants that are not yet `in_full`."""
+    further: list[list[Edit]] = [[]] * len(rows)
     if FURTHER_EDITS in rows.column_names:
-        further = [[Edit(**e) for e in of_row] for of_row in rows[FURTHER_EDITS].to_pylist()]
-    else:
-        further = [[] for _ in range(len(rows))]
-    words = words_of(problems, rows)
-    found = []
+        further = [[Edit(**edit) for edit in edits] for edits in rows[FURTHER_EDITS].to_pylist()]
+    words, perturbations = words_of(problems, rows), []
     for (seed_id, word_class, word, text), more in zip(keys_of(rows), further, strict=True):
         shared, sentences = words[seed_id, word_class, word]
         edits = [
@@ -136,8 +131,8 @@ def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbat
             for number, positions in enumerate(shared.positions)
             for position in positions
         ]
-        found.append(Perturbation(sentences, tuple(sorted([*more, *edits]))))
-    return found
+        perturbations.append(Perturbation(sentences, tuple(sorted([*more, *edits]))))
+    return perturbations
 
 
 def words_of(
@@ -154,23 +149,7 @@ def words_of(
 
 def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdits]]:
     """Return [n, texts] the edits of rows, not yet `in_full`, in the texts of their seeds."""
-    spans = {
-        key: [
-            [sentence.tokens[position].span for position in positions]
-            for sentence, positions in zip(sentences, word.positions, strict=True)
-        ]
-        for key, (word, sentences) in words_of(problems, rows).items()
-    }
-    is_more = rows_of_more(rows)
-    of_more = iter(perturbations_of(rows.filter(pa.array(is_more)), problems))
-    return [
-        next(of_more).text_edits()
-        if more
-        else [(of_text, text) for of_text in spans[seed_id, word_class, word]]
-        for (seed_id, word_class, word, text), more in zip(
-            keys_of(rows), is_more.tolist(), strict=True
-        )
-    ]
+    return [perturbation.text_edits() for perturbation in perturbations_of(rows, problems)]
 
 
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
@@ -180,68 +159,57 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
     the i-th word becomes the i-th replacement. The frequency is the rarest word's, and changes of
     log-likelihood are null.
     """
-    is_more = rows_of_more(rows)
-    perturbations = perturbations_of(rows.filter(pa.array(is_more)), problems)
-    is_more[is_more] = [each.is_more for each in perturbations]
-    if FURTHER_EDITS in rows.column_names:
-        rows = rows.drop_columns([FURTHER_EDITS])
-    if not is_more.any():
+    if FURTHER_EDITS not in rows.column_names:
         return rows
-    perturbations = [each for each in perturbations if each.is_more]
-    pairs = [each.pairs() for each in perturbations]
-    words, texts = (
-        pa.array([" ".join(pair[side] for pair in each) for each in pairs], pa.string())
-        for side in (0, 1)
+    perturbations = perturbations_of(rows, problems)
+    rows = rows.drop_columns([FURTHER_EDITS])
+    is_more = pa.array([perturbation.is_more for perturbation in perturbations], pa.bool_())
+    more = [perturbation for perturbation in perturbations if perturbation.is_more]
+    originals, texts = (
+        pa.array([" ".join(pair[n] for pair in one.pairs()) for one in more], pa.string())
+        for n in (0, 1)
     )
-    fits = [each.has_fitting_articles() for each in perturbations]
+    fits = [perturbation.has_fitting_articles() for perturbation in more]
     new = {
-        "word": words,
+        "word": originals,
         "replacement": texts,
         "zipf_frequency": zipf_frequencies(texts),
         "article_fits": pa.array(fits, pa.bool_()),
     }
-    columns = {}
     for field in rows.schema:
-        column = rows[field.name].combine_chunks()
         if field.name.endswith(PLL_CHANGE):
-            unknown = pa.nulls(len(pairs), field.type)
-            column = pc.replace_with_mask(column, pa.array(is_more), unknown)
-        elif field.name in new:
-            column = pc.replace_with_mask(column, pa.array(is_more), new[field.name])
-        columns[field.name] = column
-    return pa.table(columns, schema=rows.schema)
+            new[field.name] = pa.nulls(len(more), field.type)
+    columns = {name: rows[name].combine_chunks() for name in new}
+    return with_columns(
+        rows, {name: pc.replace_with_mask(columns[name], is_more, new[name]) for name in new}
+    )
 
 
 def reject_in_context(
     perturbations: Sequence[Perturbation], tagger: Tagger, *, tag_match: str
 ) -> list[Reason | None]:
     """Return [n] the first reason to reject perturbations with all edits in place (D8), or None."""
-    found: list[Reason | None] = [None] * len(perturbations)
-    if not perturbations:
-        return found
+    first: list[Reason | None] = [None] * len(perturbations)
     owners, _, substitutions = _substitutions(perturbations)
     numbers, _ = judge_in_context(substitutions, tagger, tag_match=tag_match)
-    for owner, number in zip(owners, numbers.tolist(), strict=True):
-        there = found[owner]
-        if number != NO_REASON and (there is None or number < there.number):
-            found[owner] = REASONS[number]
-    return found
+    for owner, number in sorted(zip(owners, numbers.tolist(), strict=True), reverse=True):
+        if number != NO_REASON:
+            first[owner] = REASONS[number]
+    return first
 
 
 def tags_after(
     perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
     """Return [n] Penn tags by edited (text, token), all edits in place; None if tokens change."""
-    found: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
-    if not perturbations:
-        return found
+    of_tokens: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
     owners, texts, substitutions = _substitutions(perturbations)
     tags = iter(tagger.tags_after(substitutions).tolist())
     for owner, text, place in zip(owners, texts, substitutions.place.tolist(), strict=True):
         positions = substitutions.places[place].positions
         for position, tag in zip(positions, tags, strict=False):
-            found[owner][text, position] = None if tag < 0 else tagger.labels[tag]
-    return found
+            of_tokens[owner][text, position] = None if tag < 0 else tagger.labels[tag]
+    return of_tokens
 
 
 def _substitutions(

@@ -21,10 +21,16 @@ from generation.signals.signal_columns import (
     zipf_frequencies,
 )
 from generation.variants.candidates import Candidates
-from generation.variants.equation import Table, Words
-from generation.variants.funnel import NOT_IN_VOCABULARY, Funnel, WordKey
-from generation.variants.reasons import KEPT, NO_REASON, Reason, first_reasons
-from generation.variants.words import Lexicon
+from generation.variants.equation import Lexicon, Table, Words
+from generation.variants.reasons import (
+    KEPT,
+    NO_REASON,
+    NOT_IN_VOCABULARY,
+    Funnel,
+    Reason,
+    WordKey,
+    first_reasons,
+)
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
         ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
         ({"fields": ("a", "b"), "premise_column": "x"},
-         "premise_column: expected the fields premise and hypothesis with it, .*field_columns"),
+         "premise_column, hypothesis_column: expected them with .*field_columns"),
         ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
     ],
 )  # fmt: skip

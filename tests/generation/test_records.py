@@ -185,4 +185,6 @@ def test_spans_of_tokens() -> None:
         {"s:1": [SharedWord("boy", "noun", ((1, 4), (0,)))]},
     )
     table = variant_table([variant("s:1", "boy", "girl", (0,))])
-    assert text_edits_of(table, problems) == [[([(2, 5), (9, 12)], "girl"), ([(0, 3)], "girl")]]
+    assert text_edits_of(table, problems) == [
+        [([(2, 5), (9, 12)], ["girl"] * 2), ([(0, 3)], ["girl"])]
+    ]

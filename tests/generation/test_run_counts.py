@@ -16,15 +16,15 @@ from helpers.tagged_texts import sentence
 from helpers.tiny_models import tiny_model
 
 from generation import Config, build, suggest
-from generation.problems import morphology
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
 from generation.records import MaskedQuery, Scores, Sentence
 from generation.run_counts import PASSED, count_passed, count_run
 from generation.run_folder import RunFolder
+from generation.signals import grammar
 from generation.suggestions import questions
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
-from generation.variants.funnel import NOT_IN_VOCABULARY
+from generation.variants.reasons import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.analyses import analyse, run_folders
@@ -223,7 +223,7 @@ def test_what_is_missing_or_changed_is_told(
         alone.setattr(run_folders, "MAKERS", {})
         with pytest.raises(FileNotFoundError, match="run: merge-nli analyse filters --run"):
             analyse("filters", (), run=folder.path)
-    monkeypatch.setattr(morphology, "find_spec", lambda name: None)
+    monkeypatch.setattr(grammar, "find_spec", lambda name: None)
     record = count_run(folder.path)
     assert not record["other_forms"]
     assert "lemminflect is not installed" in caplog.text

@@ -12,11 +12,9 @@ from generation.problems.substitutions import Substitutions
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS
-from generation.variants.equation import Survivors
-from generation.variants.funnel import Funnel
-from generation.variants.reasons import Reason
+from generation.variants.equation import Lexicon, Survivors
+from generation.variants.reasons import Funnel, Reason
 from generation.variants.validation import find_replacements
-from generation.variants.words import Lexicon
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.set_algebra import Odds
 from helpers.tagged_texts import shared_words_of

@@ -12,8 +12,7 @@ from generation import Config, build, generate, suggest
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes
 from generation.run_folder import RunFolder
-from generation.variants.funnel import SUGGESTION_REASONS
-from generation.variants.reasons import KEPT
+from generation.variants.reasons import KEPT, SUGGESTION_REASONS
 from merge_dataset.files import (
     digest_of_file,
     partial_path,

@@ -2,7 +2,7 @@ import pytest
 
 from generation.records import Sentence, Token
 from generation.signals.grammar import article_before, article_position, fitting_article
-from generation.variants.words import match_case
+from generation.variants.equation import match_case
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import itertools
 import pytest
 from helpers.tagged_texts import tagged
 
-from generation.problems.morphology import has_form
 from generation.signals.grammar import (
     determiner_fits,
     form_attested,
+    has_form,
     in_compound,
     number_agrees,
 )

@@ -10,24 +10,22 @@ from helpers.replacement_tables import Replacement, table_of
 from helpers.tagged_texts import sentence
 
 from generation.config import Config
-from generation.problems.morphology import inflected
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Seed, SharedWord, substitute
+from generation.signals.grammar import inflected
 from generation.variants.adaptation import (
     Fate,
     adapt,
-    count_fates,
     family_of,
     is_in_compound,
     may_be_auxiliary,
     rejected_families,
+    scramble,
     shuffle_letters,
 )
-from generation.variants.funnel import WordKey
 from generation.variants.perturbations import in_full, text_edits_of
-from generation.variants.reasons import KEPT, Reason
-from generation.variants.words import scramble
+from generation.variants.reasons import KEPT, Reason, WordKey
 from merge_dataset.schema import WORD_CLASSES
 
 
@@ -54,10 +52,9 @@ class Adapted:
 def adapted_rows(
     problems: TaggedProblems, found: pa.Table, tagger: Tagger, config: Config
 ) -> Adapted:
-    rows, reasons = adapt(problems, found, tagger, config)
+    rows, reasons, fates = adapt(problems, found, tagger, config)
     kept = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-    fates, families = count_fates(rows, reasons), rejected_families(rows, reasons)
-    return Adapted(kept, problems, fates, families)
+    return Adapted(kept, problems, fates, rejected_families(rows, reasons))
 
 
 def adapted(

@@ -17,8 +17,7 @@ from generation.problems.shared_words import coarse_class
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery, Sentence, SharedWord
 from generation.suggestions.questions import masked_queries
-from generation.variants.funnel import NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel
-from generation.variants.reasons import KEPT, Reason
+from generation.variants.reasons import KEPT, NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel, Reason
 
 GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")

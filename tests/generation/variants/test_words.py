@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.suggestions.vocabulary import OTHER, WHOLE, Vocabulary
-from generation.variants.words import CASINGS, Lexicon, casing_of, match_case, scramble
+from generation.variants.adaptation import scramble
+from generation.variants.equation import CASINGS, Lexicon, casing_of, match_case
 
 
 @pytest.mark.parametrize(
