@@ -169,7 +169,7 @@ class CausalLM:
 
     def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
         """Score each sentence by itself, in nats; a long one in windows that overlap by half."""
-        from merge_metric.models.batch_threads import on_single_threads
+        from merge_metric.models.fast_layers import on_single_threads
 
         # "<s>" in a text is split into ordinary tokens: it does not start another text.
         encoded = self._tokenizer(

@@ -89,7 +89,7 @@ def rewritten(
     generator: TextGenerator, requests: Sequence[ParaphraseRequest]
 ) -> Iterator[tuple[Sequence[int], pa.Table]]:
     """Yield candidates for batches of requests, whose prompts have similar lengths."""
-    from merge_metric.models.batch_threads import on_single_threads
+    from merge_metric.models.fast_layers import on_single_threads
 
     lengths = [generator.length(request.hypothesis) for request in requests]
     order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))

@@ -20,8 +20,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
-from merge_metric.models.batch_threads import on_single_threads
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.fast_layers import on_single_threads
 
 _ROWS_CPU, _ROWS = 160, 640
 """Number of beams in a forward pass; each has its own keys and values of prompt and answer."""

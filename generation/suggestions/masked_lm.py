@@ -271,7 +271,7 @@ class MaskedLM:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
 
-        from merge_metric.models.batch_threads import on_single_threads
+        from merge_metric.models.fast_layers import on_single_threads
 
         most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
         lengths = [(len(i.ids), 0) for i in inputs]

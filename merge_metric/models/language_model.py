@@ -143,8 +143,7 @@ class LanguageModel:
         if self._decided or not self._tokens.shared:
             return
         self._decided = True
-        from merge_metric.models.batch_threads import on_single_threads
-        from merge_metric.models.fast_layers import PrefixCache, unsupported
+        from merge_metric.models.fast_layers import PrefixCache, on_single_threads, unsupported
 
         if reason := unsupported(self._model):
             log.warning("%s: running without the prefix cache: %s", self.name, reason)

@@ -39,7 +39,7 @@ def batched(
 
     On the device "cpu" several threads ask: see `on_single_threads`.
     """
-    from merge_metric.models.batch_threads import on_single_threads
+    from merge_metric.models.fast_layers import on_single_threads
 
     for start in range(0, len(questions), window):
         batches, ask = prepare(questions[start : start + window], start)

@@ -75,12 +75,9 @@ def read_prompt(
         shots = _own_examples(sorted(set(sources)), otherwise="mix" if shots == "auto" else None)
     if shots == "mix":
         shots = "mixed"
-    if shots in _BUNDLED:
-        template, examples = _from_toml(_bundled(shots), shots, template)
-    elif Path(shots).suffix in SHOT_FILES:
-        template, examples = _from_file(Path(shots), template)
-    else:
+    if shots not in _BUNDLED and Path(shots).suffix not in SHOT_FILES:
         raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")
+    template, examples = _read_examples(shots, template)
     counts = Counter(example.label for example in examples)
     if len({counts[label] for label in range(len(template.labels))}) > 1:
         log.warning(
@@ -137,34 +134,35 @@ def _bundled(name: str) -> str:
     return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _from_file(path: Path, template: Template) -> tuple[Template, tuple[Example, ...]]:
-    if not path.is_file():
+def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
+    """Read bundled examples or a file of them, which may have a question of its own."""
+    path, rows, content = Path(shots), dict[str, Any](), dict[str, Any]()
+    if shots not in _BUNDLED and not path.is_file():
         raise ValueError(f"shots: expected a file at {path}, found none")
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".toml":
-        return _from_toml(text, str(path), template)
-    examples = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}: line {number}: expected JSON: {error}") from error
-            examples.append(_example(row, f"{path}: line {number}", template))
-    return template, _require(examples, str(path))
-
-
-def _from_toml(text: str, where: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where}: expected TOML, could not read it: {error}") from error
-    template = _own_template(content, where, template)
-    tables = content.get("example", [])
-    if not isinstance(tables, list):
-        raise ValueError(f"{where}: expected tables called [[example]], got {tables!r}")
-    examples = [_example(t, f"{where}: example {n}", template) for n, t in enumerate(tables, 1)]
-    return template, tuple(examples) if "question" in content else _require(examples, where)
+    text = _bundled(shots) if shots in _BUNDLED else path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    rows[f"line {number}"] = json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"{path}: line {number}: expected JSON: {error}") from error
+    else:
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{shots}: expected TOML, could not read it: {error}") from error
+        template = _own_template(content, shots, template)
+        tables = content.get("example", [])
+        if not isinstance(tables, list):
+            raise ValueError(f"{shots}: expected tables called [[example]], got {tables!r}")
+        rows = {f"example {number}": table for number, table in enumerate(tables, 1)}
+    examples = [_example(row, f"{shots}: {place}", template) for place, row in rows.items()]
+    if not examples and "question" not in content:
+        raise ValueError(
+            f"{shots}: expected at least one example, got none; `shots` none is a prompt without"
+        )
+    return template, tuple(examples)
 
 
 def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
@@ -193,14 +191,6 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
             f"letters are to be chosen, {{choices}}, got {got}"
         )
     return template
-
-
-def _require(examples: list[Example], where: str) -> tuple[Example, ...]:
-    if not examples:
-        raise ValueError(
-            f"{where}: expected at least one example, got none; `shots` none is a prompt without"
-        )
-    return tuple(examples)
 
 
 def _example(row: Any, where: str, template: Template) -> Example:
@@ -255,8 +245,8 @@ class PromptTokens:
         # Chat templates, and users who give a start, add the beginning-of-text tokens themselves.
         self._adds_special = not chat and not prompt.start
         forms = _FORMS[::-1] if chat else _FORMS
-        found = [(form, *letters) for form in forms if (letters := self._letters(form))]
-        if not found:
+        readings = [(form, *letters) for form in forms if (letters := self._letters(form))]
+        if not readings:
             context = self._texts(self._probe)[0]
             answers = [context + form + letter for form in _FORMS for letter in self._choices]
             ends = [tokenizer.convert_ids_to_tokens(ids)[-4:] for ids in self._encode(answers)]
@@ -265,9 +255,9 @@ class PromptTokens:
                 f"token each, {name} ends the prompts in {ends}: this model cannot be asked by "
                 "letters; ask it with `answers` words"
             )
-        self._form, first, _ = found[0]
+        self._form, first, _ = readings[0]
         self.letters: tuple[tuple[int, ...], ...] = tuple(
-            dict.fromkeys(ids for _, context, ids in found if context == first)
+            dict.fromkeys(ids for _, context, ids in readings if context == first)
         )
         self.shared: list[int] = common_prefix(self.encode(probes))
 

@@ -18,8 +18,8 @@ from helpers.tiny_models import KINDS, sentences, tiny_model
 
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.demo import MODEL as DEMO_MODEL
-from merge_metric.models.batch_threads import on_single_threads
 from merge_metric.models.classifier import Classifier
+from merge_metric.models.fast_layers import on_single_threads
 
 
 @contextmanager
