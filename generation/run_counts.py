@@ -57,7 +57,7 @@ _AT_ONCE: Final = 256
 def count_run(run: str | Path) -> dict[str, Any]:
     """Count shared words of all classes, and suggestions by filter passed; return `counts.json`."""
     folder = RunFolder(Path(run))
-    folder.require_suggestions()
+    folder.require("suggest")
     with folder.locked():
         questions = unchanged_questions(folder)
         config = Config.read(folder.config)

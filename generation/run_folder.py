@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,6 @@ from merge_dataset import provenance
 from merge_dataset.files import (
     changed_files,
     digest_of,
-    digest_of_file,
     digests,
     read_record,
     remove_partials,
@@ -125,11 +124,6 @@ class RunFolder:
             remove_partials(self.path, names)  # left by killed commands
             yield
 
-    def require_build(self) -> None:
-        """Raise FileNotFoundError unless a build was finished here."""
-        expected = "expected a run folder with a finished build, found none; run: merge-nli build"
-        self._require(self.manifest, f"{self.path}: {expected}")
-
     def require_kind(self, *, paraphrases: bool) -> None:
         """Raise ValueError if the folder has a run of the other kind."""
         if self.config.is_file():
@@ -141,23 +135,20 @@ class RunFolder:
                     f"of {kinds[not paraphrases]}; name another with --run"
                 )
 
-    def require_suggestions(self) -> None:
-        """Raise FileNotFoundError unless `suggest` was finished here."""
-        found = f"expected suggestions in {self.path}, found none"
-        self._require(self.suggested, f"{found}; run: merge-nli suggest --run {self.path}")
-
-    def _require(self, record: Path, missing: str) -> None:
-        """Require a record of the folder; raise BlockingIOError if a command may yet write it."""
-        if record.is_file():
-            return
-        if self.path.is_dir():
-            try:
-                with self.locked():
-                    if record.is_file():
-                        return
-            except PermissionError:
-                pass
-        raise FileNotFoundError(missing)
+    def require(self, step: Literal["suggest", "build"]) -> None:
+        """Raise FileNotFoundError unless a step was finished here, BlockingIOError if it may be."""
+        record, expected = {
+            "suggest": (self.suggested, "suggestions"),
+            "build": (self.manifest, "a finished build"),
+        }[step]
+        if not record.is_file() and self.path.is_dir():
+            with suppress(PermissionError), self.locked():
+                pass  # no command is at work
+        if not record.is_file():
+            raise FileNotFoundError(
+                f"expected {expected} in {self.path}, found none; run: merge-nli {step} --run "
+                f"{self.path}"
+            )
 
     def require_unchanged(self, record: Path, names: Sequence[str], redo: str) -> None:
         """Raise ValueError unless files match the record of an earlier step."""
@@ -167,41 +158,6 @@ class RunFolder:
                 f"{self.path}: expected {', '.join(changed)} as recorded in {record.name}, got "
                 f"other contents; run merge-nli {redo} again"
             )
-
-    def model_signals(
-        self,
-        base: RunFolder,
-        name: Literal["signals", "neighbours"] = "signals",
-        *,
-        scored_first: bool = False,
-    ) -> tuple[Path, dict[str, Any]] | None:
-        """Find a file of `merge-nli signals` for this build, or else for its run, and its record.
-
-        Returns the record without the digest of the problems; None if there is no file.
-        `scored_first` prefers the build that `generate` had scored to the run's own build, in which
-        only replacements of the quality wanted are scored. ValueError if the file was changed, or
-        is of other problems.
-        """
-        runs = [self, base, base.named(SCORED)]
-        if scored_first:
-            runs.sort(key=lambda run: run.path == base.path)
-        for run in runs:
-            file, record = run.path / f"{name}.parquet", run.path / f"{name}.json"
-            if not record.is_file():
-                continue
-            made_by = read_record(record)
-            if made_by["sha256"] != digest_of_file(file):
-                raise ValueError(
-                    f"{file}: expected it as {record.name} has it, got other contents; run "
-                    "merge-nli signals again, or remove both files"
-                )
-            if made_by.pop("problems") != digest_of_file(base.problems):
-                raise ValueError(
-                    f"{file}: expected the signals of the run's problems, got those of others; run "
-                    f"merge-nli signals again, or remove {record.name}"
-                )
-            return file, made_by
-        return None
 
     def require_same_build(
         self, config: Mapping[str, Any], *, made_from: Mapping[str, Any] | None = None

@@ -231,7 +231,7 @@ def build_command(
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
-    base.require_suggestions()
+    base.require("suggest")
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     _require_target(target, config, overwrite)

@@ -1,8 +1,11 @@
 """`merge-nli signals`: how replacements change the likelihood of texts or neighbouring words."""
 
+import pickle
 import shutil
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -12,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.model_signals.built import Built, absolute
 from generation.model_signals.likelihoods import (
     CAUSAL_SCHEME,
     NEIGHBOURS_SCHEME,
@@ -26,7 +28,11 @@ from generation.model_signals.likelihoods import (
     read_likelihoods,
     table_of,
 )
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import tag_problems
+from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY, substitute, with_columns
+from generation.run_folder import RunFolder
 from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
@@ -35,9 +41,18 @@ from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
 from merge_dataset.answer_store import ask, key_of
-from merge_dataset.executors.calls import keeps_result
+from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
 from merge_dataset.executors.plan import Distribution, Task
-from merge_dataset.files import RowGroupWriter, atomic, distinct_rows, read_record
+from merge_dataset.files import (
+    RowGroupWriter,
+    atomic,
+    digest_of_file,
+    distinct_rows,
+    read_record,
+    read_where,
+    write_record,
+)
+from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, inspect
 from merge_metric.models.pair_model import ModelRequest
@@ -60,6 +75,40 @@ accelerator, whose batches are larger."""
 Score = Callable[[Sequence[str]], Likelihoods]
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """Texts of a build that models score. Can be sent to other processes."""
+
+    kind: Kind
+    run: RunFolder
+    build: RunFolder
+    """The run's own build, or one inside its folder."""
+    config: Config
+    """The run's settings, overlaid by the build's, then by the command's."""
+    models: Mapping[str, str]
+    """Name of a model → where it is."""
+
+    @cached_property
+    def tagger(self) -> Tagger:
+        """The tagger of the build."""
+        return Tagger.load(self.config.tagger)
+
+    @property
+    def stores(self) -> Path:
+        """Folder of the stores: in the run's, unless the settings name another."""
+        own = self.run.likelihoods
+        return Path(self.config.store) / own.name if self.config.store else own
+
+    def require_models(self, machine: Machine) -> None:
+        """Raise ValueError if models cannot be used."""
+        head = CAUSAL_LM if self.kind == CAUSAL else MASKED_LM
+        asked = [
+            (name, ModelRequest(model=model, dtype=self.config.dtype), head)
+            for name, model in self.models.items()
+        ]
+        require_all(inspect_models(asked, machine))
+
+
 def write_changes(
     run: str | Path,
     kind: Kind,
@@ -77,11 +126,16 @@ def write_changes(
     masked LMs (`neighbours`) score the words beside replacements of eligible seeds. `of` names a
     build inside the folder; device, dtype and batch are by default those of the run.
     """
-    is_of_words, scheme = kind == NEIGHBOURS, _SCHEMES[kind]
-    work: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
-    settings = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
-    with Built.held(run, of, **settings) as built:
-        config, build = built.config, built.build
+    is_of_words = kind == NEIGHBOURS
+    base = RunFolder(Path(run))
+    build = base.named(of)
+    build.require("build")
+    with build.locked():
+        build.require_unchanged(build.manifest, [build.replacements.name], "build")
+        base.require_unchanged(base.suggested, [base.problems.name], "suggest")
+        manifest = read_record(build.manifest)
+        own = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
+        config = Config.read(base.config).overlaid(None, {**manifest["config"], **own})
         if config.scramble and is_of_words:
             raise ValueError(
                 f"{build.path}: expected a build without scrambled letters; score the same build "
@@ -96,31 +150,34 @@ def write_changes(
             )
         models = mlm_names(config.mlms if is_of_words else [model])
         if is_of_words:
-            used = {mlm["name"] for mlm in read_record(build.manifest)["mlms"]}
-            models = {name: each for name, each in models.items() if name in used}
-        _require_models(kind, models, config, machine_for(distribution, config.device))
+            used = {mlm["name"] for mlm in manifest["mlms"]}
+            models = {name: path for name, path in models.items() if name in used}
+        scoring = Scoring(kind, base, build, config, models)
+        scoring.require_models(machine_for(distribution, config.device))
+        name: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
+        folder = build.tasks(name)
         if distribution is None:
-            identities = _fill_stores(kind, models, built, Task())
+            identities = _fill_stores(scoring, Task())
         else:
-            there = {name: absolute(each) for name, each in models.items()}
-            plan = {"kind": kind, "models": there}
+            units = [str(task) for task in Task.all(distribution.tasks)]
+            plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
             unit = f"{__name__}:score_unit"
-            identities = built.in_tasks(unit, build.tasks(work), plan, distribution)
-        file, record = build.path / f"{work}.parquet", build.path / f"{work}.json"
+            of_tasks = call_tasks(unit, folder, units, distribution, plan).all()
+            identities = of_tasks[0]
+            if others := [other for other in of_tasks if other != identities]:
+                raise ValueError(
+                    f"{build.path}: expected the same model, device, dtype and packages in every "
+                    f"task, got {identities} and {others[0]}; name them with --device, --dtype and "
+                    "@revision"
+                )
+        file, record = build.path / f"{name}.parquet", build.path / f"{name}.json"
         record.unlink(missing_ok=True)
-        counts = _write(kind, file, built, identities)
-        shutil.rmtree(build.tasks(work), ignore_errors=True)
+        counts = _write(scoring, file, identities)
+        shutil.rmtree(folder, ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
-        return built.record(record, {**made_by, "scheme": scheme, **counts}, file)
-
-
-def _require_models(kind: str, models: Mapping[str, str], config: Config, machine: Machine) -> None:
-    head = CAUSAL_LM if kind == CAUSAL else MASKED_LM
-    asked = [
-        (name, ModelRequest(model=model, dtype=config.dtype), head)
-        for name, model in models.items()
-    ]
-    require_all(inspect_models(asked, machine))
+        made = {**made_by, "scheme": _SCHEMES[kind], **counts, "sha256": digest_of_file(file)}
+        write_record(record, {**made, "problems": digest_of_file(base.problems)})
+        return made
 
 
 def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, str], Score]:
@@ -136,18 +193,16 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
         loaded = MaskedLM.load(model, name=name, **settings)
         score_with = neighbour_changes if kind == NEIGHBOURS else pseudo_log_likelihoods
         score = partial(score_with, loaded)
-    identity = {each: str(getattr(loaded, each)) for each in OF_MODEL}
+    identity = {field: str(getattr(loaded, field)) for field in OF_MODEL}
     return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
 
 
-def _fill_stores(
-    kind: str, models: Mapping[str, str], built: Built, task: Task
-) -> list[dict[str, str]]:
+def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
     """Add the missing scores of a task to each model's store; return the stores' identities."""
-    identities = []
-    blocks = task.of(range(len(built.sizes)))
-    for name, model in models.items():
-        identity, score = _load(kind, name, model, built.config)
+    identities, sizes = [], block_sizes(scoring.run.problems)
+    blocks = task.of(range(len(sizes)))
+    for name, model in scoring.models.items():
+        identity, score = _load(scoring.kind, name, model, scoring.config)
         identities.append(identity)
         at_once = _TEXTS_AT_ONCE * (1 if identity["device"] == "cpu" else 8)
 
@@ -159,11 +214,11 @@ def _fill_stores(
                 yield places, table_of(score([texts[i] for i in places]))
 
         ask(
-            likelihood_store(built.store(built.run.likelihoods), identity),
-            (list(chain.from_iterable(_texts(kind, built, block)[1])) for block in blocks),
+            likelihood_store(scoring.stores, identity),
+            (list(chain.from_iterable(_texts(scoring, block)[1])) for block in blocks),
             answer,
             key=key_of,
-            sizes=[built.sizes[block] for block in blocks],
+            sizes=[sizes[block] for block in blocks],
             what=name,
             unit="problem",
             at_once=1 if identity["device"] == "cpu" else at_once,
@@ -174,61 +229,66 @@ def _fill_stores(
 @keeps_result
 def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
     """Do a unit of work: add a task's missing scores to each store; return their identities."""
-    built, plan = Built.of_task(folder)
-    kind, models = plan["kind"], plan["models"]
-    _require_models(kind, models, built.config, this_machine(built.config.device))
-    return _fill_stores(kind, models, built, Task.parse(unit))
+    scoring: Scoring = pickle.loads(b64decode(plan_of(folder)["scoring"]))
+    scoring.require_models(this_machine(scoring.config.device))
+    return _fill_stores(scoring, Task.parse(unit))
 
 
-def _texts(kind: str, built: Built, number: int) -> tuple[pa.Table, list[list[str]]]:
+def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
     """Read a block's replacements and, for each, the texts to score or the items of `item_of`."""
-    problems = built.problems(number)
-    rows = built.replacements(problems, REPLACEMENT_KEY)
+    kind, config = scoring.kind, scoring.config
+    problems = tag_problems(
+        read_block(scoring.run.problems, block), scoring.tagger, WORD_CLASSES, config.sharing
+    )
+    ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
+    rows = read_where(scoring.build.replacements, ids, REPLACEMENT_KEY)
     if kind == NEIGHBOURS:
-        rows = of_pairs(rows, distinct_rows(built.build.variants, ["seed_id", "word_class"]))
+        rows = of_pairs(rows, distinct_rows(scoring.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
     # Drops the further edits, which come after the word.
     words = {n: pc.split_pattern(alone[n], " ") for n in ("word", "replacement")}
     alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
-    if not built.config.scramble:
-        alone, *_ = adapt(problems, alone, built.tagger, built.config)
-    found = []
+    if not config.scramble:
+        alone, *_ = adapt(problems, alone, scoring.tagger, config)
+    texts = []
     edits = text_edits_of(alone, problems)
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         old = seeds[seed_id].texts
         new = [substitute(text, *edit) for text, edit in zip(old, of_texts, strict=True)]
         if kind == NEIGHBOURS:
             sides = zip(old, of_texts, new, strict=True)
-            found.append([item_of(text, edit[0], *after) for text, edit, after in sides if edit[0]])
+            texts.append([item_of(text, edit[0], *after) for text, edit, after in sides if edit[0]])
         else:
-            found.append([*old, *(text for text, _ in new)])
-    return rows, found
+            texts.append([*old, *(text for text, _ in new)])
+    return rows, texts
 
 
-def _write(
-    kind: str, file: Path, built: Built, identities: Sequence[Mapping[str, str]]
-) -> dict[str, int]:
+def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]) -> dict[str, int]:
     """Write the changes of replacements in nats, as means over the models; return counts."""
-    root = built.store(built.run.likelihoods)
-    stores = [likelihood_store(root, identity) for identity in identities]
-    names = ("neighbour_change",) if kind == NEIGHBOURS else built.config.problem_format.pll_changes
+    stores = [likelihood_store(scoring.stores, identity) for identity in identities]
+    is_of_words = scoring.kind == NEIGHBOURS
+    names = scoring.config.problem_format.pll_changes
+    if is_of_words:
+        names = ("neighbour_change",)
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
     with atomic(file) as path, RowGroupWriter(path, schema) as written:
-        for number in range(len(built.sizes)):
-            rows, of_rows = _texts(kind, built, number)
+        for block in range(len(block_sizes(scoring.run.problems))):
+            rows, of_rows = _texts(scoring, block)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
-            found = [read_likelihoods(store, texts) for store in stores]
+            scores = [read_likelihoods(store, texts) for store in stores]
             counts["texts"] += len(texts)
-            counts["windowed"] += int(np.any([each.windowed for each in found], axis=0).sum())
+            counts["windowed"] += int(
+                np.any([of_model.windowed for of_model in scores], axis=0).sum()
+            )
             counts["replacements"] += len(rows)
-            means = np.mean([each.pll for each in found], axis=0)
+            means = np.mean([of_model.pll for of_model in scores], axis=0)
             of_text = dict(zip(texts, means.tolist(), strict=True))
             columns = {name: rows[name] for name in REPLACEMENT_KEY}
-            if kind == NEIGHBOURS:
-                of_row = [float(np.mean([of_text[each] for each in row])) for row in of_rows]
+            if is_of_words:
+                of_row = [float(np.mean([of_text[item] for item in row])) for row in of_rows]
                 columns[names[0]] = pa.array(of_row, pa.float32(), from_pandas=True)
             else:
                 for n, name in enumerate(names):

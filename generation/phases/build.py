@@ -37,6 +37,7 @@ from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
+    digest_of_file,
     read_record,
     write_record,
     write_text,
@@ -146,7 +147,7 @@ def _build(
     """Build as `build` does; what is to be scored may be no variants at all."""
     name = into or ablation
     out = base.named(name)
-    base.require_suggestions()
+    base.require("suggest")
     with out.locked():
         config = build_settings(base, ablation, settings)
         if config.families != "ignore":
@@ -195,14 +196,29 @@ def _model_signals(
     # Limits apply to words before their letters are shuffled.
     limited = config.min_pll_change is not None or config.scored_by
     scored = base if config.scramble and limited else out
-    found: dict[str, SignalFile] = {}
-    if there := scored.model_signals(base):
-        cures = cure(scored, base, "min_pll_change")
-        found["signals"] = SignalFile(*there, cures, "min_pll_change")
-    first = bool(config.scored_by)
-    if there := scored.model_signals(base, "neighbours", scored_first=first):
-        found["neighbours"] = SignalFile(*there, cure(scored, base, "scored_by"), "scored_by")
-    likelihoods, neighbours = map(found.get, ("signals", "neighbours"))
+    runs = [scored, base, base.named(SCORED)]
+    signals: dict[str, SignalFile] = {}
+    for name, setting in (("signals", "min_pll_change"), ("neighbours", "scored_by")):
+        if setting == "scored_by" and config.scored_by:
+            # The run's own build has scores only of replacements of the quality wanted.
+            runs.sort(key=lambda run: run.path == base.path)
+        having = [run for run in runs if (run.path / f"{name}.json").is_file()]
+        if not having:
+            continue
+        file, record = (having[0].path / f"{name}.{suffix}" for suffix in ("parquet", "json"))
+        made_by = read_record(record)
+        if made_by["sha256"] != digest_of_file(file):
+            raise ValueError(
+                f"{file}: expected it as {record.name} has it, got other contents; run "
+                "merge-nli signals again, or remove both files"
+            )
+        if made_by.pop("problems") != digest_of_file(base.problems):
+            raise ValueError(
+                f"{file}: expected the signals of the run's problems, got those of others; run "
+                f"merge-nli signals again, or remove {record.name}"
+            )
+        signals[name] = SignalFile(file, made_by, cure(scored, base, setting), setting)
+    likelihoods, neighbours = map(signals.get, ("signals", "neighbours"))
     if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
@@ -210,8 +226,8 @@ def _model_signals(
         )
     if out.path == base.named(SCORED).path:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        found.pop("neighbours", None)
-        return found
+        signals.pop("neighbours", None)
+        return signals
     if config.scored_by:
         all_asked, all_used, made = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
@@ -235,7 +251,7 @@ def _model_signals(
         else:
             log.info("quality: by grammar and ranks alone; models tell more: merge-nli signals "
                      "--neighbours, or --lm MODEL, then build again")  # fmt: skip
-    return found
+    return signals
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
