@@ -62,8 +62,8 @@ def render(folder: Path) -> str:
     matter = front_matter(folder)
     configs = all_configurations(folder)
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
-    kinds = {provenance.kind_of(each) for each in made}
-    replacing = [each["config"] for each in made if provenance.kind_of(each) == REPLACEMENTS]
+    kinds = {provenance.kind_of(record) for record in made}
+    configs_of = [record["config"] for record in made if provenance.kind_of(record) == REPLACEMENTS]
     formats = {name: format_in(folder, name) for name in collections(folder)}
     empty = _empty_signals(folder, formats)
     columns = column_meanings(kinds, formats, empty)
@@ -75,9 +75,9 @@ def render(folder: Path) -> str:
     # A configuration of one class, if there is one.
     example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
     body = [
-        *({f"**{sentence}**\n" for each in made if (sentence := provenance.trial_of(each))}),
+        *(f"**{trial}**\n" for trial in dict.fromkeys(map(provenance.trial_of, made)) if trial),
         _introduction(kinds, formats),
-        *({f"{sentence}\n" for each in made if (sentence := provenance.found_good(each))}),
+        *(f"{good}\n" for good in dict.fromkeys(map(provenance.found_good, made)) if good),
         TEXT["loading"]["text"].format(
             name=DATASET_NAME,
             example=example,
@@ -91,7 +91,7 @@ def render(folder: Path) -> str:
         + "\n".join(map(_making, made)),
         "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
         "Both are under its licence:\n\n" + "".join(licences),
-        _limits(kinds, replacing),
+        _limits(kinds, configs_of),
         citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
     header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
@@ -105,7 +105,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
     creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
     paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
     formats = [format_in(folder, name) for name in collections(folder)]
-    task_ids = {_NLI_TASK if of == NLI else _OTHER_TASK for of in formats}
+    task_ids = {_NLI_TASK if own == NLI else _OTHER_TASK for own in formats}
     infos = {name: _dataset_info(folder, name) for name in configs}
     variants = sum(
         split["num_examples"]
@@ -198,8 +198,8 @@ def read_front_matter(card: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):
-        found = "nothing" if value is None else "a list or a single value"
-        raise ValueError(f"no mapping but {found}")
+        content = "nothing" if value is None else "a list or a single value"
+        raise ValueError(f"no mapping but {content}")
     return value
 
 
@@ -210,11 +210,12 @@ def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[s
         for path in split_files(folder, name)["variants"]:
             with naming_damage(folder / path), open_parquet(folder / path) as file:
                 groups = map(file.metadata.row_group, range(file.num_row_groups))
-                for each in (group.column(n) for group in groups for n in range(group.num_columns)):
-                    null = each.statistics.null_count if each.is_stats_set else None
-                    if null is None or null < each.num_values:
-                        filled.add(each.path_in_schema)
-    signals = dict.fromkeys(name for each in formats.values() for name in each.signals)
+                places = ((group, n) for group in groups for n in range(group.num_columns))
+                for column in (group.column(n) for group, n in places):
+                    null = column.statistics.null_count if column.is_stats_set else None
+                    if null is None or null < column.num_values:
+                        filled.add(column.path_in_schema)
+    signals = dict.fromkeys(name for own in formats.values() for name in own.signals)
     return [name for name in signals if name not in filled]
 
 
@@ -395,9 +396,9 @@ def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
         text = f"{words['replacements']}{words['rule']}{both}"
     text = text.replace("{example}", words["example"])
     rows = "".join(
-        f"| `{name}` | {', '.join(each.fields)} | {', '.join(each.labels)} |\n"
-        for name, each in formats.items()
-        if each != NLI
+        f"| `{name}` | {', '.join(own.fields)} | {', '.join(own.labels)} |\n"
+        for name, own in formats.items()
+        if own != NLI
     )
     return f"{text}{words['other_formats']}{rows}" if rows else text
 
@@ -413,7 +414,7 @@ def column_meanings(
     for column in COLUMNS:
         if column.optional and not any(column.name in one.optional for one in formats.values()):
             continue
-        groups = dict.fromkeys(column.names(each) for each in fields)
+        groups = dict.fromkeys(column.names(names) for names in fields)
         if {name for group in groups for name in group} <= {*empty}:
             continue
         names = "; ".join(", ".join(f"`{name}`" for name in group) for group in groups)
@@ -434,7 +435,7 @@ def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
     """Write the limits of the data, by the settings of runs of replacements."""
     english = "- English only.\n" if REPLACEMENTS not in kinds else ""
     text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
-    relatives_stay = any(each.get("families", "ignore") == "ignore" for each in replacing)
+    relatives_stay = any(config.get("families", "ignore") == "ignore" for config in replacing)
     return text.format(relatives=words["relatives"] * relatives_stay)
 
 

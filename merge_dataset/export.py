@@ -128,9 +128,9 @@ def require_target(
             f"{out}: expected a folder for the dataset alone, got the one that the run {run} is to "
             f"lie in; name another with --out"
         )
-    there = next(path for path in (out, *out.parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        raise PermissionError(f"{out}: expected a folder to write in; {there} is read-only")
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        raise PermissionError(f"{out}: expected a folder to write in; {nearest} is read-only")
     if not overwrite:
         _require_same(out / provenance.collection_of({**coming}), coming)
 
@@ -181,12 +181,12 @@ def _require_ours_or_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
     # Listed once and first, as another export may be running there.
-    there = list(out.iterdir()) if out.exists() else []
-    if not there or collections(out):
+    present = list(out.iterdir()) if out.exists() else []
+    if not present or collections(out):
         return
-    ours = {path.name for path in there if is_leftover(path) or path.name.startswith(LOCK)}
+    ours = {path.name for path in present if is_leftover(path) or path.name.startswith(LOCK)}
     ours |= {CARD} if ours else set()
-    if foreign := sorted({path.name for path in there} - ours):
+    if foreign := sorted({path.name for path in present} - ours):
         raise FileExistsError(
             f"{out}: expected a dataset folder, an empty one or none, got one that holds "
             f"{', '.join(foreign[:5])}; name another folder"
@@ -200,8 +200,8 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
         for table in read_row_groups(run / "variants.parquet"):
             yield table.filter(pc.equal(table["word_class"], word_class))
 
-    there = _values(run / "variants.parquet", "word_class")
-    for word_class in (name for name in WORD_CLASSES if name in there):
+    present = _values(run / "variants.parquet", "word_class")
+    for word_class in (name for name in WORD_CLASSES if name in present):
         class_folder = folder / CONFIG_SUFFIXES[word_class]
         class_folder.mkdir()
         write_split(class_folder / "variants.parquet", of_class(word_class), schema)
@@ -218,11 +218,11 @@ def _describe_alike(run: Path, fields: Sequence[str]) -> str:
         seeds, variants = (
             view_rows(connection, split, run, [f"{split}.parquet"]) for split in SPLITS
         )
-        found = repeated_texts(variants, seeds, fields, of_one_seed=False)
-    if not found:
+        pairs = repeated_texts(variants, seeds, fields, of_one_seed=False)
+    if not pairs:
         return ""
     return (
-        f"texts that stand in variants of several problems: {len({first for first, _ in found}):,}"
-        f", such as that of {' and '.join(found[0])}; `merge-nli check` and `register` will refuse "
+        f"texts that stand in variants of several problems: {len({first for first, _ in pairs}):,}"
+        f", such as that of {' and '.join(pairs[0])}; `merge-nli check` and `register` will refuse "
         f"the dataset: of problems that differ by one word, leave one out of the data"
     )

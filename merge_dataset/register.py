@@ -37,13 +37,13 @@ _FILES: Final = "files"
 
 def registered_name(folder: Path, name: str | None = None) -> str:
     """Return the name that a folder is registered by: the given one, or else its own."""
-    found = folder.resolve().name if name is None else name
-    if not re.fullmatch(r"\w[\w.-]*", found):
+    chosen = folder.resolve().name if name is None else name
+    if not re.fullmatch(r"\w[\w.-]*", chosen):
         raise ValueError(
-            f"name: expected letters, digits, -, _ and dots, got {found!r}"
+            f"name: expected letters, digits, -, _ and dots, got {chosen!r}"
             + ("; give the folder another name with `name`" if name is None else "")
         )
-    return found
+    return chosen
 
 
 def register_dataset(
@@ -94,7 +94,7 @@ def register_dataset(
         lock = cache.with_name(f".{cache.name}.lock")
         refusal = f"{cache}: another command is registering a dataset"
         held.enter_context(exclusive(lock, refusal, wait=True))
-        contents = {each: content_hash(folder, each) for each in all_configurations(folder)}
+        contents = {config: content_hash(folder, config) for config in all_configurations(folder)}
         replaced = _entries_to_replace(cache, contents)
         for other in sorted({*replaced.values()} - {str(folder.resolve())}):
             if not overwrite:
@@ -141,13 +141,13 @@ def register_dataset(
 
 def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, str]:
     """Find entries of other content than is to be registered, each with its dataset folder."""
-    found = {}
+    replaced = {}
     for path in sorted(cache.glob(f"*/*/*/{REGISTERED}")):
         entry = path.parent
         if contents.get(entry.parts[-3]) != entry.name:
             with suppress(ValueError):  # damaged
-                found[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
-    return found
+                replaced[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
+    return replaced
 
 
 def _remove_damaged(entry: Path) -> None:

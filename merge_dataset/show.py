@@ -66,23 +66,23 @@ def choose_problems(
         files = split_files(folder, config)["seeds"]
         tables = (read_table(folder / file, ["seed_id"]) for file in files)
         ids[config] = [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
-    known = list(dict.fromkeys(seed for each in ids.values() for seed in each))
-    there = set(known)
-    for seed in (each for each in seed_ids if each not in there):
-        part = next((each for each in known if seed in each or each in seed), None)
+    known = list(dict.fromkeys(seed for own in ids.values() for seed in own))
+    existing = {*known}
+    for seed in (seed for seed in seed_ids if seed not in existing):
+        part = next((name for name in known if seed in name or name in seed), None)
         # Not among all variants, as each takes time.
         hint = f"; did you mean {part!r}?" if part else did_you_mean(seed, known[:20_000])
         raise ValueError(
             f"{folder}: expected the seed_id of one of {len(known):,} problems of "
             f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"
         )
-    found: list[Shown] = []
+    problems: list[Shown] = []
     for config in chosen:
         mine = [seed for seed in seed_ids if seed in set(ids[config])]
         if not seed_ids:
             mine = sorted(ids[config], key=lambda seed: draw_rank(rng_seed, seed))[:n]
-        found += _problems(folder, config, mine, variants, rng_seed)
-    return found
+        problems += _problems(folder, config, mine, variants, rng_seed)
+    return problems
 
 
 def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
@@ -90,7 +90,7 @@ def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
     lines = [f"{problem.seed_id}  {problem.config}  {problem.label}"]
     width = max(map(len, problem.texts))
     lines += [f"  {field:<{width}}  {text}" for field, text in problem.texts.items()]
-    for (word_class, original), there in problem.counts.items():
+    for (word_class, original), count in problem.counts.items():
         mine = [
             v
             for v in problem.variants
@@ -99,7 +99,7 @@ def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
         if not mine:
             continue
         word = "" if original in problem.texts.values() else f" {original}"
-        lines.append(f"  {word_class}{word}: {len(mine)} of {there} variants")
+        lines.append(f"  {word_class}{word}: {len(mine)} of {count} variants")
         lines += [f"    {line_of(row, problem.texts, mark)}" for row in mine]
     return "\n".join(lines)
 
@@ -132,7 +132,7 @@ def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
     """
     bounds = [0, *(offset for span in spans for offset in span), len(text)]
     cut = [(text[a:b], i % 2 == 1) for i, (a, b) in enumerate(pairwise(bounds))]
-    return [(piece, is_marked) for piece, is_marked in cut if piece]
+    return [(part, is_marked) for part, is_marked in cut if part]
 
 
 def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
@@ -141,11 +141,11 @@ def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> lis
     >>> spans_in_seed([[2, 8], [15, 21]], [3, 3])  # a boy and a boy → a poodle and a poodle
     [[2, 5], [12, 15]]
     """
-    found, shift = [], 0
+    originals, shift = [], 0
     for (start, end), length in zip(spans, lengths, strict=True):
-        found.append([start - shift, start - shift + length])
+        originals.append([start - shift, start - shift + length])
         shift += end - start - length
-    return found
+    return originals
 
 
 def _problems(

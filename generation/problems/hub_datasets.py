@@ -146,19 +146,19 @@ def _fetch_text(
     fetch = partial(snapshot_download, name, repo_type="dataset", revision=revision)
     try:
         # Further files, so that there is one; the revision itself, so that the cache knows it.
-        there = Path(fetch(allow_patterns=[*_DESCRIPTIONS, ".gitattributes"]))
-        listed = get_cached_repo_tree(name, repo_type="dataset", revision=there.name)
+        snapshot = Path(fetch(allow_patterns=[*_DESCRIPTIONS, ".gitattributes"]))
+        listed = get_cached_repo_tree(name, repo_type="dataset", revision=snapshot.name)
     except (CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
         return None
     # `datasets` resolves splits by the names of files, so empty ones do.
     with TemporaryDirectory() as names_only:
-        for each in listed:
-            file = Path(names_only, each.path)
+        for entry in listed:
+            file = Path(names_only, entry.path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
         for description in _DESCRIPTIONS:
-            if (there / description).is_file():
-                copyfile(there / description, Path(names_only, description))
+            if (snapshot / description).is_file():
+                copyfile(snapshot / description, Path(names_only, description))
         try:
             builder = datasets.load_dataset_builder(names_only, config)
         except Exception as error:  # loading says what is wrong
@@ -168,9 +168,9 @@ def _fetch_text(
             return None
         files, features = _files_of(builder, split)
         paths = [file.relative_to(Path(names_only).resolve()).as_posix() for file in files]
-    fetch(revision=there.name, allow_patterns=paths)
-    rows = chain.from_iterable(read_file(there / path) for path in paths)
-    return there.name, named_rows(rows, features)
+    fetch(revision=snapshot.name, allow_patterns=paths)
+    rows = chain.from_iterable(read_file(snapshot / path) for path in paths)
+    return snapshot.name, named_rows(rows, features)
 
 
 def _files_of(builder: datasets.DatasetBuilder, split: str) -> tuple[list[Path], dict[str, Any]]:

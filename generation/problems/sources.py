@@ -266,20 +266,20 @@ def _find_columns(
     config: ProblemSettings, row: Mapping[str, Any], description: str
 ) -> dict[str, str | None]:
     """Map each part to its column: the configured one, or else the first usual name found."""
-    found: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
     is_nli = config.fields == NLI.fields
     for part in (*config.fields, "label", "id"):
         setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
         told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
         usual = (part,) if setting == "field_columns" else COLUMN_NAMES[part]
         candidates = (told,) if told else usual
-        found[part] = next((name for name in candidates if name in row), None)
-        if found[part] is None and (told or part != "id"):
+        columns[part] = next((name for name in candidates if name in row), None)
+        if columns[part] is None and (told or part != "id"):
             raise ValueError(
                 f"{description}: expected for the {part} a column {' or '.join(candidates)}, found "
                 f"{_listed(row)}; name it with `{setting}`"
             )
-    return found
+    return columns
 
 
 class _UnknownLabelError(ValueError):
@@ -369,10 +369,10 @@ def _require_text(column: str | None, text: Any) -> str:
     """Return a text if the tagger and files can take it, or raise ValueError."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
-    if found := _SURROGATE.search(text):
+    if half := _SURROGATE.search(text):
         raise ValueError(
             f"expected text in column {column!r}, got half of a character, "
-            f"\\u{ord(found.group()):x}, after {text[: found.start()][-20:]!r}"
+            f"\\u{ord(half.group()):x}, after {text[: half.start()][-20:]!r}"
         )
     return text
 

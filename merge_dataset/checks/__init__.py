@@ -35,20 +35,20 @@ def check_dataset(folder: str | Path) -> list[str]:
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
     structural = [*_found(Stage.STRUCTURE, None, folder)]
-    found = [*structural, *_found(Stage.ALWAYS, None, folder)]
+    findings = [*structural, *_found(Stage.ALWAYS, None, folder)]
     for collection in () if structural else collections(folder):
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
-        found += _found(Stage.CONTENTS, kind, folder, collection)
-    found += () if structural else _found(Stage.CONTENTS, None, folder)
+        findings += _found(Stage.CONTENTS, kind, folder, collection)
+    findings += () if structural else _found(Stage.CONTENTS, None, folder)
     # If something else is wrong with the data, changed bytes are no further news.
-    only_card = all(finding.where == CARD for finding in found)
-    return summarise([*found, *(_found(Stage.BYTES, None, folder) if only_card else ())])
+    only_card = all(finding.where == CARD for finding in findings)
+    return summarise([*findings, *(_found(Stage.BYTES, None, folder) if only_card else ())])
 
 
 def _found(stage: Stage, kind: str | None, folder: Path, *collection: str) -> Iterator[Finding]:
     """Yield the findings of checks; a damaged file that stops a check is a finding, too."""
-    checks = (each for each in CHECKS.values() if each.kind == kind)
-    for check in (each for each in checks if kind is not None or each.stage is stage):
+    checks = (check for check in CHECKS.values() if check.kind == kind)
+    for check in (check for check in checks if kind is not None or check.stage is stage):
         try:
             with engine_errors():
                 yield from check.find(folder, *collection)
@@ -58,10 +58,10 @@ def _found(stage: Stage, kind: str | None, folder: Path, *collection: str) -> It
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 raise  # nor is this
             where = "/".join(collection) or folder.name
-            said = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
+            got = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
             if not isinstance(error, ValueError | OSError):
                 # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
                 kind_of_error = type(error).__name__
-                said = f"damaged ones ({kind_of_error}, {said.replace('Error: ', 'error, ')})"
-            said = " ".join(said.split())
-            yield Finding(where, f"files in which to look at {check.looks_at}", said)
+                got = f"damaged ones ({kind_of_error}, {got.replace('Error: ', 'error, ')})"
+            got = " ".join(got.split())
+            yield Finding(where, f"files in which to look at {check.looks_at}", got)

@@ -96,7 +96,7 @@ def check_columns(folder: Path) -> Iterator[Finding]:
                 yield Finding(file, f"{expected_format}/{PROVENANCE}", problem_format.described)
         first = optional.setdefault(collection, problem_format.optional)
         if problem_format.optional != first:
-            wanted, got = (", ".join(each) or "none" for each in (first, problem_format.optional))
+            wanted, got = (", ".join(names) or "none" for names in (first, problem_format.optional))
             yield Finding(file, f"the optional columns of its collection: {wanted}", got)
         expected = arrow_schema(problem_format)
         for want in expected:
@@ -181,10 +181,10 @@ def check_card(folder: Path) -> Iterator[Finding]:
     fresh = front_matter(folder)
     for key in ("configs", "dataset_info"):
         wanted, got = fresh[key], given.get(key) or []
-        other = [each for each in wanted if each not in got]
-        other += [each for each in got if each not in wanted]
+        other = [entry for entry in wanted if entry not in got]
+        other += [entry for entry in got if entry not in wanted]
         if other:
-            configs = dict.fromkeys(str(each.get("config_name")) for each in other)
+            configs = dict.fromkeys(str(entry.get("config_name")) for entry in other)
             expected = f"`{key}` in the YAML to be that of the data"
             yield Finding(CARD, expected, f"another for {', '.join(configs)}")
     block = statistics_block(folder)

@@ -135,8 +135,8 @@ class Rows:
         """Yield the rows of a query; other queries may run meanwhile."""
         with self.connection.cursor() as cursor:
             cursor.execute(query)
-            while found := cursor.fetchmany(10_000):
-                yield from found
+            while rows := cursor.fetchmany(10_000):
+                yield from rows
 
     def told(self, expected: str, query: str, got: str) -> Iterator[Finding]:
         """Yield a finding for each row of a query; `got` is a template of its values."""

@@ -240,7 +240,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
     fields = problem_format.fields
     with connect() as connection:
-        seeds, variants = (view_rows(connection, each, folder, files[each]) for each in SPLITS)
+        seeds, variants = (view_rows(connection, split, folder, files[split]) for split in SPLITS)
         yield from seeds_findings(seeds, source, problem_format)
         yield from seeds.broken([unused_rule(variants.name)])
         compared_with = ("label", "premise", "hypothesis", "annotator_labels")

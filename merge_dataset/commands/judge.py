@@ -67,8 +67,8 @@ def show_command(
     )
     # Bold on a terminal only: in pipes and files, click leaves it out.
     bold = "NO_COLOR" not in os.environ
-    texts = [render(each, lambda word: typer.style(f"[{word}]", bold=bold)) for each in problems]
-    whole = {"folder": str(folder), "problems": [each.as_record() for each in problems]}
+    texts = [render(shown, lambda word: typer.style(f"[{word}]", bold=bold)) for shown in problems]
+    whole = {"folder": str(folder), "problems": [problem.as_record() for problem in problems]}
     write_result(output, whole, "\n\n".join(texts))
 
 
@@ -158,12 +158,12 @@ def annotate_command(
     session = open_session(out, dataset, config or (), **sizes, rng_seed=rng_seed)
     written = write_files(session, annotator or ())
     drawn = [
-        f"  {each['source']} {each['class']}: {each['sampled']:,} of {each['variants']:,}"
-        for each in session.description["population"]
+        f"  {cell['source']} {cell['class']}: {cell['sampled']:,} of {cell['variants']:,}"
+        for cell in session.description["population"]
     ]
     count = f"{out}: {len(session.items):,} variants"
-    there = [f"  {path}: written" for path in written]
+    files = [f"  {path}: written" for path in written]
     following = f"Next: fill in tables in {out / 'answers'}, or export there from Label Studio; "
     following += f"then merge-nli agreement {out}"
     whole = {**session.description, "written": [str(path) for path in written]}
-    write_result(output, whole, count, *drawn, *there, following)
+    write_result(output, whole, count, *drawn, *files, following)

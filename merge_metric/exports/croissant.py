@@ -83,7 +83,7 @@ def export_croissant(
         metadata["datePublished"] = date.fromisoformat(published).isoformat()
     with new_file(path, overwrite=overwrite) as partial:
         partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
-    names = [each["@id"] for each in metadata["recordSet"] if "data" not in each]
+    names = [record_set["@id"] for record_set in metadata["recordSet"] if "data" not in record_set]
     text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
     return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
@@ -100,8 +100,8 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     }
     formats = {config: format_in(folder, config) for config in configs}
     label_sets = {
-        config: _LABELS if each.labels == LABELS else f"{_LABELS}-{parse_config_name(config)[0]}"
-        for config, each in formats.items()
+        config: _LABELS if own.labels == LABELS else f"{_LABELS}-{parse_config_name(config)[0]}"
+        for config, own in formats.items()
     }
     of_labels = {name: formats[config].labels for config, name in label_sets.items()}
     distribution = [
@@ -159,7 +159,7 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
         sections.setdefault(heading, text.strip())
     making = sections.get("How it was made", "").partition("\n###")[0]
     limits = sections.get("Limits", "").split("\n- ")
-    limits = [" ".join(each.split()) for each in limits]
+    limits = [" ".join(limit.split()) for limit in limits]
     raw, steps, tools = [], [], []
     for name, facts in made.items():
         if data := facts.get("source_data"):
@@ -171,18 +171,18 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
         if config := facts.get("config"):
             steps.append(f"{name}: settings {json.dumps(config, sort_keys=True)}")
         models = [*facts.get("mlms", ()), facts.get("generator"), facts.get("nli_model")]
-        tools += [f"{each['name']}, revision {each['revision']}" for each in models if each]
+        tools += [f"{model['name']}, revision {model['revision']}" for model in models if model]
         tools += [facts["tagger"]] if facts.get("tagger") else []
-    found = {
+    fields = {
         "dataCollection": " ".join(making.split()),
         "dataCollectionRawData": "; ".join(raw),
         "dataPreprocessingProtocol": steps,
         "dataAnnotationProtocol": [limits[0].removeprefix("- "), _VOTES],
         "machineAnnotationTools": list(dict.fromkeys(tools)),
-        "dataLimitations": [each.removeprefix("- ") for each in limits if each],
-        "dataBiases": [each for each in limits if "biases" in each],
+        "dataLimitations": [limit.removeprefix("- ") for limit in limits if limit],
+        "dataBiases": [limit for limit in limits if "biases" in limit],
     }
-    return {f"rai:{key}": value for key, value in found.items()}
+    return {f"rai:{key}": value for key, value in fields.items()}
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:

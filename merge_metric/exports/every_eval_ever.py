@@ -108,7 +108,9 @@ def export_results(
             },
             "eval_library": {"name": "merge-nli", "version": VERSION},
             "model_info": {"name": model, "id": model, "additional_details": _texts(description)},
-            "evaluation_results": [each for frame in frames for each in _figures(frame, source)],
+            "evaluation_results": [
+                figure for frame in frames for figure in _figures(frame, source)
+            ],
             "detailed_evaluation_results": {
                 "format": "jsonl",
                 "file_path": SAMPLES,

@@ -116,7 +116,7 @@ def prepare(
         held_out: HeldOut = {}
         if shots == "seeds":
             held_out = description_of(hold_out(read_problems(str(folder), [name])))[SHOTS]
-        left_out[name] = [seed["seed_id"] for each in held_out.values() for seed in each]
+        left_out[name] = [seed["seed_id"] for seeds in held_out.values() for seed in seeds]
         problem_format = format_in(folder, name)
         key = (source, problem_format, *left_out[name])
         if key not in known:
@@ -256,7 +256,7 @@ def export_lm_eval(
         text = template("lm_eval.py")
         text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
         functions = [
-            _FUNCTION.format(function=each.replace("@", "_"), figure=each) for each in figures
+            _FUNCTION.format(function=figure.replace("@", "_"), figure=figure) for figure in figures
         ]
         text = "\n\n".join([text, *functions])
         (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")

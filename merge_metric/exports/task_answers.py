@@ -108,9 +108,9 @@ def answer_in_words(
 
 
 def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
-    found = {name: problem[name] for name in KEPT}
-    drawn = list(found["subsamples"] or ())
-    return found | {"label": int(found["label"]), "subsamples": drawn}
+    kept = {name: problem[name] for name in KEPT}
+    drawn = list(kept["subsamples"] or ())
+    return kept | {"label": int(kept["label"]), "subsamples": drawn}
 
 
 def figures(
@@ -122,12 +122,12 @@ def figures(
     if not answers:
         raise ValueError("expected answers to all problems, got none")
     if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds
-        found = Counter(row["seed_id"] for row in answers)
-        row = next(row for row in answers if found[row["seed_id"]] != row["n_problems"])
+        counts = Counter(row["seed_id"] for row in answers)
+        row = next(row for row in answers if counts[row["seed_id"]] != row["n_problems"])
         raise ValueError(
             f"expected answers to all {row['n_problems']} problems of the seed "
-            f"{row['seed_id']!r}, itself and its variants, got {found[row['seed_id']]}: a limit of "
-            f"samples cuts seeds; leave it out and limit the seeds"
+            f"{row['seed_id']!r}, itself and its variants, got {counts[row['seed_id']]}: a limit "
+            f"of samples cuts seeds; leave it out and limit the seeds"
         )
     names = ("variant_id", "seed_id", "label", "prediction")
     rows = split_predictions(**{name: [row[name] for row in answers] for name in names})
@@ -144,6 +144,6 @@ def figures(
 
 def whole_seeds(answers: Sequence[TaskAnswer]) -> tuple[list[TaskAnswer], int]:
     """Return the answers of seeds that are answered in full, and the number of other seeds."""
-    found = Counter(row["seed_id"] for row in answers)
-    whole = [row for row in answers if found[row["seed_id"]] == row["n_problems"]]
-    return whole, len(found) - len({row["seed_id"] for row in whole})
+    counts = Counter(row["seed_id"] for row in answers)
+    whole = [row for row in answers if counts[row["seed_id"]] == row["n_problems"]]
+    return whole, len(counts) - len({row["seed_id"] for row in whole})

@@ -33,10 +33,10 @@ class TaskSettings:
     @classmethod
     def read(cls) -> TaskSettings:
         """Read the file of the exported folder."""
-        found = json.loads((EXPORTED / SETTINGS).read_text(encoding="utf-8"))
-        prompts = {name: Prompt.of_record(each) for name, each in found["prompts"].items()}
-        lists = {name: tuple(found[name]) for name in ("thresholds", "forms")}
-        return cls(**found | lists | {"prompts": prompts})
+        settings = json.loads((EXPORTED / SETTINGS).read_text(encoding="utf-8"))
+        prompts = {name: Prompt.of_record(record) for name, record in settings["prompts"].items()}
+        lists = {name: tuple(settings[name]) for name in ("thresholds", "forms")}
+        return cls(**settings | lists | {"prompts": prompts})
 
     @property
     def is_in_words(self) -> bool:

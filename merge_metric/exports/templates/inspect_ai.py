@@ -89,8 +89,8 @@ def seed_variant_accuracy() -> Metric:
     """
 
     def compute(scores: list[SampleScore]) -> Value:
-        found = [each.score.metadata["answer"] for each in scores if each.score.metadata]
-        whole, left_out = answers.whole_seeds(found)
+        given = [score.score.metadata["answer"] for score in scores if score.score.metadata]
+        whole, left_out = answers.whole_seeds(given)
         if not whole:
             return {"n_seeds_left_out": left_out}
         labels = SETTINGS.prompts[whole[0]["config"]].template.labels
@@ -106,14 +106,14 @@ def letters(missing_letters: str = "error") -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         known = SETTINGS.prompts[state.metadata["config"]].template.letters
-        found = letter_probabilities(_first_token(state), known)
-        if not any(found) and missing_letters == "error":
+        weights = letter_probabilities(_first_token(state), known)
+        if not any(weights) and missing_letters == "error":
             raise ValueError(
                 f"expected {', '.join(known)} among the most probable tokens, got none "
                 f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
                 f"answers for equally probable labels with -T missing_letters=uniform"
             )
-        log_probs = [math.log(value) if value else -math.inf for value in found]
+        log_probs = [math.log(value) if value else -math.inf for value in weights]
         answer = answers.answer(state.metadata, log_probs, len(known))
         return _scored(state, answer, known[answer["prediction"]])
 
@@ -150,4 +150,4 @@ def _first_token(state: TaskState) -> dict[str, float]:
             f"them there are no probabilities of labels"
         )
     first = logprobs.content[0]
-    return {each.token: each.logprob for each in (first, *(first.top_logprobs or ()))}
+    return {choice.token: choice.logprob for choice in (first, *(first.top_logprobs or ()))}

@@ -34,8 +34,8 @@ def load(
         Example(tuple(row[field] for field in prompt.template.fields), row["label"])
         for row in problems
     ]
-    questions = [prompt.template.text(*each.texts) for each in examples]
-    gold = [prompt.answer(each) for each in examples]
+    questions = [prompt.template.text(*example.texts) for example in examples]
+    gold = [prompt.answer(example) for example in examples]
     problems = problems.add_column("merge_nli_question", questions)
     problems = problems.add_column("merge_nli_answer", gold)
     return {"test": problems.add_column("merge_nli_config", [config] * len(problems))}
