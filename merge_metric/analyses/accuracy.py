@@ -52,16 +52,12 @@ def read_tests(
                 f"{source.path}: expected test predictions of {', '.join(dict.fromkeys(models))}, "
                 f"got those of {source.model!r}; name them alike: NAME=FILE"
             )
-        predictions = read_predictions(source.path, merge_labels=merge_labels)
-        tests.setdefault(source.model, {}).update(answered_right(predictions))
+        rows = read_predictions(source.path, merge_labels=merge_labels)
+        rows = rows.filter(pc.equal(rows["variant_id"], rows["seed_id"]))  # no variants
+        right = pc.equal(rows["label"], rows["prediction"])
+        answers = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
+        tests.setdefault(source.model, {}).update(answers)
     return tests
-
-
-def answered_right(predictions: pa.Table) -> dict[str, bool]:
-    """Map the id of each test problem (rows that are no variants) to whether it is right."""
-    problems = predictions.filter(pc.equal(predictions["variant_id"], predictions["seed_id"]))
-    right = pc.equal(problems["label"], problems["prediction"])
-    return dict(zip(problems["variant_id"].to_pylist(), right.to_pylist(), strict=True))
 
 
 def accuracy(

@@ -20,23 +20,6 @@ from merge_metric.agreement.coefficients import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 
-ONE = np.array([5, 5, 5, 5, 4, 4, 4, 2, 2, 1], np.int8)
-OTHER = np.array([5, 5, 5, 4, 4, 4, 2, 2, 2, 1], np.int8)
-"""Ten variants, two with different scores: 5 and 4, and 4 and 2. One says 5 four times, 4 three
-times, 2 twice, 1 once; the other 5, 4 and 2 three times and 1 once. Nobody says 3."""
-
-
-def test_linear_kappa_by_hand() -> None:
-    """Observed: distances 1 and 2 over 10 variants, 0.3.
-
-    By chance, for each answer of one: how often it is given × distances to the ten answers of
-    the other. 5: 4 × (3·1 + 3·3 + 1·4) = 64; 4: 3 × (3·1 + 3·2 + 1·3) = 36;
-    2: 2 × (3·3 + 3·2 + 1·1) = 32; 1: 1 × (3·4 + 3·3 + 3·1) = 24; together 156 / 100.
-    κ = 1 − 0.3 / 1.56 = 21 / 26. If the unused 3 were no step between 2 and 4,
-    κ would be another value.
-    """
-    assert kappa(ONE, OTHER, 5, "linear") == pytest.approx(21 / 26)
-
 
 def by_sklearn(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
     """κ by scikit-learn, which needs a list of all answers."""
@@ -104,10 +87,3 @@ def test_undefined_where_nothing_differs() -> None:
             codes = np.stack([a, b])
             assert np.isnan(alpha(codes, 5, level))
             assert np.isnan(alphas(coincidences(codes, 5).sum(axis=0)[None], level)).all()
-
-
-def test_agreement_below_chance_is_negative() -> None:
-    """If one annotator always gives the same answer, κ is 0, as by chance."""
-    a, b = np.array([1, 2, 1, 2], np.int8), np.array([2, 1, 2, 1], np.int8)
-    assert kappa(a, b, 2, "plain") == -1
-    assert kappa(a, np.ones(4, np.int8), 2, "plain") == 0

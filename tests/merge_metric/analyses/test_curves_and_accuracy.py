@@ -6,14 +6,13 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers import metric_oracle as oracle
 from helpers.analysed import answered, close, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
-from merge_metric.analyses.accuracy import accuracy, answered_right, first_answers, subsample_scores
+from merge_metric.analyses.accuracy import accuracy, first_answers, subsample_scores
 from merge_metric.analyses.curves import ablations, curves, matching
 from merge_metric.frame.joined import Frame
 
@@ -137,12 +136,6 @@ def test_seeds_must_be_among_the_test_problems(caplog: pytest.LogCaptureFixture)
         accuracy(runs, {"a": {"s:0": True, "s:2": False}})
     accuracy(runs, {"a": {"s:0": True, "s:1": True, "s:2": False}})
     assert "1 of 2 seeds are right in only one" in caplog.text
-
-
-def test_right_answers_of_a_predictions_table() -> None:
-    rows = {"variant_id": ["s:0", "s:1", "s:0/noun/x"], "seed_id": ["s:0", "s:1", "s:0"]}
-    table = pa.table(rows | {"label": [0, 1, 0], "prediction": [0, 2, 0]})
-    assert answered_right(table) == {"s:0": True, "s:1": False}
 
 
 def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame]) -> None:

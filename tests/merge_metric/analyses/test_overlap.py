@@ -18,7 +18,6 @@ from merge_metric.analyses.overlap import (
     histogram_divergence,
     n_common,
     overlap,
-    tokens,
 )
 from merge_metric.analyses.variant_rows import VariantRows, variant_rows
 from merge_metric.frame.answer_table import PredictionsSource
@@ -26,13 +25,6 @@ from merge_metric.frame.joined import Frame, read_frames
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
-
-
-def test_tokens_are_words_and_marks() -> None:
-    assert tokens("Straße, 3.5 «A-b»…  日本") == [
-        "strasse", ",", "3", ".", "5", "«", "a", "-", "b", "»", "…", "日本"
-    ]  # fmt: skip
-    assert tokens("") == tokens(" \n") == []
 
 
 def test_tokens_in_common_are_counted_one_by_one() -> None:
@@ -155,14 +147,6 @@ def test_distances_of_embeddings() -> None:
     assert found[:-1] == pytest.approx([distance(*pair) for pair in pairs[:-1]], abs=1e-12)
     assert found[-1] == 1  # a vector of zeros
     assert len(asked) == len(set(asked)) == len({*one, *other})
-
-
-def test_histograms_are_compared_bin_by_bin() -> None:
-    one = np.array([0.003, 0.015])
-    assert histogram_divergence(one, np.array([0.008, 0.025])) == pytest.approx(0.5)
-    assert histogram_divergence(one, one[::-1]) == 0
-    assert histogram_divergence(one, np.array([2.0])) == pytest.approx(1)
-    assert histogram_divergence(one, np.array([])) is None
 
 
 def answers_of(folder: Path, name: str, lines: Sequence[str]) -> PredictionsSource:

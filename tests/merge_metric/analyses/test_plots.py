@@ -15,10 +15,6 @@ from helpers.sensitivity_data import run_with_probabilities
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from merge_metric.analyses.accuracy import (
-    first_answers,
-    plot_first_answers,
-)
 from merge_metric.analyses.curves import (
     curves,
     matching,
@@ -28,12 +24,8 @@ from merge_metric.analyses.curves import (
 )
 from merge_metric.analyses.hardest import hardest, plot_hardest
 from merge_metric.analyses.sensitivity import (
-    confidence,
     fooling_rates,
-    plot_confidence,
     plot_fooling,
-    plot_shift,
-    shift,
 )
 from merge_metric.analyses.variant_groups import word_classes
 from merge_metric.frame.joined import Frame
@@ -116,16 +108,6 @@ def test_the_heat_map_shows_its_numbers(runs: list[Frame]) -> None:
     low, high = axes.images[0].get_clim()
     assert low <= np.nanmin(image) <= np.nanmax(image) <= high
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
-
-
-def test_bars_stand_at_their_model(runs: list[Frame]) -> None:
-    table = first_answers([runs[0], *runs[2:]])  # b is not on snli
-    top, bottom = drawn(plot_first_answers(table)).axes
-    assert [bar.get_x() for bar in top.patches] == [bar.get_x() for bar in bottom.patches]
-    assert [np.isnan(height) for height in bar_heights(top)[0]] == [False, True]
-    assert bar_heights(bottom)[0] == [
-        row["variant_accuracy_right"] for row in table.rows if row["config"] == "mnli-m"
-    ]
 
 
 def test_word_classes_are_drawn_in_pairs(runs: list[Frame]) -> None:
@@ -271,28 +253,3 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Frame]) -> None:
     assert legend(figure) == ["changed (r_r)", "to the opposite (r_s)"]
     figure = drawn(plot_fooling(fooling_rates(three_models, settings=Settings(n_bootstrap=0))))
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]
-
-
-def test_shift_is_drawn_over_sources(three_models: list[Frame]) -> None:
-    table = shift(three_models)
-    jsd, ks = drawn(plot_shift(table)).axes
-    averages = {row["config"]: row for row in table.rows if row["averaged"]}
-    assert names(jsd) == names(ks) == list(averages) == ["snli_paraphrases", "anli_paraphrases"]
-    for axes, key in ((jsd, "jsd"), (ks, "ks")):
-        assert bar_heights(axes) == [
-            [row[f"{key}_{group}"] for row in averages.values()]
-            for group in ("unchanged", "changed")
-        ]
-        assert axes.get_ylim() == (0, 1)
-    assert legend(jsd.figure) == ["prediction unchanged", "prediction changed"]  # type: ignore[arg-type]
-
-
-def test_confidence_is_drawn_over_sources(three_models: list[Frame]) -> None:
-    table = confidence(three_models)
-    (axes,) = drawn(plot_confidence(table)).axes
-    averages = [row for row in table.rows if row["averaged"]]
-    keys = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
-    assert bar_heights(axes) == [[row[key] for row in averages] for key in keys]
-    assert axes.get_lines()[0].get_ydata()[0] == pytest.approx(2**0.5 / 3)  # type: ignore[index]
-    (axes,) = drawn(plot_confidence(confidence(three_models[:1]))).axes
-    assert bar_heights(axes) == [[table.rows[0][key]] for key in keys]

@@ -17,7 +17,7 @@ from statsmodels.stats.multitest import multipletests
 from merge_metric.seed_variant_accuracy import resampling
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.seed_variant_accuracy.resampling import compare, compare_all, holm, mcnemar
+from merge_metric.seed_variant_accuracy.resampling import compare, holm, mcnemar
 from merge_metric.seed_variant_accuracy.scoring import SeedCounts, count, score
 
 REPLICATES = 10_000
@@ -218,18 +218,6 @@ def test_comparison_is_antisymmetric(two_models: Models) -> None:
     for key in oracle.FIGURES:
         assert alike[key].items() >= {"difference": 0, "ci": [0.0, 0.0], "p_value": 1.0}.items()
     assert alike["mcnemar"] == {"only_a": 0, "only_b": 0, "p_value": 1.0}
-
-
-def test_comparing_all_is_comparing_each_pair(two_models: Models) -> None:
-    a, b, first, _ = two_models
-    models = [a, b, *(counts_of(another_model(random.Random(n), first)) for n in (8, 9))]
-    settings = Settings(70, n_bootstrap=40, rng_seed=5)
-    every = compare_all(models, settings)
-    assert set(every) == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
-    for (i, j), found in every.items():
-        assert found == compare(models[i], models[j], settings)
-    with pytest.raises(ValueError, match="expected the same seeds"):
-        compare_all([a, b, a.take(a.gold == 0)])
 
 
 def test_rounding_is_no_difference() -> None:
