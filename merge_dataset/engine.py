@@ -6,29 +6,30 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
+
+from merge_dataset.files import ROWS, naming_damage, open_parquet
 
 if TYPE_CHECKING:
     import duckdb
 
 MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
-_STREAMED = "400MB"
-"""Memory limit for streamed rows, however many they are."""
+_BOUNDED = "700MB"
+"""Memory limit where rows may be more than fit into memory."""
 _THREADS = 4
-"""Number of threads for streamed rows, as each holds its own buffers."""
+"""Number of threads then, as each holds its own buffers."""
 
 
-def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(*, bounded: bool = False) -> duckdb.DuckDBPyConnection:
     """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
 
-    It uses half of the memory or `MERGE_NLI_MEMORY` (`4GB`, `25%`), then a folder in `$TMPDIR`.
-    For rows `streamed` from Python it uses 400 MB and few threads, as more would wait for Python.
-    No extension is loaded or installed, so URLs are not opened.
+    It uses half of the memory, if `bounded` 700 MB and few threads, or `MERGE_NLI_MEMORY` (`4GB`,
+    `25%`), then a folder in `$TMPDIR`. No extension is loaded or installed, so URLs are not opened.
 
     Queries run in threads: only `ORDER BY` sets the order of rows, and floats are summed in NumPy.
     Use `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is above
@@ -54,12 +55,51 @@ def connect(*, streamed: bool = False) -> duckdb.DuckDBPyConnection:
         ) from None
     with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have no bar
         connection.execute("SET enable_progress_bar = false")
-    if streamed and not os.environ.get(MEMORY_VARIABLE):
+    if bounded:
+        connection.execute("SET preserve_insertion_order = false")
+    if bounded and not os.environ.get(MEMORY_VARIABLE):
         (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
         if not limit.endswith("MiB"):  # on machines with 2 GB or more
-            connection.execute(f"SET memory_limit = '{_STREAMED}'")
+            connection.execute(f"SET memory_limit = '{_BOUNDED}'")
             connection.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
     return connection
+
+
+def read_pages(path: Path, name: Path) -> None:
+    """Read a whole Parquet file; raise ValueError if a page does not fit its checksum."""
+    with naming_damage(name), open_parquet(path) as file:
+        for batch in file.iter_batches(ROWS):
+            batch.validate(full=True)
+
+
+@contextmanager
+def naming_damaged(files: Mapping[Path, Path]) -> Iterator[None]:
+    """Name the Parquet file at fault where the engine cannot read one of these.
+
+    Args:
+        files: File that is read → its name in messages.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.BinderException):
+        raise
+    except duckdb.Error as error:
+        if gone := next((path for path in files if not path.exists()), None):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
+        if any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EMFILE)):
+            raise
+        for path, name in files.items():
+            read_pages(path, name)
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{', '.join(map(str, files.values()))}: expected whole Parquet files, got one that "
+            f"cannot be read; restore it from a copy, or make it anew ({reason})"
+        ) from error
 
 
 @contextmanager
@@ -114,7 +154,15 @@ def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"
     """
     # Otherwise brackets, stars and question marks are patterns, and a folder `a=1` is a column.
-    names = (re.sub(r"[\[*?]", r"[\g<0>]", str(path)).replace("'", "''") for path in paths)
-    listed = ", ".join(f"'{name}'" for name in names)
+    listed = ", ".join(quoted(re.sub(r"[\[*?]", r"[\g<0>]", str(path))) for path in paths)
     union = ", union_by_name = true" if by_name else ""
     return f"read_parquet([{listed}], hive_partitioning = false{union})"
+
+
+def quoted(text: str) -> str:
+    """Write a text as a literal of SQL.
+
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

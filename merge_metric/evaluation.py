@@ -18,8 +18,7 @@ from merge_dataset.settings import did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, by_config, read_frames
-from merge_metric.frame.prediction_columns import suffix_of
-from merge_metric.frame.predictions import read_predictions, write_predictions
+from merge_metric.frame.predictions import read_predictions, suffix_of, write_predictions
 from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from merge_dataset.engine import connect
-from merge_dataset.files import read_row_groups, read_schema
+from merge_dataset.engine import connect, naming_damaged, parquet
 from merge_dataset.layout import split_files
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
-from merge_metric.frame.relations import fetch
 from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, new_figure
 
@@ -69,18 +66,15 @@ def of_run(run: Path) -> Validated:
 
 def _read(files: Sequence[Path], config: str | None, unit: str) -> Validated:
     texts = mlm_columns(files[0])
-    wanted = ["seed_id", "source", *texts]
-    schema = pa.schema([read_schema(files[0]).field(name) for name in wanted])
-    tables = (table.select(wanted) for path in files for table in read_row_groups(path, wanted))
-    batches = (batch for table in tables for batch in table.cast(schema).to_batches())
     lists = ", ".join(f'coalesce(list_sort("{column}"), [])' for column in texts)
     query = (
         "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "
         "list(DISTINCT source ORDER BY source) AS sources "
-        f"FROM (SELECT *, [{lists}] AS texts FROM found) GROUP BY GROUPING SETS ((texts), ())"
+        f"FROM (SELECT *, [{lists}] AS texts FROM {parquet(files)}) "
+        "GROUP BY GROUPING SETS ((texts), ())"
     )
-    with connect() as connection:
-        rows = fetch(connection, f"{query} ORDER BY texts", found=(schema, batches)).to_pylist()
+    with connect() as connection, naming_damaged(dict(zip(files, files, strict=True))):
+        rows = connection.sql(f"{query} ORDER BY texts").to_arrow_table().to_pylist()
     patterns = [row for row in rows if row["texts"] is not None]
     (whole,) = (row for row in rows if row["texts"] is None)
     mlms = sorted({name for pattern in patterns for names in pattern["texts"] for name in names})

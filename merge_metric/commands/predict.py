@@ -346,7 +346,7 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 def _tell(outcome: Outcome, dataset: str) -> str:
     """Describe a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.frame.noise import usage_text
-    from merge_metric.frame.prediction_columns import MERGE_LABELS
+    from merge_metric.frame.predictions import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence
 
     metadata, inferred = outcome.metadata, outcome.inferred

@@ -6,31 +6,37 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
-from typing import Any, Final, Protocol, runtime_checkable
-from weakref import finalize
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.files import naming
-from merge_dataset.layout import as_dataset, collections, configurations, sources, split_files
+from merge_dataset.layout import (
+    all_configurations,
+    as_dataset,
+    collections,
+    configurations,
+    sources,
+    split_files,
+)
 from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
-from merge_metric.frame.column_checks import ANSWERS, IDS, PROBABILITIES
-from merge_metric.frame.plausibility import (
-    AnswerTally,
-    disagreements,
-    tell_of_answers,
-    tell_of_model,
+from merge_metric.frame.checks import PROBABILITIES, Condition
+from merge_metric.frame.plausibility import AnswerTally, tell_of_answers, tell_of_model
+from merge_metric.frame.predictions import PredictionsFile, model_name, open_predictions
+from merge_metric.frame.relations import (
+    DRAWS,
+    EXAMPLES,
+    DatasetRelations,
+    changed_draws,
+    preview,
+    unknown_ids,
 )
-from merge_metric.frame.prediction_columns import PredictionsFile, open_predictions
-from merge_metric.frame.predictions import model_name, read_predictions
-from merge_metric.frame.relations import EXAMPLES, DatasetRelations, Stream, fetch, unknown_ids
-from merge_metric.frame.texts import TEXT_DIGEST, from_hex
+from merge_metric.frame.texts import TEXT_DIGEST, UNVERIFIED, hex_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 
 log = logging.getLogger(__name__)
@@ -106,145 +112,25 @@ def parse_source(text: str | Path) -> PredictionsSource:
     return PredictionsSource(name or model_name(path), path, dataset)
 
 
-# --- Streams of predictions ---
-
-_FIELDS: Final = {
-    **dict.fromkeys(IDS, pa.string()),
-    **dict.fromkeys(ANSWERS, pa.int8()),
-    "answer": pa.int32(),
-    "file": pa.int16(),
-    "digest": pa.uint64(),
-}
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class PredictionRows:
-    """Predictions files of one model with the same labels; rows are numbered through all files."""
-
-    folder: Path | None
-    labels: tuple[str, ...]
-    files: list[PredictionsFile] = field(default_factory=list)
-    has_probabilities: bool = True
-    has_digests: bool = False
-    """Whether a file has digests of texts."""
-    count: int = 0
-    """Number of rows of all files; like the next fields, known after streaming."""
-    is_verified: bool = True
-    """Whether each row has a digest of its texts."""
-    tally: AnswerTally = field(init=False)
-    stored: Any = field(default_factory=TemporaryFile)
-    """File of the probabilities."""
-
-    def __post_init__(self) -> None:
-        """Begin the tally, and arrange that the file is closed."""
-        self.tally = AnswerTally(self.labels)
-        finalize(self, self.stored.close)
-
-    @classmethod
-    def group(
-        cls, paths: Sequence[Path], folder: Path | None, merging: Merging | None = None
-    ) -> list[PredictionRows]:
-        """Open files, group them by the labels of their problems, and check the first rows."""
-        found: dict[tuple[tuple[str, ...], str], PredictionRows] = {}
-        for path in paths:
-            file = open_predictions(path, folder, merging)
-            first = next(file.tables())
-            same = found.setdefault((file.labels, str(file.merging)), cls(folder, file.labels))
-            same.files.append(file)
-            same.has_probabilities &= PROBABILITIES in first.column_names
-            same.has_digests |= TEXT_DIGEST in first.column_names
-        return list(found.values())
-
-    @property
-    def merging(self) -> Merging:
-        """The labels that count as one."""
-        return self.files[0].merging
-
-    @property
-    def where(self) -> str:
-        """The paths of the files, as messages name them."""
-        return ", ".join(str(file.path) for file in self.files)
-
-    def probabilities_of(self, answers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Read the probabilities of some answers from disk, (L, n), scaled to sum to 1."""
-        with naming(Path(gettempdir())):
-            self.stored.flush()
-        shape = self.count, len(self.labels)
-        # Mapped anew each time, as pages of a lasting map stay in memory once read.
-        found = np.memmap(self.stored, np.float64, "r", shape=shape)[answers]
-        table = np.ascontiguousarray(found.T)
-        scaled: NDArray[np.float64] = table / table.sum(axis=0)
-        return scaled
-
-    def stream(self, *, first: bool = False) -> Stream:
-        """Stream `_FIELDS`: `answer` and `file` are numbers from 0, `digest` may be null.
-
-        The `first` pass also fills `count`, `is_verified`, the tally and `stored`.
-        """
-        return pa.schema(_FIELDS.items()), self._batches(first=first)
-
-    def _batches(self, *, first: bool) -> Iterator[pa.RecordBatch]:
-        done = 0
-        for number, file in enumerate(self.files):
-            others = 0
-            for table in file.unmerged():
-                others += disagreements(table) if first else 0
-                table = file.merged(table)
-                digest = np.zeros(len(table), np.uint64)
-                has_digest = np.zeros(len(table), np.bool_)
-                if TEXT_DIGEST in table.column_names:
-                    digest, has_digest = from_hex(table[TEXT_DIGEST])
-                if first:
-                    self.tally.add(table)
-                    self.is_verified &= bool(has_digest.all())
-                    self.count += len(table)
-                    if self.has_probabilities:
-                        flat = table[PROBABILITIES].combine_chunks().flatten()
-                        with naming(Path(gettempdir())):
-                            self.stored.write(memoryview(flat.to_numpy()))
-                arrays = [table[name].combine_chunks() for name in (*IDS, *ANSWERS)]
-                arrays.append(pa.array(np.arange(done, done + len(table))))
-                arrays.append(pa.array(np.full(len(table), number)))
-                arrays.append(pa.array(digest, mask=~has_digest))
-                done += len(table)
-                cast = map(pa.Array.cast, arrays, _FIELDS.values())
-                yield pa.record_batch([*cast], list(_FIELDS))
-            if others:
-                log.warning(
-                    "%s: in %s of %s rows another label than the prediction is the most "
-                    "probable one; are the probabilities in the order %s?",
-                    file.path,
-                    f"{others:,}",
-                    f"{file.rows:,}",
-                    ", ".join(file.written),
-                )
-
-    def tell(self) -> None:
-        """Warn of oddities in the rows streamed, with or without a dataset."""
-        if self.folder is not None and not self.is_verified:
-            log.warning(
-                "%s: nothing in it says for which texts these are the predictions; they are taken "
-                "to be for those of %s (unverified)",
-                self.where,
-                self.folder,
-            )
-        for file in self.files:
-            tell_of_model(str(file.path), file.description)
-        tell_of_answers(self.where, self.tally, self.files[0].description)
-
-
-# --- Models ---
+# --- A model's answers ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerTable:
-    """A model's predictions joined to one dataset folder, and the model's description."""
+    """A model's predictions joined to one dataset folder: the frame that all counts come from.
+
+    The columns of the table: `file`, `row`, `seed`, `label` of the problem and further ones;
+    `texts`, the digest of its texts, where predictions have some; `answer`, the number of the
+    prediction, null for none; `prediction`; `verified`, whether it has a digest; `p0`, `p1` …,
+    probabilities; `wrong`, see `_DIFFERENCES`. Predictions for no problem have no `file`.
+    """
 
     name: str
-    rows: PredictionRows
+    predictions: tuple[PredictionsFile, ...]
+    """Its files, whose labels are the same; rows are numbered through all of them."""
     dataset: DatasetRelations
     answers: str
-    """Name of the table of answers; see `DatasetRelations.join`."""
+    """Name of the table."""
     sizes: Mapping[str | None, tuple[int, int]]
     """File of the dataset → numbers of problems, and of problems without a prediction."""
     n_predictions: int
@@ -253,12 +139,32 @@ class AnswerTable:
     @property
     def description(self) -> Mapping[str, Any]:
         """Description of the first file; empty if it has none."""
-        return self.rows.files[0].description
+        return self.predictions[0].description
 
     @property
     def files(self) -> tuple[str, ...]:
         """Names of the predictions files, for example one per source."""
-        return tuple(file.path.name for file in self.rows.files)
+        return tuple(file.path.name for file in self.predictions)
+
+    @property
+    def where(self) -> str:
+        """The paths of the files, as messages name them."""
+        return ", ".join(str(file.path) for file in self.predictions)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, merged."""
+        return self.predictions[0].labels
+
+    @property
+    def merging(self) -> Merging:
+        """The labels that count as one."""
+        return self.predictions[0].merging
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether all predictions have probabilities."""
+        return all(PROBABILITIES in file.names for file in self.predictions)
 
     @property
     def folder(self) -> Path:
@@ -267,12 +173,12 @@ class AnswerTable:
 
     def query(self, query: str) -> pa.Table:
         """Fetch the rows of a query over its table, whose name in the query is `answers`."""
-        return fetch(self.dataset.connection, f"WITH answers AS (FROM {self.answers}) {query}")
+        return self.dataset.fetch(f"WITH answers AS (FROM {self.answers}) {query}")
 
     def sizes_of(self, config: str, split: str) -> tuple[int, int]:
         """Count the problems of a split, and the problems without a prediction."""
-        found = [self.sizes[file] for file in split_files(self.folder, config)[split]]
-        return sum(size for size, _ in found), sum(missing for _, missing in found)
+        counts = [self.sizes[file] for file in split_files(self.folder, config)[split]]
+        return sum(size for size, _ in counts), sum(missing for _, missing in counts)
 
     def has(self, config: str, split: str) -> bool:
         """Return whether any problem of a split has a prediction."""
@@ -291,6 +197,75 @@ class AnswerTable:
             for count, missing in [self.sizes_of(config, split)]
             if missing
         )
+
+    def tell(self) -> None:
+        """Warn of oddities in the predictions."""
+        seeds = f"file IN ({', '.join(map(str, self.dataset.seeds))})"
+        rows = self.query(
+            f"SELECT answer, label, prediction, verified, {seeds} AS is_seed FROM answers "
+            "WHERE answer IS NOT NULL"
+        )
+        if not pc.all(rows["verified"]).as_py():
+            log.warning(
+                "%s: nothing in it says for which texts these are the predictions; they are taken "
+                "to be for those of %s (unverified)",
+                self.where,
+                self.folder,
+            )
+        tell_of_rows(self.predictions, rows)
+
+    def preview_of(self, config: str, condition: str) -> str:
+        """Show the ids of a configuration's first problems whose answers meet a condition."""
+        seeds, variants = (self.dataset.numbers(config, split) for split in SPLITS)
+        order = f"ORDER BY file IN {variants}, file, row"
+        shown = self.dataset.fetch(
+            f"SELECT variant_id FROM {self.dataset.problems(['variant_id'])} JOIN (FROM "
+            f"{self.answers} WHERE {condition} AND (file IN {seeds} OR file IN {variants}) "
+            f"{order} LIMIT {EXAMPLES + 1}) wanted USING (file, row) {order}"
+        )
+        return preview(shown["variant_id"])
+
+
+def tell_of_rows(files: Sequence[PredictionsFile], rows: pa.Table) -> None:
+    """Warn of oddities in answers to problems: `answer`, `label`, `prediction` and `is_seed`."""
+    count = sum(file.rows for file in files)
+    place = rows["answer"].to_numpy()
+    gold, predicted = np.zeros(count, np.int8), np.zeros(count, np.int8)
+    is_seed, has_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    gold[place], predicted[place] = rows["label"].to_numpy(), rows["prediction"].to_numpy()
+    is_seed[place], has_row[place] = rows["is_seed"].to_numpy(), True
+    for file in files:
+        tell_of_model(str(file.path), file.description)
+    tally = AnswerTally(files[0].labels, gold[has_row], predicted[has_row], is_seed[has_row])
+    tell_of_answers(", ".join(str(file.path) for file in files), tally, files[0].description)
+
+
+def union_of(
+    files: Sequence[PredictionsFile],
+) -> tuple[str, list[tuple[PredictionsFile, Condition]]]:
+    """Write the rows of a model's files for `FROM`; list the conditions that `wrong` numbers."""
+    scans, conditions = [], list[tuple[PredictionsFile, Condition]]()
+    has_probabilities = all(PROBABILITIES in file.names for file in files)
+    start = 0
+    for number, file in enumerate(files):
+        checked = file.checked()
+        own = [
+            name if name in file.names else f"NULL::{kind} AS {name}"
+            for name, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
+        ]
+        shares = [f"p{n}" for n in range(len(file.labels) if has_probabilities else 0)]
+        columns = ["variant_id", *own, "prediction", "digest", "odd", *shares]
+        scans.append(
+            f"SELECT {', '.join(columns)}, (row + {start})::INT AS answer, {number} AS part, "
+            f"wrong + {len(conditions)} AS wrong FROM {checked.rows}"
+        )
+        conditions += [(file, condition) for condition in checked.conditions]
+        start += file.rows
+    return f"({' UNION ALL '.join(scans)})", conditions
+
+
+_DIFFERENCES = {"seed_id": ("seed", -3), "label": ("gold label", -2)}
+"""Column that differs from the dataset → its name, and its number in `wrong`; of texts −1."""
 
 
 def read_models(
@@ -315,60 +290,120 @@ def read_models(
     for number, ((name, place), group) in enumerate(groups.items()):
         if place not in opened:
             opened[place] = DatasetRelations.of(group[0].dataset or dataset)
-        relations = opened[place]
-        paths = [each.path for each in group]
-        of_labels = PredictionRows.group(paths, relations.folder, merging)
-        for part, rows in enumerate(of_labels):
-            model = _join(name, f"answers_{number}_{part}", rows, relations, columns)
+        of_labels: dict[tuple[tuple[str, ...], str], list[PredictionsFile]] = {}
+        for source in group:
+            file = open_predictions(source.path, opened[place].folder, merging)
+            of_labels.setdefault((file.labels, str(file.merging)), []).append(file)
+        for part, files in enumerate(of_labels.values()):
+            table = f"answers_{number}_{part}"
+            model = _join(name, table, tuple(files), opened[place], columns)
             if tell:
-                rows.tell()
+                model.tell()
             yield model
 
 
 def _join(
     name: str,
     table: str,
-    rows: PredictionRows,
+    files: tuple[PredictionsFile, ...],
     dataset: DatasetRelations,
     columns: Sequence[str],
 ) -> AnswerTable:
-    """Join a model's rows to the dataset, and run the checks on all rows."""
-    wanted = ["word_class", "subsamples", *columns]
-    stream = rows.stream(first=True)
-    dataset.join(table, stream, wanted, with_digests=rows.has_digests, merging=rows.merging)
-    found, n_repeated = dataset.sizes_in(table), 0
-    if found[None][0] or any(found[file][0] > size for file, size in dataset.sizes.items()):
-        n_repeated = _drop_repeated_seeds(name, table, rows, dataset)
-        found = dataset.sizes_in(table)
-    n_predictions = rows.count - n_repeated
-    if found[None][0]:
-        unknown = fetch(
-            dataset.connection,
-            "SELECT variant_id, count(*) OVER () AS count FROM predictions "
-            f"ANTI JOIN problems USING (variant_id) ORDER BY answer LIMIT {EXAMPLES + 1}",
-            predictions=rows.stream(),
-            problems=dataset.problems(["variant_id"]),
+    """Join a model's predictions to the dataset, and check all of them."""
+    merging, where = files[0].merging, ", ".join(str(file.path) for file in files)
+    predictions, conditions = union_of(files)
+    read = {file.stored: file.path for file in files}
+    with_digests = any(TEXT_DIGEST in file.names for file in files)
+    more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
+    problems = dataset.problems(
+        ("variant_id", "seed_id", "label", *more), merging=merging, with_digests=with_digests
+    )
+    has_probabilities = all(PROBABILITIES in file.names for file in files)
+    shares = [f"p.p{n}" for n in range(len(files[0].labels) if has_probabilities else 0)]
+    digest = "q.digest" if with_digests else "NULL::UBIGINT"
+    dataset.execute(
+        f"""
+        CREATE OR REPLACE TABLE {table} AS
+        SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
+            {"".join(f"{share}, " for share in shares)}
+            ({digest} % 4294967296)::UINTEGER AS texts,
+            p.answer, p.part, p.prediction, p.odd, p.digest IS NOT NULL AS verified,
+            CASE WHEN p.wrong IS NOT NULL THEN p.wrong
+                WHEN p.seed_id <> q.seed_id THEN -3
+                WHEN p.label IS NOT NULL AND p.label IS DISTINCT FROM q.label THEN -2
+                WHEN p.digest <> {digest} THEN -1 END::SMALLINT AS wrong
+        FROM {problems} q FULL JOIN {predictions} p ON p.variant_id = q.variant_id
+        LEFT JOIN seeds s ON s.seed_id = q.seed_id
+        """,
+        read,
+    )
+    signs = dataset.fetch(
+        f"SELECT min(wrong) FILTER (wrong >= 0) AS wrong, count(*) FILTER (odd) AS odd FROM {table}"
+    ).to_pylist()[0]
+    if signs["wrong"] is not None:
+        file, condition = conditions[signs["wrong"]]
+        file.explain(condition)
+    if signs["odd"]:
+        _tell_odd(dataset, table, files)
+    sizes, n_repeated = dataset.sizes_in(table), 0
+    if sizes[None][0] or any(sizes[file][0] > size for file, size in dataset.sizes.items()):
+        n_repeated = _drop_repeated_seeds(name, table, files, dataset, predictions)
+        sizes = dataset.sizes_in(table)
+    n_predictions = sum(file.rows for file in files) - n_repeated
+    if sizes[None][0]:
+        unknown = dataset.fetch(
+            f"SELECT variant_id, count(*) OVER () AS count FROM {predictions} p "
+            f"ANTI JOIN {dataset.problems(['variant_id'])} USING (variant_id) ORDER BY answer "
+            f"LIMIT {EXAMPLES + 1}",
+            read,
         )
-        count, some = unknown["count"][0].as_py(), unknown["variant_id"]
-        raise unknown_ids(rows.where, dataset.folder, count, n_predictions, some)
-    for file, size in dataset.sizes.items():
-        if size and not found[file][0]:
+        raise unknown_ids(
+            where, dataset.folder, unknown["count"][0].as_py(), n_predictions, unknown["variant_id"]
+        )
+    for problems_file, size in dataset.sizes.items():
+        if size and not sizes[problems_file][0]:
             raise ValueError(
-                f"{dataset.folder / file}: expected {size:,} rows, as its footer says, got none: "
-                "the file is damaged; restore it from a copy"
+                f"{dataset.folder / problems_file}: expected {size:,} rows, as its footer says, "
+                "got none: the file is damaged; restore it from a copy"
             )
-    return AnswerTable(name, rows, dataset, table, found, n_predictions)
+    return AnswerTable(name, files, dataset, table, sizes, n_predictions)
+
+
+def _tell_odd(dataset: DatasetRelations, table: str, files: Sequence[PredictionsFile]) -> None:
+    """Warn of predictions that are not the most probable label, file by file."""
+    for row in dataset.fetch(
+        f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
+    ).to_pylist():
+        tell_odd(files[row["part"]], row["n"])
+
+
+def tell_odd(file: PredictionsFile, count: int) -> None:
+    """Warn of predictions that are not the most probable label."""
+    log.warning(
+        "%s: in %s of %s rows another label than the prediction is the most probable one; are the "
+        "probabilities in the order %s?",
+        file.path,
+        f"{count:,}",
+        f"{file.rows:,}",
+        ", ".join(file.written),
+    )
 
 
 def _drop_repeated_seeds(
-    name: str, table: str, rows: PredictionRows, dataset: DatasetRelations
+    name: str,
+    table: str,
+    files: Sequence[PredictionsFile],
+    dataset: DatasetRelations,
+    predictions: str,
 ) -> int:
     """Drop repeated equal answers to seeds, which a model's files may share; return the count."""
-    repeated = fetch(
-        dataset.connection,
-        "SELECT variant_id, variant_id = seed_id AS is_seed, prediction, answer, file "
-        "FROM predictions QUALIFY count(*) OVER (PARTITION BY variant_id) > 1 ORDER BY answer",
-        predictions=rows.stream(),
+    for file in files:
+        file.require_distinct()
+    repeated = dataset.fetch(
+        "SELECT variant_id, variant_id IN (SELECT seed_id FROM seeds) AS is_seed, prediction, "
+        f"answer FROM {predictions} QUALIFY count(*) OVER (PARTITION BY variant_id) > 1 "
+        "ORDER BY answer",
+        {file.stored: file.path for file in files},
     ).to_pylist()
     first: dict[str, Mapping[str, Any]] = {}
     again: list[int] = []
@@ -377,19 +412,21 @@ def _drop_repeated_seeds(
         known = first.setdefault(row["variant_id"], row)
         if known is row:
             continue
-        if known["file"] == row["file"]:
-            read_predictions(rows.files[row["file"]].path, dataset.folder)  # names the rows
         again.append(row["answer"])
         if not row["is_seed"] or row["prediction"] != known["prediction"]:
             wrong[row["variant_id"]] = None
     if wrong:
+        where = ", ".join(str(file.path) for file in files)
         raise ValueError(
-            f"expected {rows.where} to answer different problems, as all are of "
+            f"expected {where} to answer different problems, as all are of "
             f"the model {name}, got several answers to {len(wrong):,} problems, such as "
             f"{next(iter(wrong))!r}; if they are of different models, give each a name: NAME=FILE"
         )
     dataset.connection.execute(f"DELETE FROM {table} WHERE answer IN (SELECT unnest(?))", [again])
     return len(again)
+
+
+# --- Configurations ---
 
 
 def choose(model: AnswerTable) -> list[str]:
@@ -422,12 +459,110 @@ def choose(model: AnswerTable) -> list[str]:
 
 
 @contextmanager
-def naming_files(rows: PredictionRows) -> Iterator[None]:
+def naming_files(where: str, folder: Path | None) -> Iterator[None]:
     """Add the files' names to the message of a ValueError, unless it is about the dataset."""
     try:
         yield
     except ValueError as error:
-        folder = rows.folder
         if folder is not None and str(error).startswith((f"{folder}{os.sep}", f"{folder}: ")):
             raise
-        raise ValueError(f"{rows.where}: {error}") from error
+        raise ValueError(f"{where}: {error}") from error
+
+
+def require_agreement(model: AnswerTable, config: str) -> str:
+    """Require the dataset's seeds, gold labels and texts in predictions; return `Frame.texts`."""
+    numbers = [model.dataset.numbers(config, split) for split in SPLITS]
+    (signs,) = model.query(
+        "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
+        "count(*) FILTER (wrong < 0) AS other, "
+        "count(*) FILTER (answer IS NOT NULL AND NOT verified) AS unverified "
+        f"FROM answers WHERE file IN ({', '.join(number[1:-1] for number in numbers)})"
+    ).to_pylist()
+    if not signs["other"]:
+        return UNVERIFIED if signs["unverified"] else hex_of(signs["texts"])
+    predictions, _ = union_of(model.predictions)
+    problems = model.dataset.problems(merging=model.merging)
+    for files in numbers:
+        for name in ("seed_id", "label"):
+            what, sign = _DIFFERENCES[name]
+            rows = model.dataset.fetch(
+                f"SELECT q.variant_id, p.{name} AS theirs, q.{name} AS ours, "
+                "count(*) OVER () AS n, "
+                f"(SELECT count(answer) FROM {model.answers} WHERE file IN {files}) AS asked "
+                f"FROM {problems} q JOIN {model.answers} a USING (file, row) "
+                f"JOIN {predictions} p ON p.answer = a.answer "
+                f"WHERE q.file IN {files} AND a.wrong = {sign} ORDER BY q.file, q.row LIMIT 1",
+                {file.stored: file.path for file in model.predictions},
+            ).to_pylist()
+            for row in rows:
+                theirs, ours, asked = row["theirs"], row["ours"], ""
+                if name == "label":
+                    theirs = model.labels[theirs]
+                    ours = None if ours is None else model.labels[ours]
+                    asked = f", and are its labels in the order {', '.join(model.labels)}"
+                raise ValueError(
+                    f"{config}: expected for {row['variant_id']!r} the {what} {ours!r}, as in "
+                    f"the dataset, got {theirs!r}; it differs in {row['n']:,} of "
+                    f"{row['asked']:,} problems: is this the dataset that the model was run "
+                    f"on{asked}?"
+                )
+    raise ValueError(
+        f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
+        f"predictions for other texts of {signs['other']:,} of {signs['asked']:,} problems: "
+        f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run on, or "
+        "run the model on this one"
+    )
+
+
+def tell_other_draws(model: AnswerTable, configs: Sequence[str]) -> None:
+    """Warn if variants are in other subsamples than recorded, if that is recorded."""
+    files = [file for config in configs for file in split_files(model.folder, config)["variants"]]
+    for predictions in model.predictions:
+        asked_about = predictions.description.get("problems")
+        recorded = asked_about.get(DRAWS) if isinstance(asked_about, dict) else None
+        if others := changed_draws(model.folder, recorded, files):
+            log.warning(
+                "%s: warning: these predictions are of another draw: the dataset %s has the "
+                "variants of %s in other subsamples than when the model was asked, so figures are "
+                "those of its draw and not of that one; where that is not meant, give the dataset "
+                "of then",
+                predictions.path,
+                model.folder,
+                ", ".join(others),
+            )
+
+
+def judge_missing(
+    model: AnswerTable, config: str, complete: NDArray[np.bool_], *, allow_missing: bool, tell: bool
+) -> None:
+    """Raise for missing predictions or, with `allow_missing`, report the seeds left out."""
+    total, n_seeds = len(complete), int(complete.sum())
+    missing = f"predictions are missing for {model.describe_missing(config)}"
+    if n_seeds and allow_missing:
+        log.log(
+            logging.WARNING if tell else logging.DEBUG,
+            "%s: %s of %s seeds are left out: %s",
+            config,
+            f"{total - n_seeds:,}",
+            f"{total:,}",
+            missing,
+        )
+        return
+    advice = f"`allow_missing` scores the complete seeds, {n_seeds:,} of {total:,}"
+    if not n_seeds:
+        advice = "no seed has all of its predictions"
+    if model.sizes_of(config, "seeds")[1] == total:
+        advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
+    else:
+
+        def lacking(name: str) -> int:
+            return sum(model.sizes_of(name, split)[1] for split in SPLITS)
+
+        better = [
+            f"{name} ({model.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"
+            for name in all_configurations(model.folder)
+            if lacking(name) < lacking(config) and model.has(name, "variants")
+        ]
+        advice += f"; with `config`: {', '.join(better)}" if better else ""
+    examples = model.preview_of(config, "answer IS NULL")
+    raise ValueError(f"{config}: {missing}: {examples}; {advice}")

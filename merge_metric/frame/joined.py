@@ -13,45 +13,38 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.engine import connect
 from merge_dataset.layout import as_dataset, collections, format_in, split_files
 from merge_dataset.paths import as_list, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
 from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,
-    PredictionRows,
     Predictions,
     PredictionsSource,
     as_sources,
     choose,
+    judge_missing,
     naming_files,
     read_models,
-)
-from merge_metric.frame.column_checks import require_distinct
-from merge_metric.frame.contradictions import (
-    explain,
-    judge_missing,
     require_agreement,
-    require_whole_seeds,
+    tell_odd,
+    tell_of_rows,
     tell_other_draws,
+    union_of,
 )
+from merge_metric.frame.checks import PROBABILITIES
 from merge_metric.frame.counting import ConfigAnswers, groupings
 from merge_metric.frame.noise import read_repeats
-from merge_metric.frame.prediction_columns import place_in
-from merge_metric.frame.relations import (
-    check_configurations,
-    execute,
-    fetch,
-    preview,
-    read_columns,
-)
+from merge_metric.frame.predictions import open_predictions
+from merge_metric.frame.relations import check_configurations, preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
+from merge_metric.seed_variant_accuracy.inputs import read_rows as score_rows
 from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
 
 log = logging.getLogger(__name__)
@@ -247,10 +240,12 @@ def frames_of(
 ) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other."""
     folder = model.folder
-    with naming_files(model.rows):
+    with naming_files(model.where, folder):
         # For each collection, as equal formats may have different optional columns.
         formats = [format_in(folder, name) for name in collections(folder)]
-        known = dict.fromkeys(name for each in formats for name in groupings(each))
+        known = dict.fromkeys(
+            name for of_collection in formats for name in groupings(of_collection)
+        )
         if unknown := [name for name in options.by if name not in known]:
             raise ValueError(
                 f"expected columns to group by out of {', '.join(known)}, "
@@ -262,13 +257,13 @@ def frames_of(
         tell_other_draws(model, configs)
         for config in configs:
             yield _frame_of(model, config, options, with_rows=with_rows, tell=tell)
-        is_scored = np.zeros(model.rows.count, bool)
-        for files in (model.dataset.numbers(c, split) for c in configs for split in SPLITS):
-            found = model.query(
-                f"SELECT answer FROM answers WHERE file IN {files} AND answer IS NOT NULL"
-            )
-            for chunk in found["answer"].chunks:
-                is_scored[chunk.to_numpy()] = True
+        numbers = (model.dataset.numbers(config, split) for config in configs for split in SPLITS)
+        scored = model.query(
+            "SELECT answer FROM answers WHERE answer IS NOT NULL AND file IN "
+            f"({', '.join(number[1:-1] for number in numbers)})"
+        )
+        is_scored = np.zeros(sum(file.rows for file in model.predictions), bool)
+        is_scored[scored["answer"].to_numpy()] = True
     if unscored := model.n_predictions - int(is_scored.sum()):
         log.info(
             "%s of %s predictions belong to other configurations and are not scored",
@@ -283,45 +278,46 @@ def _frame_of(
     """Check and count a model's answers to a configuration."""
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
-    labels, ours = model.rows.merging.of(problem_format.labels), model.rows.labels
+    labels, ours = model.merging.of(problem_format.labels), model.labels
     if ours != labels:
         proposed = merging_advice(ours, labels)
         raise ValueError(
             f"{config}: expected predictions out of the labels {', '.join(labels)}, got "
             f"{', '.join(ours)}" + (f"; `merge_labels` {proposed} merges them" * bool(proposed))
         )
-    answers = ConfigAnswers(
-        connection=dataset.connection,
-        table=model.answers,
-        seeds_in=dataset.numbers(config, "seeds"),
-        variants_in=dataset.numbers(config, "variants"),
-        predictions=model.rows,
+    answers = ConfigAnswers.of(
+        dataset.fetch,
+        model.answers,
+        dataset.numbers(config, "seeds"),
+        dataset.numbers(config, "variants"),
+        labels,
+        merged=str(model.merging),
+        has_probabilities=model.has_probabilities,
     )
-    found = answers.seeds()
-    require_whole_seeds(found, folder, config)
+    require_whole_seeds(answers, folder, config)
     texts = require_agreement(model, config)
-    complete = found.is_complete
+    complete = answers.is_complete
     if not complete.all():
         judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
     chosen = [name for name in options.by if name in groupings(problem_format)]
     grouped = list(dict.fromkeys((*classes, *chosen)))
-    clusters = _clusters(folder, config, options.cluster, found.row_order[complete])
-    counts, by_answer, groups = answers.count(found, grouped, clusters)
+    clusters = None
+    if options.cluster:
+        seeds = read_columns(folder, split_files(folder, config)["seeds"], [options.cluster])
+        codes = text_codes(seeds[options.cluster])[answers.row_order[complete]]
+        clusters = Clusters(options.cluster, codes)
+    counts, by_answer, groups = answers.count(grouped, clusters)
     if counts is None:
-        explain(answers, found, model, config)
+        explain(answers, model, config)
         raise AssertionError(f"{config}: counts of a sound dataset contradict each other")
-    for name, found_values in groups.items():
-        if len(found_values) > _MANY_GROUPS:
-            log.info(
-                "%s has %s values; without bootstrap they are scored sooner",
-                name,
-                len(found_values),
-            )
+    for name, parts in groups.items():
+        if len(parts) > _MANY_GROUPS:
+            log.info("%s has %s values; without bootstrap they are scored sooner", name, len(parts))
     variants: Rows | None = None
     values: dict[str, Any] = {}
     if with_rows:
-        variants, values = answers.rows(found, counts, grouped)
+        variants, values = answers.rows(counts, grouped)
         files = split_files(folder, config)["variants"]
         ids = read_columns(folder, files, ["variant_id"])["variant_id"]
         values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
@@ -331,15 +327,64 @@ def _frame_of(
         counts,
         by_answer,
         groups,
-        answers.shift(found, counts) if model.rows.has_probabilities else None,
+        answers.shift(counts) if model.has_probabilities else None,
         folder.resolve().name,
         folder,
         int((~complete).sum()),
         texts,
         variants,
         values=values,
-        repeats=read_repeats(model.rows.files),
+        repeats=read_repeats(model.predictions),
     )
+
+
+def require_whole_seeds(answers: ConfigAnswers, folder: Path, config: str) -> None:
+    """Raise ValueError if a variant has no seed in the dataset, or a seed has no variant."""
+    files = split_files(folder, config)
+    bare = answers.n_rows == 0
+    if not len(answers.orphans) and not bare.any():
+        return
+    of_seeds = read_columns(folder, files["seeds"], ["seed_id"])["seed_id"]
+    if len(answers.orphans):
+        ids = read_columns(folder, files["variants"], ["seed_id"])["seed_id"]
+        known = pc.is_in(ids, value_set=of_seeds.combine_chunks())
+        ids = ids.filter(pc.invert(known)).unique()
+        wrong = f"expected the seed of every variant in the dataset, got none for {preview(ids)}"
+    else:
+        ids = of_seeds.take(pa.array(np.sort(answers.row_order[bare])))
+        wrong = f"expected variants of every seed in the dataset, got none of {preview(ids)}"
+    raise ValueError(
+        f"{folder}: {config}: {wrong}; the dataset is damaged: `merge-nli check {folder}` says more"
+    )
+
+
+def explain(answers: ConfigAnswers, model: AnswerTable, config: str) -> None:
+    """Pass the answers to the metric, whose error says how a dataset contradicts itself."""
+    folder = model.folder
+    names = ["variant_id", "seed_id", "label", "subsamples"]
+    variants = read_columns(folder, split_files(folder, config)["variants"], names)
+    rows = answers.query(
+        f"SELECT seed, coalesce(prediction, -1) AS prediction, coalesce(own, -1) AS own FROM "
+        f"{model.answers} LEFT JOIN (SELECT seed, any_value(prediction) AS own FROM "
+        f"{model.answers} WHERE file IN {answers.seeds_in} GROUP BY seed) USING (seed) "
+        f"WHERE file IN {answers.variants_in} ORDER BY file, row"
+    )
+    kept = pa.array(answers.places[rows["seed"].to_numpy()] >= 0)
+    variants, rows = variants.filter(kept), rows.filter(kept)
+    subsamples = variants["subsamples"].to_pylist()
+    codes = model.merging.codes(format_in(folder, config).labels)
+    try:
+        score_rows(
+            predictions=rows["prediction"].to_numpy(),
+            references=codes[variants["label"].to_numpy()],
+            seed_ids=variants["seed_id"].to_pylist(),
+            seed_predictions=rows["own"].to_numpy(),
+            subsamples=subsamples if any(subsamples) else None,
+            labels=answers.labels,
+            variant_ids=variants["variant_id"].to_pylist(),
+        )
+    except ValueError as error:
+        raise ValueError(f"{config}: {error}") from error
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:
@@ -350,14 +395,6 @@ def require_text(folder: Path, config: str, cluster: str) -> None:
             f"expected seeds to be clustered by a text of theirs, {' or '.join(known)}, got "
             f"{cluster!r} for {config}"
         )
-
-
-def _clusters(folder: Path, config: str, cluster: str, row_order: Ints) -> Clusters | None:
-    """Put seeds with equal texts into one cluster; None without a text to cluster by."""
-    if not cluster:
-        return None
-    rows = read_columns(folder, split_files(folder, config)["seeds"], [cluster])
-    return Clusters(cluster, text_codes(rows[cluster])[row_order])
 
 
 def text_codes(column: pa.ChunkedArray) -> Ints:
@@ -374,48 +411,52 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 
 def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
     """Read a file without dataset, and count every variant once."""
-    (rows,) = PredictionRows.group([path], None, merging)
-    with connect(streamed=True) as connection:
-        # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
-        execute(
-            connection,
-            "CREATE TABLE predicted AS SELECT (variant_id <> seed_id)::INT AS file, seed_id, "
-            "label, answer, prediction, md5_number(variant_id) AS id FROM predictions",
-            predictions=rows.stream(first=True),
-        )
-        connection.execute(
-            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
-            "AS seed FROM (SELECT DISTINCT seed_id FROM predicted); "
-            "CREATE TABLE answers AS SELECT file, answer AS row, seed, label, []::INT[] AS "
-            "subsamples, answer, prediction, id FROM predicted JOIN seeds USING (seed_id); "
-            "DROP TABLE predicted"
-        )
-        rows.tell()
-        answers = ConfigAnswers(
-            connection=connection,
-            table="answers",
-            seeds_in="(0)",
-            variants_in="(1)",
-            predictions=rows,
-        )
-        seeds = answers.seeds()
-        distinct = fetch(connection, "SELECT count(DISTINCT id) AS n FROM answers")["n"][0].as_py()
-        sound = distinct == rows.count and not len(seeds.orphans) and len(seeds.numbers) > 0
-        if not sound or (seeds.low != seeds.gold).any() or (seeds.high != seeds.gold).any():
-            table = pa.concat_tables(rows.files[0].tables())
-            require_distinct(table["variant_id"], place_in(path), f"{path}: ")
-            with naming_files(rows):
-                split_predictions(
-                    variant_id=table["variant_id"].to_pylist(),
-                    seed_id=table["seed_id"].to_pylist(),
-                    label=table["label"].to_numpy(),
-                    prediction=table["prediction"].to_numpy(),
-                )
-        counts, by_answer, _ = answers.count(seeds, (), None)
-        assert counts is not None
-        shift = answers.shift(seeds, counts) if rows.has_probabilities else None
-    repeats = read_repeats(rows.files)
-    return Frame("", ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
+    file = open_predictions(path, merging=merging)
+    rows, conditions = union_of([file])
+    # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
+    file.execute(
+        f"CREATE TABLE predicted AS SELECT *, (variant_id <> seed_id)::INT AS file FROM {rows}"
+    )
+    file.execute(
+        "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
+        "AS seed FROM (SELECT DISTINCT seed_id FROM predicted); "
+        "CREATE TABLE answers AS SELECT predicted.*, answer AS row, seed, []::INT[] AS subsamples "
+        "FROM predicted JOIN seeds USING (seed_id)"
+    )
+    (signs,) = file.sql(
+        "SELECT (SELECT min(wrong) FROM predicted) AS wrong, count(*) FILTER (odd) AS odd, "
+        "count(DISTINCT variant_id) < count(*) AS again FROM answers"
+    ).to_pylist()
+    if signs["wrong"] is not None:
+        file.explain(conditions[signs["wrong"]][1])
+    if signs["odd"]:
+        tell_odd(file, signs["odd"])
+    tell_of_rows([file], file.sql("SELECT *, file = 0 AS is_seed FROM answers"))
+    has_probabilities = PROBABILITIES in file.names
+    answers = ConfigAnswers.of(
+        file.sql,
+        "answers",
+        "(0)",
+        "(1)",
+        file.labels,
+        merged=str(file.merging),
+        has_probabilities=has_probabilities,
+    )
+    sound = not (signs["again"] or len(answers.orphans)) and len(answers.numbers) > 0
+    if not sound or (answers.low != answers.gold).any() or (answers.high != answers.gold).any():
+        file.require_distinct()
+        table = file.table()
+        with naming_files(str(path), None):
+            split_predictions(
+                variant_id=table["variant_id"].to_pylist(),
+                seed_id=table["seed_id"].to_pylist(),
+                label=table["label"].to_numpy(),
+                prediction=table["prediction"].to_numpy(),
+            )
+    counts, by_answer, _ = answers.count((), None)
+    assert counts is not None
+    shift = answers.shift(counts) if has_probabilities else None
+    return Frame("", ALL_ROWS, counts, by_answer, {}, shift, repeats=read_repeats([file]))
 
 
 # --- Common properties of frames ---

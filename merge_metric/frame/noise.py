@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.frame.column_checks import REPEATS
-from merge_metric.frame.prediction_columns import PredictionsFile
+from merge_metric.frame.checks import REPEATS
+from merge_metric.frame.predictions import PredictionsFile
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value
@@ -36,7 +36,7 @@ def read_repeats(files: Iterable[PredictionsFile]) -> dict[str, Ints]:
                     f"{file.path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
                     f"{len(file.written) - 1}, got {answers} for {seed!r}"
                 )
-            found[seed] = file.codes[np.array(answers, np.int64)]
+            found[seed] = np.array(file.codes)[np.array(answers, np.int64)]
     return found
 
 

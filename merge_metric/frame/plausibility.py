@@ -1,10 +1,9 @@
 """Plausibility of predictions: signs that something went wrong between a model and its figures."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.frame.column_checks import PROBABILITIES
 from merge_metric.models import odd_answers
 from merge_metric.models.label_order import (
     FAR_BETTER,
@@ -25,7 +23,7 @@ from merge_metric.models.label_order import (
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -51,47 +49,40 @@ _SEEDS: Final = 20_000
 """Approximate number of seeds on which shifts are tried."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class AnswerTally:
-    """Labels and predictions of streamed rows, in the order of the rows."""
+    """Labels and predictions of N rows, in their order."""
 
     labels: tuple[str, ...]
-    parts: list[tuple[Labels, Labels, NDArray[np.bool_]]] = field(default_factory=list)
-    """Chunks of rows: gold labels, predictions, and whether rows are of seeds."""
-
-    def add(self, rows: pa.Table) -> None:
-        """Add some rows of predictions, as returned by `validate`."""
-        gold, said = (rows[name].to_numpy().astype(np.int8) for name in ("label", "prediction"))
-        is_seed = pc.equal(rows["variant_id"], rows["seed_id"])
-        self.parts.append((gold, said, is_seed.to_numpy(zero_copy_only=False)))
-
-    @property
-    def rows(self) -> tuple[Labels, Labels, NDArray[np.bool_]]:
-        """Gold labels, predictions, and whether a row is of a seed, each (N,)."""
-        gold, said, is_seed = (np.concatenate(each) for each in zip(*self.parts, strict=True))
-        return gold, said, is_seed
+    gold: Labels
+    predicted: Labels
+    is_seed: NDArray[np.bool_]
 
     def check_order(self) -> OrderCheck | None:
         """Compare orders of the labels on the seeds; None if that is not possible."""
-        gold, said, is_seed = self.rows
-        is_seed = is_seed & (said != NO_LABEL)
+        is_seed = self.is_seed & (self.predicted != NO_LABEL)
         if len(self.labels) > MOST_LABELS or not is_seed.any():
             return None
         return check_order(
-            said[is_seed].astype(np.int64), gold[is_seed].astype(np.int64), len(self.labels)
+            self.predicted[is_seed].astype(np.int64),
+            self.gold[is_seed].astype(np.int64),
+            len(self.labels),
         )
 
 
-def disagreements(rows: pa.Table) -> int:
-    """Count rows whose prediction is not the most probable label, before any are merged."""
-    if PROBABILITIES not in rows.column_names:
-        return 0
-    said = rows["prediction"].to_numpy()
-    table = rows[PROBABILITIES].combine_chunks().flatten().to_numpy().reshape(len(rows), -1)
-    highest = reduce(np.maximum, table.T)  # ten times as fast as `table.max(axis=1)`
-    inside = (said != NO_LABEL) & (said < table.shape[1])
-    other = table[np.arange(len(table)), np.where(inside, said, 0)] < highest - SUM_TOLERANCE
-    return int((other & inside).sum())
+def tally_of(
+    batches: Iterable[pa.Table], labels: tuple[str, ...], codes: NDArray[np.int64]
+) -> AnswerTally:
+    """Take labels and predictions of rows of `validate`, which `codes` map to merged ones."""
+    parts = [
+        (
+            codes[rows["label"].to_numpy()].astype(np.int8),
+            codes[rows["prediction"].to_numpy()].astype(np.int8),
+            pc.equal(rows["variant_id"], rows["seed_id"]).to_numpy(),
+        )
+        for rows in batches
+    ]
+    return AnswerTally(labels, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
@@ -153,7 +144,7 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:
     """Warn of signs that answers are not the model's answers to these problems."""
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
-    if is_majority or not tally.parts:  # this baseline always predicts one label
+    if is_majority or not len(tally.gold):  # this baseline always predicts one label
         return
     for sentence in (*_doubts_of_labels(tally), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)
@@ -161,7 +152,7 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     """Yield sentences on answers without a label, and on frequent labels never predicted."""
-    gold, said, is_seed = tally.rows
+    gold, said, is_seed = tally.gold, tally.predicted, tally.is_seed
     none = said == NO_LABEL
     if none.mean() > UNLABELLED:
         of_label = ", ".join(
@@ -194,7 +185,7 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on signs in answers to seeds: labels or rows in another order, chance."""
     check = tally.check_order()
-    gold, said, is_seed = tally.rows
+    gold, said, is_seed = tally.gold, tally.predicted, tally.is_seed
     all_seeds, is_seed = int(is_seed.sum()), is_seed & (said != NO_LABEL)
     gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
     # For a constant answer, another warning names the labels never predicted.

@@ -22,30 +22,30 @@ from numpy.typing import NDArray
 from merge_dataset.answer_store import KEY, AnswerStore, ask
 from merge_dataset.executors.plan import Task
 from merge_dataset.files import ROWS, read_schema, writing_to
-from merge_metric.frame.column_checks import (
+from merge_metric.frame.checks import (
     ANSWER_TEXT,
-    ANSWERS,
     FURTHER,
     IDS,
     PROBABILITIES,
     REPEATS,
     REQUIRED,
-    check_column,
 )
 from merge_metric.frame.plausibility import (
-    AnswerTally,
+    tally_of,
     tell_of_answers,
     tell_of_model,
     tell_of_new_answers,
 )
-from merge_metric.frame.prediction_columns import (
+from merge_metric.frame.predictions import (
     MERGE_LABELS,
     SUFFIXES,
     labelled,
     open_predictions,
+    read_metadata,
     suffix_of,
+    with_metadata,
+    write_batches,
 )
-from merge_metric.frame.predictions import read_metadata, with_metadata, write_batches
 from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.odd_answers import require_as_asked, sentences
@@ -61,7 +61,7 @@ from merge_metric.predict.problems import (
     merging_of,
     problem_digests,
 )
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
 
 log = logging.getLogger(__name__)
 
@@ -226,10 +226,15 @@ class Asking:
         if self.identity.get("dtype") == "float16":
             why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
         require_probabilities(pairs, self.labels, rows, why)
-        # The same check as for readers of predictions files.
-        flat = pa.FixedSizeListArray.from_arrays(np.ravel(rows).astype(float), len(self.labels))
-        column = pa.chunked_array([flat])
-        check_column(PROBABILITIES, column, lambda row: f"the pair {pairs[row]}", self.labels)
+        table = np.asarray(rows, float)
+        odd = (table < 0).any(axis=1) | (abs(table.sum(axis=1) - 1) > SUM_TOLERANCE)
+        if odd.any():
+            first = int(odd.argmax())
+            raise ValueError(
+                f"the pair {pairs[first]}: {PROBABILITIES}: expected numbers from 0 to 1 with the "
+                f"sum 1, got {table[first].tolist()} ({odd.sum():,} of {len(odd):,} answers); "
+                "of logits take the softmax"
+            )
 
     def _tell_odd(self, notes: Mapping[str, Any], told: set[str]) -> None:
         """Warn of oddities of answers that are not in `told` yet, and add them to it."""
@@ -296,12 +301,10 @@ class Asking:
         more = pq.ParquetFile(self.out).read(further)
 
         def batches(names: Sequence[str]) -> Iterator[pa.Table]:
-            done = 0
-            for rows in open_predictions(self.out).unmerged():
-                for name in further:
-                    rows = rows.append_column(name, more[name].slice(done, len(rows)))
-                done += len(rows)
-                yield rows.select([*(names or rows.column_names)])
+            rows = open_predictions(self.out, merged=False).table()
+            for name in further:
+                rows = rows.append_column(name, more[name])
+            yield rows.select([*(names or rows.column_names)])
 
         few = with_metadata(next(batches(())), metadata)
         write_batches(self.out, labelled(few, self._written).schema, len(self.problems), batches)
@@ -310,12 +313,7 @@ class Asking:
     def _metadata(self, answers: Answers, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Make the file's metadata; warn of suspicious answers, and of few letters."""
         written, merging = self._written, self._merging
-        tally, codes = AnswerTally(merging.of(written)), merging.codes(written)
-        for rows in self._rows(answers, REQUIRED):
-            for name in ANSWERS if merging else ():
-                merged = pa.array(codes[rows[name].to_numpy()])
-                rows = rows.set_column(rows.column_names.index(name), name, merged)
-            tally.add(rows)
+        tally = tally_of(self._rows(answers, REQUIRED), merging.of(written), merging.codes(written))
         check = tally.check_order()
         metadata = {
             **self.identity,

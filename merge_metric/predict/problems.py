@@ -38,8 +38,7 @@ from merge_dataset.schema import (
     format_of,
     parse_config_name,
 )
-from merge_metric.frame.prediction_columns import MERGE_LABELS, metadata_of
-from merge_metric.frame.predictions import with_metadata
+from merge_metric.frame.predictions import MERGE_LABELS, metadata_of, with_metadata
 from merge_metric.frame.relations import DRAWS, draw_digests
 from merge_metric.frame.texts import rows_of, text_digests
 from merge_metric.models.pair_model import Pair

@@ -39,7 +39,7 @@ from merge_metric.frame.answer_table import (
     choose,
     read_models,
 )
-from merge_metric.frame.column_checks import ANSWER_TEXT
+from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
     Frame,
     JoinOptions,
@@ -180,7 +180,7 @@ class Respondent:
             )
             answers[file] = column["answer"].to_numpy()
         facts = (model.name, model.files, model.description, model.n_predictions)
-        words = (row for file in model.rows.files for row in file.further(ANSWER_TEXT))
+        words = (row for file in model.predictions for row in file.further(ANSWER_TEXT))
         return cls(*facts, answers, {name: text for name, text in words if text})
 
 
@@ -285,7 +285,7 @@ def gather_evidence(
     judged = read_judgements(paths) if (paths := as_paths("annotations", annotations)) else None
     asked = Merging.parse(merge_labels)
     opened = list(read_models(sources, folder, tell=tell, merging=asked))
-    merging = same_merging({model.name: str(model.rows.merging) for model in opened})
+    merging = same_merging({model.name: str(model.merging) for model in opened})
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     known = {config: format_in(folder, config).labels for config in chosen}

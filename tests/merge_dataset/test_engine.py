@@ -18,7 +18,7 @@ def test_memory_is_half_of_the_machine_s_or_as_told(monkeypatch: pytest.MonkeyPa
     half = connect().execute(setting).fetchone()
     monkeypatch.delenv("MERGE_NLI_MEMORY")
     assert connect().execute(setting).fetchone() == half
-    assert connect(streamed=True).execute(setting).fetchone() == ("381.4 MiB",)
+    assert connect(bounded=True).execute(setting).fetchone() == ("667.5 MiB",)
     for wrong in ("much", "4 apples"):
         monkeypatch.setenv("MERGE_NLI_MEMORY", wrong)
         with pytest.raises(ValueError, match=f"such as 4GB or 50%, got '{wrong}'"):

@@ -12,8 +12,13 @@ from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
 
 from merge_dataset.export import export_dataset
-from merge_metric.frame.prediction_columns import labelled, labels_of
-from merge_metric.frame.predictions import read_predictions, with_metadata, write_predictions
+from merge_metric.frame.predictions import (
+    labelled,
+    labels_of,
+    read_predictions,
+    with_metadata,
+    write_predictions,
+)
 from merge_metric.models.label_order import (
     LabelOrder,
     check_order,

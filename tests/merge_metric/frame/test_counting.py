@@ -75,9 +75,7 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read a few rows at a time, so that small files have many pieces."""
-    for module in ("relations", "prediction_columns"):
-        monkeypatch.setattr(f"merge_metric.frame.{module}.ROWS", 50)
+    """Take a few rows at a time, so that small files have many parts."""
     monkeypatch.setattr("merge_metric.frame.counting._ROWS_AT_A_TIME", 70)
 
 
@@ -291,13 +289,3 @@ def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
     write_predictions(path, pa.Table.from_pylist(answers(rng, [*seeds, *variants])))
     with pytest.raises(ValueError, match="variants in every subsample"):
         score_file(path, tmp_path / "merge-nli", n_bootstrap=0)
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_changed_files_are_refused(place: Path, tmp_path: Path) -> None:
-    table = pq.ParquetFile(place / "p.parquet").read()
-    path = tmp_path / "p.parquet"
-    pq.write_table(table.take(list(range(len(table)))[::-1]), path)
-    assert table.schema.metadata
-    with pytest.raises(ValueError, match="expected the predictions that were written"):
-        score_file(path, place / "merge-nli", n_bootstrap=0)

@@ -8,12 +8,12 @@ from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
 
 from merge_metric.analyses import analyse
+from merge_metric.frame import answer_table
 from merge_metric.frame.counting import ConfigAnswers
-from merge_metric.frame.relations import DatasetRelations
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.score import score_file
 
-STEPS = {"join": DatasetRelations, "count": ConfigAnswers}
+STEPS = {"_join": answer_table, "count": ConfigAnswers}
 """Steps from files to counts."""
 
 
@@ -56,12 +56,12 @@ def test_each_model_and_configuration_is_counted_once(
     folder, files = case
     evidence = gather_evidence(files, folder, n_bootstrap=0)
     assert [c.name for c in evidence.configurations] == ["snli", "snli_paraphrases"]
-    assert counted == {"join": 3, "count": 6}
+    assert counted == {"_join": 3, "count": 6}
     counted.clear()
     table, _ = analyse("matching", files, folder)
     assert [row["model"] for row in table.rows] == ["a", "b", "c"]
-    assert counted == {"join": 3, "count": 6}
+    assert counted == {"_join": 3, "count": 6}
     counted.clear()
     results = score_file(files[0].partition("=")[2], folder, n_bootstrap=0)
     assert list(results) == ["snli", "snli_paraphrases"]
-    assert counted == {"join": 1, "count": 2}
+    assert counted == {"_join": 1, "count": 2}

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.completions_server import Reply, Request, serving
 
-from merge_metric.frame.column_checks import ANSWER_TEXT
+from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import ALL_ROWS
 from merge_metric.frame.noise import noise_figures, noise_text, read_repeats
-from merge_metric.frame.prediction_columns import open_predictions
-from merge_metric.frame.predictions import read_metadata, read_predictions, write_predictions
+from merge_metric.frame.predictions import open_predictions, read_metadata
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
 from merge_metric.models.written_answers import Words
@@ -174,7 +173,7 @@ def test_words_of_another_kind_stop_only_who_reads_them(tmp_path: Path) -> None:
         '{"variant_id": "s", "seed_id": "s", "label": 0, "prediction": 1, "answer_text": 3}\n'
     )
     file = open_predictions(path)
-    assert [len(table) for table in file.tables()] == [1]
+    assert len(file.table()) == 1
     with pytest.raises(ValueError, match=r"line 1: answer_text: expected a string"):
         list(file.further(ANSWER_TEXT))
 
@@ -197,19 +196,3 @@ def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
         assert read_repeats([open_predictions(path)])["s"].tolist() == [1, 0]
     pq.write_table(pa.table({**row, "answer_text": pa.nulls(1)}), path)
     assert words_in(path) == {}
-
-
-@pytest.mark.parametrize("name", ["repeats", "answer_text"])
-def test_changed_repeats_and_words_are_noticed(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    rows = {"variant_id": ["s", "s/0"], "seed_id": ["s", "s"], "label": [0, 0]}
-    further = {"repeats": [[0, -1], None], "answer_text": ["So A.", None]}  # in any order
-    write_predictions(path, pa.table({**rows, "prediction": [0, 1], **further}))
-    table = pq.read_table(path)
-    pq.write_table(table, path)
-    assert len(read_predictions(path)) == 2
-    other = {"answer_text": ["So B.", None], "repeats": [[0, 0], None]}[name]
-    changed = table.set_column(table.column_names.index(name), name, pa.array(other))
-    pq.write_table(changed.cast(table.schema), path)
-    with pytest.raises(ValueError, match="expected the predictions that were written"):
-        read_predictions(path)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.report_data import problems
 from numpy.typing import NDArray
@@ -30,13 +29,8 @@ def told(
     n_variants: int = 0,
 ) -> list[str]:
     """Return warnings for answers to seeds, and to `n_variants` variants of the first seed."""
-    tally, ids = AnswerTally(labels), [f"s:{n}" for n in range(len(gold))]
-    rows = {"variant_id": ids, "seed_id": ids, "label": gold, "prediction": said}
-    if n_variants:
-        rows["seed_id"] = ids[:-n_variants] + ids[:1] * n_variants
-    table = pa.table(rows)
-    tally.add(table.slice(0, 50))
-    tally.add(table.slice(50))
+    is_seed = np.arange(len(gold)) < len(gold) - n_variants
+    tally = AnswerTally(labels, gold.astype(np.int8), said.astype(np.int8), is_seed)
     caplog.clear()
     tell_of_answers("m", tally, metadata or {})
     return list(caplog.messages)

@@ -10,7 +10,10 @@ from helpers.commands import refused, run
 from helpers.dataset_files import write_rows
 from helpers.problem_folder import many_problems, write_folder
 
-from merge_metric.frame.texts import combined, from_hex, text_digests, to_hex
+from merge_dataset.engine import connect
+from merge_metric.frame.checks import digest_in_hex
+from merge_metric.frame.relations import digest_in_sql
+from merge_metric.frame.texts import combined, text_digests, to_hex
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems
@@ -49,12 +52,14 @@ def test_digests_depend_on_ids_texts_and_their_borders() -> None:
     table = pa.table(columns)
     digests = text_digests(table, FIELDS)
     assert len(set(digests.tolist())) == 6
-    again, there = from_hex(pa.chunked_array([to_hex(digests)]))
-    assert again.tolist() == digests.tolist()
-    assert there.all()
+    with connect() as connection:
+        connection.register("problems", table.append_column("digest", to_hex(digests)))
+        query = f"{digest_in_sql(['variant_id', *FIELDS])}, {digest_in_hex('digest')}"
+        rows = connection.execute(f"SELECT {query} FROM problems").fetchall()
+        assert rows == [(digest, digest) for digest in digests.tolist()]
+        odd = f"SELECT {digest_in_hex('x')} FROM (VALUES ('md5:ff00000000000000'), ('md5:g')) t(x)"
+        assert connection.execute(odd).fetchall() == [(255,), (None,)]
     assert combined(digests) == combined(digests[::-1]) != combined(digests[1:])
-    none, there = from_hex(pa.chunked_array([pa.array([None, "md5:ff00000000000000"])]))
-    assert (none.tolist(), there.tolist()) == ([0, 255], [False, True])
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
