@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -83,18 +84,18 @@ class Loaded(NamedTuple):
 
 
 def require_libraries() -> None:
-    """Raise ModuleNotFoundError if torch or transformers is missing, before any model is found."""
+    """Raise ModuleNotFoundError without torch or transformers, before any model is looked for."""
     for name in ("torch", "transformers"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"loading a model needs {name}", name=name)
 
 
-def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
+def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
     """Load a model, with layers packed if faster, and its tokenizer; see `DTYPES` for `dtype`."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
-    weights = found.require()
+    weights = inspection.require()
     import torch
 
     from merge_metric.models.fast_layers import pack_linear_layers
@@ -109,28 +110,26 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
             # Else MKL's rounding depends on the addresses of operands. It reads this variable at
             # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")
-    base, kind = found.base or found, getattr(torch, dtype)
-    own_folder = found.files.download(found.needed)
-    folder = base.files.download(base.needed) if found.base else own_folder
-    config = read_config(base, folder)
-    if found.base is None:
-        tokenizer = read_tokenizer(found, folder, config)
-        model = _read_model(found, config, folder, kind)
+    base, kind = inspection.base, getattr(torch, dtype)
+    own_folder = inspection.files.download(inspection.needed)
+    if base is None:
+        config = read_config(inspection, own_folder)
+        tokenizer = read_tokenizer(inspection, own_folder, config)
+        model = _read_model(inspection, config, own_folder, kind)
     else:
-        adapter, names = read_tensors(found.files, weights), found.class_names
+        folder = base.files.download(base.needed)
+        adapter, names = read_tensors(inspection.files, weights), inspection.class_names
         count = count_classes({name: tuple(tensor.shape) for name, tensor in adapter.items()})
         if count is not None and count != len(names):
             names = tuple(f"LABEL_{n}" for n in range(count))
-        if found.head is CLASSIFIER:
-            config.id2label = dict(enumerate(names))
-            config.label2id = {name: n for n, name in enumerate(names)}
-        has_tokenizer = all(name in found.files for name in found.tokenizer.split(", "))
-        of_tokenizer = (found, own_folder) if has_tokenizer else (base, folder)
+        config = read_config(replace(base, class_names=names), folder)
+        has_tokenizer = all(name in inspection.files for name in inspection.tokenizer.split(", "))
+        of_tokenizer = (inspection, own_folder) if has_tokenizer else (base, folder)
         tokenizer = read_tokenizer(*of_tokenizer, config)
         replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in adapter} - {""}
         model = _read_model(base, config, folder, kind, replaced)
-        with reading(found.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
-            model = _merge(model, own_folder, adapter, found.files.source)
+        with reading(inspection.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
+            model = _merge(model, own_folder, adapter, inspection.files.source)
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel():
             continue
@@ -139,10 +138,12 @@ def load(found: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loa
             why = "the file is damaged, or training diverged; get it again"
             if weight.dtype == torch.float16 and not bounds.isnan().any():
                 why = "numbers too large for float16 do this; try `dtype` bfloat16 or float32"
-            where = found.files.where(weights.names[0])
+            where = inspection.files.where(weights.names[0])
             raise ValueError(f"{where}: expected numbers, got {bounds[0].item()} in {name}: {why}")
-    revision, provenance = _identify(found)
-    return Loaded(pack_linear_layers(model.to(device)), tokenizer, found.name, revision, provenance)
+    revision, provenance = _identify(inspection)
+    return Loaded(
+        pack_linear_layers(model.to(device)), tokenizer, inspection.name, revision, provenance
+    )
 
 
 def resolve_device(device: str) -> str:
@@ -176,7 +177,7 @@ def max_tokens(model: Any, tokenizer: Any) -> int | None:
 
 
 def _read_model(
-    found: Inspection,
+    inspection: Inspection,
     config: Any,
     folder: Path,
     dtype: torch.dtype,
@@ -185,7 +186,7 @@ def _read_model(
     """Build a model, and read its weights; tensors in `replaced` may be missing."""
     import transformers
 
-    head, files, weights = found.head, found.files, found.require()
+    head, files, weights = inspection.head, inspection.files, inspection.require()
     where, shapes = files.where(weights.names[0]), weights.shapes
     tensors = None
     if weights.format == "pickle":
@@ -284,20 +285,20 @@ def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source:
     return model.merge_and_unload()
 
 
-def _identify(found: Inspection) -> tuple[str, dict[str, Any]]:
-    files, weights = found.files, found.require()
+def _identify(inspection: Inspection) -> tuple[str, dict[str, Any]]:
+    files, weights = inspection.files, inspection.require()
     files.remember()
     names, hashed = weights.names, set(weights.names)
     if files.gguf_file is None:  # else it holds configuration and tokenizer, too
         hashed |= {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES}
     revision = files.commit or digest_of_files(files, hashed)
     digest = files.digest_of(names[0]) if len(names) == 1 else digest_of_files(files, names)
-    told: dict[str, Any] = {"format": weights.format, "sha256": digest}
-    if found.base is None:
-        return revision, told
-    base_revision, base = _identify(found.base)
-    told["base"] = {"name": found.base.name, "revision": base_revision, **base}
-    return f"{revision}+{base_revision}", told
+    provenance: dict[str, Any] = {"format": weights.format, "sha256": digest}
+    if inspection.base is None:
+        return revision, provenance
+    base_revision, base = _identify(inspection.base)
+    provenance["base"] = {"name": inspection.base.name, "revision": base_revision, **base}
+    return f"{revision}+{base_revision}", provenance
 
 
 # --- Tokenizers ---
@@ -330,7 +331,7 @@ _TYPED, _NEVER_TYPED = frozenset({"xlnet"}), frozenset({"big_bird"})
 _Tokens = list[list[int]]
 
 
-def read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
+def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
     """Read a tokenizer, by a class that gives the tokens of the file if the stated one does not.
 
     What the checkpoint states itself holds: `do_lower_case`, `add_prefix_space`, `add_bos_token`
@@ -341,10 +342,10 @@ def read_tokenizer(found: Inspection, folder: Path, config: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    where, gguf = found.files.where(found.tokenizer), found.files.gguf_file
+    where, gguf = inspection.files.where(inspection.tokenizer), inspection.files.gguf_file
     with reading(where, "a tokenizer"):
         if gguf is None:
-            tokenizer = _own_tokenizer(folder, config, found.name)
+            tokenizer = _own_tokenizer(folder, config, inspection.name)
         else:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, config=config, trust_remote_code=False, gguf_file=gguf

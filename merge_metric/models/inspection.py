@@ -132,7 +132,7 @@ class Inspection:
     parameters: int | None = None
     """Number of parameters; for pickles, an estimate from the size of the files."""
     problems: list[str] = field(default_factory=list)
-    """Reasons why it cannot be used, in the order found; empty if none was found."""
+    """Reasons why it cannot be used, in the order in which they were noticed."""
     notes: tuple[str, ...] = ()
     """Steps of loading beyond reading the files."""
     base: Inspection | None = None
@@ -452,12 +452,12 @@ def reading(where: str, expected: str) -> Iterator[None]:
         raise ValueError(f"{where}: {lead}: {text}") from error
 
 
-def read_config(found: Inspection, folder: Path) -> Any:
+def read_config(inspection: Inspection, folder: Path) -> Any:
     """Read the configuration of a model, whose files are in a folder, as transformers has it."""
     from transformers import AutoConfig
     from transformers.models.auto import modeling_auto
 
-    files, content = found.files, dict(found.config)
+    files, content = inspection.files, dict(inspection.config)
     expected = "a GGUF file" if files.gguf_file else "the configuration of a model"
     with reading(files.where(files.gguf_file or CONFIG), expected):
         kind = content.pop("model_type", None)
@@ -468,15 +468,15 @@ def read_config(found: Inspection, folder: Path) -> Any:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         else:  # an old configuration, which names its architecture only, or a list of classes
             tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
-            kinds = (k for t in tables for k, name in t.items() if name == found.architecture)
+            kinds = (k for t in tables for k, name in t.items() if name == inspection.architecture)
             kind = kind or next(kinds, None)
             if kind is None:
                 raise ValueError("expected model_type, such as bert, got none")
             others = {k: value for k, value in content.items() if k not in _OF_CLASSES}
             config = AutoConfig.for_model(kind, **others)
-    if found.head is CLASSIFIER and found.class_names:
-        config.id2label = dict(enumerate(found.class_names))
-        config.label2id = {name: n for n, name in enumerate(found.class_names)}
+    if inspection.head is CLASSIFIER and inspection.class_names:
+        config.id2label = dict(enumerate(inspection.class_names))
+        config.label2id = {name: n for n, name in enumerate(inspection.class_names)}
     # transformers knows some models by their names on the Hub, and mends their tokenizers.
     config._name_or_path = files.source
     return config

@@ -109,8 +109,8 @@ def open_model(
     if kind == "lm":
         from merge_metric.models.language_model import LanguageModel
 
-        found = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
-        loaded = load(found, device=request.device, dtype=request.dtype or "auto")
+        inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
+        loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
         chat = request.chat_template
         if words:
             return WritingModel(loaded, prompt=prompt, words=words, chat_template=chat)
@@ -333,7 +333,7 @@ def as_model(
         place = str(getattr(network.config, "_name_or_path", "") or "")
         place = Path(place).resolve().name if place and Path(place).is_dir() else place
         name = name or place or type(network).__name__
-        names = {int(number): str(each) for number, each in (network.config.id2label or {}).items()}
+        names = {int(n): str(label) for n, label in (network.config.id2label or {}).items()}
         known = read_order(names, name, order, labels)
         if is_encoder:
             # Softmax of the logits, whatever activation the model itself applies.

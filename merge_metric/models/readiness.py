@@ -62,30 +62,36 @@ def inspect_models(
         dtype = request.dtype or ("auto" if head.gguf else "float32")
         if dtype == "auto" and machine is not None:
             dtype = "bfloat16" if machine.device == "cuda" else "float32"
-        found = inspect(request.model, head, revision=request.revision, gguf_file=request.gguf_file)
-        sizes = [model.parameters for model in (found, found.base) if model is not None]
+        inspection = inspect(
+            request.model, head, revision=request.revision, gguf_file=request.gguf_file
+        )
+        sizes = [model.parameters for model in (inspection, inspection.base) if model is not None]
         copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
         of_weights = sum(size or 0 for size in sizes) * BYTES.get(dtype, 4)
         room = None if None in sizes else _PROCESS + copies * of_weights
-        told, asks_seeds = "", False
-        if head == CLASSIFIER and found.config:
+        shown, asks_seeds = "", False
+        if head == CLASSIFIER and inspection.config:
             # The number of classes that are known only from the weights is checked on loading.
-            names = found.class_names or [f"LABEL_{n}" for n in range(len(labels))]
+            names = inspection.class_names or [f"LABEL_{n}" for n in range(len(labels))]
             try:
-                order = read_order(dict(enumerate(names)), found.name, request.label_order, labels)
+                order = read_order(
+                    dict(enumerate(names)), inspection.name, request.label_order, labels
+                )
             except ValueError as error:
-                found.problems.append(str(error))
+                inspection.problems.append(str(error))
             else:
                 asks_seeds = order.source == "unknown"
-                told = f"{written(order.labels, labels)} ({order.source})"
-                told = "from the seeds" if asks_seeds else told
+                shown = f"{written(order.labels, labels)} ({order.source})"
+                shown = "from the seeds" if asks_seeds else shown
         if machine is not None and (room or 0) > (machine.memory_bytes or math.inf):
-            found.problems.append(
+            inspection.problems.append(
                 f"needs about {size_in_words(room or 0)} of memory as {dtype}, "
                 f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes or 0)}"
                 f": {machine.remedy}, or --dtype bfloat16"
             )
-        return replace(found, short_name=short_name, labels=told, asks_seeds=asks_seeds, room=room)
+        return replace(
+            inspection, short_name=short_name, labels=shown, asks_seeds=asks_seeds, room=room
+        )
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
@@ -148,28 +154,28 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
 def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
     """Return all results as a JSON object; steps are those of loading beyond reading files."""
     models = []
-    for found in looks:
-        size, steps = found.download_bytes, list(found.notes)
+    for inspection in looks:
+        size, steps = inspection.download_bytes, list(inspection.notes)
         if size:
             steps.insert(0, f"downloads {size_in_words(size)}")
-        if found.asks_seeds:
+        if inspection.asks_seeds:
             steps.append("finds out the label order from the seeds' gold labels")
         models.append(
             {
-                "model": found.model,
-                "short_name": found.short_name or None,
-                "kind": found.head.name,
-                "commit": found.files.commit,
-                "architecture": found.architecture or None,
-                "weights": found.format or None,
-                "tokenizer": found.tokenizer or None,
-                "base": found.base.name if found.base else None,
-                "labels": found.labels or None,
-                "parameters": found.parameters,
+                "model": inspection.model,
+                "short_name": inspection.short_name or None,
+                "kind": inspection.head.name,
+                "commit": inspection.files.commit,
+                "architecture": inspection.architecture or None,
+                "weights": inspection.format or None,
+                "tokenizer": inspection.tokenizer or None,
+                "base": inspection.base.name if inspection.base else None,
+                "labels": inspection.labels or None,
+                "parameters": inspection.parameters,
                 "download_bytes": size,
-                "memory_bytes": found.room,
+                "memory_bytes": inspection.room,
                 "steps": steps,
-                "problems": found.problems,
+                "problems": inspection.problems,
             }
         )
     absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
