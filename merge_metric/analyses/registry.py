@@ -133,15 +133,10 @@ class Request:
     def frames(
         self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = True
     ) -> Iterator[Frame]:
-        """Read the frames, one after the other.
+        """Read the frames, one after the other, with columns of the dataset to group variants by.
 
-        Args:
-            by: Columns of the dataset to group variants by.
-            repeated: Allow a model to have a configuration in several datasets.
-            with_rows: Keep the variants one by one, not their counts alone.
-
-        Raises:
-            ValueError: a file cannot be used, or a model has a configuration in two datasets.
+        If `repeated`, a model may have a configuration in several datasets; unless `with_rows`,
+        the variants are only counted.
         """
         from merge_metric.frame.joined import read_frames
 
@@ -177,14 +172,8 @@ class Request:
     ) -> Iterator[VariantRows]:
         """Read the variants of each frame or, without predictions, of each configuration.
 
-        Args:
-            columns: Function of a dataset folder and a configuration that lists the columns
-                wanted, or raises.
-            of_seeds: Texts of the seeds.
-            annotations: Answers of annotators to put beside the variants.
-
-        Raises:
-            ValueError: a file cannot be used.
+        `columns` lists the columns wanted of a configuration of a dataset folder; texts of the
+        seeds and answers of annotators stand beside them.
         """
         from merge_metric.analyses.variant_rows import read_judgements, variant_rows
         from merge_metric.frame.joined import require_text
@@ -202,11 +191,7 @@ class Request:
             yield variant_rows(folder, config, wanted, of_seeds, frame=frame, judged=judged)
 
     def chosen_configs(self) -> list[str]:
-        """List the configurations of a dataset: those asked for, else those of whole collections.
-
-        Raises:
-            ValueError: the dataset has no such configuration, or there is no dataset.
-        """
+        """List the configurations of a dataset: those asked for, else those of collections."""
         from merge_dataset.layout import collections, require_dataset
         from merge_metric.frame.relations import check_configurations
 

@@ -132,24 +132,21 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
         for configuration in evidence.configurations
         for part in configuration.parts_by("all", "word_class")
         for result in part.results
-        if (value := _heat(result)) is not None
+        if result and (value := cell(result, HEAT).value) is not None
     ]
-    low, high = (int(bound // 10 * 10) for bound in (min(values), max(values) + 9.999))
+    # Rounded as by the script.
+    least, most = (round(bound, DECIMALS) for bound in (min(values), max(values)))
+    low, high = (int(bound // 10 * 10) for bound in (least, most + 9.999))
     return low, max(high, low + 10)
 
 
 def _heat_step(result: Result | None, low: int, high: int) -> str:
     """Choose the class of a cell's colour: h0, the palest, to h8."""
-    value = None if _is_few(result) else _heat(result)
+    value = cell(result, HEAT).value if result and not _is_few(result) else None
     if value is None:
         return "none"
-    return f"h{min(HEAT_STEPS - 1, int(HEAT_STEPS * (value - low) / (high - low)))}"
-
-
-def _heat(result: Result | None) -> float | None:
-    """Return the value, in percent, that decides a cell's colour, rounded as by the script."""
-    value = cell(result, HEAT).value if result else None
-    return None if value is None else round(value, DECIMALS)
+    steps = int(HEAT_STEPS * (round(value, DECIMALS) - low) / (high - low))
+    return f"h{min(HEAT_STEPS - 1, steps)}"
 
 
 def comparison_rows(comparison: Comparison) -> list[tuple[Row, list[Row | None]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -145,7 +145,10 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     """Render tables, findings and methods in GitHub's Markdown."""
     parts = [f"# MERGE report: {_plain(evidence.title)}"]
     for configuration in evidence.configurations:
-        parts += [f"## {configuration.name}", _bullets(findings(evidence, configuration))]
+        parts += [
+            f"## {configuration.name}",
+            _bullets(map(_plain, findings(evidence, configuration))),
+        ]
         if example := flipped_example(evidence, configuration, sources):
             head, *body = (
                 f"| {' | '.join(map(_plain, row))} |"
@@ -158,7 +161,7 @@ def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
             )
             parts.append("\n".join([head, "| --- | --- | --- |", *body]))
     if overall := overall_findings(evidence):
-        parts += ["## Side by side", _bullets(overall)]
+        parts += ["## Side by side", _bullets(map(_plain, overall))]
     parts += [CAUTION, "## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
     terms = definitions(
         replacements=evidence.has_replacements,
@@ -231,12 +234,12 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
     return to_json(whole, allow_nan=False) + "\n"
 
 
-def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {_plain(sentence)}" for sentence in sentences)
+def _bullets(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _list(pairs: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(f"- **{_plain(term)}**: {_plain(text)}" for term, text in pairs)
+    return _bullets(f"**{_plain(term)}**: {_plain(text)}" for term, text in pairs)
 
 
 def _plain(text: str) -> str:

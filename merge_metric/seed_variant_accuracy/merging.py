@@ -28,9 +28,6 @@ class Merging:
     def parse(cls, texts: str | Sequence[str]) -> "Merging":
         """Read one or several texts such as `contradiction,neutral=not_entailment`.
 
-        Raises:
-            ValueError: another form, or a label that counts as two, or as one that is merged too.
-
         >>> str(Merging.parse(["contradiction,neutral=not_entailment", "yes=entailment"]))
         'contradiction,neutral=not_entailment;yes=entailment'
         """

@@ -203,17 +203,16 @@ def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
 
 
 def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
-    expected = "expected the same seeds, gold labels and variants for both models"
-    if a.seed_ids != b.seed_ids:
-        only = set(a.seed_ids) ^ set(b.seed_ids)
-        some = sorted(map(str, only))[:3]
-        raise ValueError(f"{expected}, got {len(only):,} seeds in only one of them: {some}")
-    if a.labels != b.labels or not np.array_equal(a.gold, b.gold):
-        raise ValueError(f"{expected}, got other gold labels")
-    if a.has_subsamples != b.has_subsamples:
-        raise ValueError(f"{expected}, got subsamples for only one of them")
-    if not np.array_equal(a.n_variants, b.n_variants):
-        raise ValueError(f"{expected}, got other numbers of variants")
     codes = [of.clusters and _in_order(of.clusters.code).tolist() for of in (a, b)]
-    if codes[0] != codes[1]:
-        raise ValueError(f"{expected}, got other clusters of seeds")
+    for what, is_same in (
+        ("seeds", a.seed_ids == b.seed_ids),
+        ("gold labels", a.labels == b.labels and np.array_equal(a.gold, b.gold)),
+        ("subsamples", a.has_subsamples == b.has_subsamples),
+        ("numbers of variants", np.array_equal(a.n_variants, b.n_variants)),
+        ("clusters of seeds", codes[0] == codes[1]),
+    ):
+        if not is_same:
+            raise ValueError(
+                f"expected the same seeds, gold labels and variants for both models, got other "
+                f"{what}"
+            )

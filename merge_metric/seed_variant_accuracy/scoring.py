@@ -218,15 +218,9 @@ def label_shift(
     seed_probabilities: Any,
     labels: tuple[str, ...] | None = None,
 ) -> Sums:
-    """Sum divergences over the variants of the seeds that the model gets right.
+    """Sum `distribution_shift` over the variants of the seeds that the model gets right.
 
     Probabilities are of `labels`, from before any were merged; by default of the rows' labels.
-
-    Returns:
-        As `divergence.distribution_shift`.
-
-    Raises:
-        ValueError: only one of the two is given, or they are no probabilities.
     """
     if probabilities is None or seed_probabilities is None:
         raise ValueError(
