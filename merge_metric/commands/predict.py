@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,14 +26,14 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
-from merge_metric.models.pair_model import Model, ModelRequest
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_metric.models.presets import Preset
-    from merge_metric.predict.driver import Asking, Outcome
+    from merge_metric.predict.driver import Outcome
     from merge_metric.predict.jobs import Done
 
 baseline_app = typer.Typer(
@@ -137,7 +137,7 @@ def predict_command(
     from merge_metric.models.presets import on_hub
     from merge_metric.predict import batch_files
     from merge_metric.predict.driver import check_output
-    from merge_metric.predict.jobs import run_models
+    from merge_metric.predict.jobs import open_files, run_models
     from merge_metric.predict.problems import merging_labels
 
     if (model is None) == (preset is None):
@@ -171,7 +171,8 @@ def predict_command(
     if preset is not None or distribution is not None:
         got = "--executor" if preset is None else f"--preset {preset}"
         raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-    opened = _open_one(asked, request, problems, out)
+    _require_one_source(asked, problems if out is None and not dry_run else None)
+    opened = open_files(request, problems, out=out)
     if dry_run:
         plans = [batch_files.plan(a, prices=price, tokenizer=tokenizer) for _, a in opened]
         total = plans[0] | {
@@ -196,22 +197,14 @@ def predict_command(
         _report((outcomes, [], None), dataset, output)
 
 
-def _open_one(
-    asked: str, request: ModelRequest, problems: pa.Table, out: Path | None
-) -> Iterator[tuple[Model, Asking]]:
-    """Open the model for the option `asked`; yield it with the questions of each output file."""
-    from merge_metric.predict.driver import Asking
-    from merge_metric.predict.jobs import open_files
+def _require_one_source(asked: str, problems: pa.Table | None) -> None:
     from merge_metric.predict.problems import sources_of
 
-    if out is None and asked != "--dry-run" and len(sources := sources_of(problems)) > 1:
+    if problems is not None and len(sources := sources_of(problems)) > 1:
         raise ValueError(
             f"{asked}: expected problems of one source, or --out, a file for all of them, got "
             f"{', '.join(sources)}: name configurations of one with --config"
         )
-    for model, part, path in open_files(request, problems, out=out):
-        times = request.repeat_seeds
-        yield model, Asking(model.describe(), part, path, repeat_seeds=times)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
@@ -253,16 +246,8 @@ def hypothesis_only_command(
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
         --executor slurm --memory-gb 8
     """
-    from merge_metric.predict.baselines import BaselineRequest
-    from merge_metric.predict.driver import check_output
-    from merge_metric.predict.jobs import run_models
-
-    check_output(out)
-    distribution = distribution_of(dealt)
-    problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    request = BaselineRequest(name="hypothesis-only", train=str(train))
-    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
-    _report(done, dataset, output)
+    problems = partial(_read_problems, dataset, config, None, limit_seeds, rng_seed)
+    _run_baseline("hypothesis-only", str(train), problems, dataset, out, overwrite, dealt, output)
 
 
 @baseline_app.command("majority")
@@ -284,15 +269,27 @@ def majority_command(
     Examples:
       merge-nli baseline majority --dataset merge-nli --config snli
     """
+    problems = partial(_read_problems, dataset, config, None, limit_seeds, rng_seed)
+    _run_baseline("majority", None, problems, dataset, out, overwrite, dealt, output)
+
+
+def _run_baseline(
+    name: Literal["hypothesis-only", "majority"],
+    train: str | None,
+    read: Callable[[], pa.Table],
+    dataset: str,
+    out: Path | None,
+    overwrite: bool,
+    dealt: Given,
+    output: OutputFormat,
+) -> None:
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
     from merge_metric.predict.jobs import run_models
 
     check_output(out)
-    distribution = distribution_of(dealt)
-    problems = _read_problems(dataset, config, None, limit_seeds, rng_seed)
-    request = BaselineRequest(name="majority")
-    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    distribution, request = distribution_of(dealt), BaselineRequest(name=name, train=train)
+    done = run_models(request, read(), distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
 
 

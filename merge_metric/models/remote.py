@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -97,18 +96,15 @@ class RemoteModel:
             ValueError: the URL is none, the variable is not set, the key has characters that no
                 header can have, or a question takes more requests than are allowed.
         """
-        key = api_key
+        key, place = api_key, f"the environment variable {api_key_env}" * (api_key is None)
         if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
-            raise ValueError(
-                f"expected an API key in the environment variable {api_key_env}, found none"
-            )
+            raise ValueError(f"expected an API key in {place or '`api_key`'}, found none")
         odd = next((n for n, c in enumerate(key or "") if not "!" <= c <= "~"), None)
-        if key and odd is not None:
-            place = f"the environment variable {api_key_env}" if api_key is None else "`api_key`"
+        if odd is not None:
             raise ValueError(
-                f"expected an API key of ASCII letters, digits and signs in {place}, got one whose "
-                f"character {odd + 1} of {len(key)} is none, such as a space, an end of line or a "
-                "letter with an accent; copy it again"
+                f"expected an API key of ASCII letters, digits and signs in "
+                f"{place or '`api_key`'}, got one whose character {odd + 1} of {len(key or '')} "
+                "is none, such as a space; copy it again"
             )
         self.path = "chat/completions" if chat else "completions"
         retrying = retries, backoff, timeout
@@ -286,7 +282,7 @@ def alternatives(answer: Any) -> dict[str, float]:
         choice = _first_choice(answer)
         given = choice.get("logprobs") or {}
         left_out = given.get("content") is None and given.get("top_logprobs") is None
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ValueError(f"expected a completion, got {beginning(answer)}") from None
     if left_out:
         raise ValueError(
@@ -313,31 +309,24 @@ def alternatives(answer: Any) -> dict[str, float]:
 
 def _first_choice(answer: Any) -> Any:
     """Take the completion's choice of index 0, whatever its place."""
-    choices: dict[Any, list[Any]] = {}
-    for place, choice in enumerate(answer["choices"]):
-        index = choice.get("index")
-        choices.setdefault(place if index is None else index, []).append(choice)
-    if choices and len(choices.get(0, ())) != 1:
-        indices = ", ".join(f"{index}" for index, given in choices.items() for _ in given)
-        raise ValueError(f"expected a completion with one choice of index 0, got {indices}")
-    return choices[0][0]
+    numbered = enumerate(answer["choices"])
+    (choice,) = (it for n, it in numbered if (n if it.get("index") is None else it["index"]) == 0)
+    return choice
 
 
 def said_in(answer: Any) -> WrittenAnswer:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
     try:
         choice = _first_choice(answer)
-        message = choice.get("message")
-        content = choice.get("text") if message is None else message.get("content")
-        if message is not None and content is None:
+        if (message := choice.get("message")) is None:
+            content = choice["text"]
+        elif (content := message.get("content")) is None:
             content = message.get("refusal")
         if isinstance(content, list):  # a list of parts
             content = "".join(part.get("text", "") for part in content)
         if content is not None and not isinstance(content, str):
             raise TypeError(content)
-        if message is None and "text" not in choice:
-            raise KeyError("text")
-    except (AttributeError, IndexError, KeyError, TypeError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ValueError(f"expected a completion, got {beginning(answer)}") from None
     return WrittenAnswer(content or "", choice.get("finish_reason") == "length")
 
@@ -379,7 +368,6 @@ class Endpoint:
         self._retries, self._backoff, timeout = retrying
         self.stopped = threading.Event()
         """Event that stops all waiting for further attempts."""
-        self._reached = False
         limits = httpx.Limits(max_connections=connections)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.client = partial(httpx.Client, headers=headers, timeout=timeout, limits=limits)
@@ -397,17 +385,11 @@ class Endpoint:
                 response = client.post(self._url, json=payload)
             except httpx.RequestError as error:  # also a body that is not encoded as it says
                 problem = mask_secrets(f"{type(error).__name__}: {error}", self._secrets)
-                if isinstance(error, httpx.ConnectError) and not self._reached:
-                    problem += "; is the server running, and is the address right?"
-                    if attempt:
-                        break  # do not wait for a server that has never answered
+                problem += "; is the server running, and is the address right?"
             else:
-                self._reached = True
                 if response.is_success:
-                    is_stream = "event-stream" in response.headers.get("Content-Type", "")
                     try:
-                        content = joined(response.text) if is_stream else response.json()
-                        return self._without_secrets(content)
+                        return self._without_secrets(response.json())
                     except (ValueError, RecursionError):
                         raise ValueError(
                             f"{self.name}: expected JSON, got {self._shown(response)!r}"
@@ -441,33 +423,3 @@ class Endpoint:
         if isinstance(value, list):
             return [mask(item) for item in value]
         return {mask(k): mask(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def joined(stream: str) -> dict[str, Any]:
-    """Join the events of a stream into the completion that a server would send at once."""
-    whole: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
-    is_whole = False
-    for line in stream.splitlines():
-        name, _, value = line.partition(":")
-        if name != "data":
-            continue
-        if value.strip() == "[DONE]":
-            is_whole = True
-            break
-        event = json.loads(value)
-        if not isinstance(event, dict):
-            raise ValueError(event)
-        whole |= {key: event[key] for key in ("model", "usage") if event.get(key)}
-        for part in event.get("choices") or ():
-            index = part.get("index") or 0
-            choice = choices.setdefault(index, {"index": index, "finish_reason": None})
-            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
-            said = part.get("delta", {}).get("content") or part.get("text") or ""
-            if "delta" in part:
-                choice.setdefault("message", {"content": ""})["content"] += said
-            else:
-                choice["text"] = choice.get("text", "") + said
-    if not is_whole and not any(choice["finish_reason"] for choice in choices.values()):
-        raise ValueError("the stream ended before its end")
-    return {**whole, "choices": [*choices.values()] or [{"text": ""}]}

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 
@@ -51,7 +51,6 @@ from merge_metric.predict.driver import (
     Asking,
     Outcome,
     check_output,
-    predict,
     require_replaceable,
 )
 from merge_metric.predict.problems import (
@@ -156,30 +155,22 @@ def open_files(
     out: Path | None,
     folder: Path = PREDICTIONS,
     short_name: str | None = None,
-) -> Iterator[tuple[Model, pa.Table, Path]]:
-    """Open a model; yield it with problems and file per source, or with all problems for `out`."""
-
-    def files(model: Model, part: pa.Table) -> Iterator[tuple[Model, pa.Table, Path]]:
-        for each in by_source(part) if out is None else [part]:
-            name = file_name(model.describe().identity, each, short_name)
-            yield model, each, out or folder / name
-
+) -> Iterator[tuple[Model, Asking]]:
+    """Open a model; yield it with the questions of each source's file, or of `out` for all."""
+    is_apart = out is None and len(sources_of(problems)) > 1
+    parts = by_source(problems) if is_apart else [problems]
+    model: Model | None = None
     if isinstance(request, BaselineRequest):
-        yield from files(request.open(problems), problems)
-        return
-    kind = request.kind or find_kind(request)
-    for part in [problems] if kind == "classifier" or out is not None else by_source(problems):
-        yield from files(open_for(replace(request, kind=kind), part), part)
-
-
-def known_of(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
-    """Return the part of a model's description that is known before loading: its name."""
-    if isinstance(request, BaselineRequest):
-        return {"name": request.name}
-    path = Path(request.model)
-    if request.gguf_file or path.suffix == ".gguf":
-        return {}
-    return {"name": path.resolve().name if path.is_dir() else mask_urls(request.model)}
+        model = request.open(problems)
+    else:
+        request = replace(request, kind=request.kind or find_kind(request))
+        if request.kind == "classifier":
+            model = open_for(request, problems)
+    for part in parts:  # the examples that a language model is shown depend on the source
+        asked = model or open_for(cast(ModelRequest, request), part)
+        known = asked.describe()
+        file = out or folder / file_name(known.identity, part, short_name)
+        yield asked, Asking(known, part, file, repeat_seeds=repeats_of(request))
 
 
 def repeats_of(request: ModelRequest | BaselineRequest) -> int:
@@ -234,7 +225,13 @@ def run_models(
             "executor: expected a model that tasks load, got one on a server, which is asked from "
             "here: with more requests at a time, see `concurrency`"
         )
-    known = known_of(request)
+    known: dict[str, str] = {}
+    if isinstance(request, BaselineRequest):
+        known = {"name": request.name}
+    elif not (request.gguf_file or request.model.endswith(".gguf")):
+        is_folder = Path(request.model).is_dir()
+        shown = Path(request.model).resolve().name if is_folder else mask_urls(request.model)
+        known = {"name": shown}
     if preset is None and out is not None:
         require_replaceable(out, known, problems, overwrite=overwrite)
     if isinstance(request, BaselineRequest):
@@ -265,17 +262,9 @@ def run_models(
             log.info("%s (%s)", name, model_name)
         try:
             opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
-            for model, part, path in opened:
-                outcomes.append(
-                    predict(
-                        model,
-                        part,
-                        path,
-                        repeat_seeds=repeats_of(job.request),
-                        extra=job.extra,
-                        overwrite=overwrite,
-                    )
-                )
+            for model, asking in opened:
+                ask = partial(asking.ask, model)
+                outcomes.append(asking.complete(ask, job.extra, overwrite=overwrite))
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             if name is None:
                 raise
@@ -402,12 +391,11 @@ def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
         short_name=plan["jobs"][name]["extra"].get("short_name"),
     )
     records = []
-    for model, part, out in files:
-        asking = Asking(model.describe(), part, out, repeat_seeds=repeats_of(request))
+    for model, asking in files:
         inferred, seconds = 0, 0.0
         if not asking.finished():
             asking.require_replaceable(overwrite=plan["overwrite"])
             inferred, seconds = asking.ask(model, task=Task.parse(text), progress=False)
-        work = {"out": out.name, "inferred": inferred, "seconds": seconds}
+        work = {"out": asking.out.name, "inferred": inferred, "seconds": seconds}
         records.append({**work, "identity": asking.known.identity, "facts": asking.facts})
     return records

@@ -6,9 +6,10 @@ import hashlib
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
-from heapq import nlargest, nsmallest
-from itertools import chain, groupby
+from heapq import nsmallest
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, Final
@@ -116,30 +117,12 @@ def read_problems(
             f"{dataset}: the configurations of a cached data set cannot be listed; name them "
             f"with `config`, such as snli, or give the dataset folder"
         )
-    if is_folder:
-        splits = [split_files(path, each) for each in chosen]
-        files = [path / name for each in splits for names in each.values() for name in names]
-        states = _states(files)
-        read = partial(_read_split, path)
-    else:
-        read = partial(_load_split, dataset, revision)
-    parts = {(config, split): read(config, split) for config in chosen for split in SPLITS}
-    problem_format = _one_format(dataset, {name: parts[name, SPLITS[0]][0] for name in chosen})
-    tables = chain.from_iterable(rows for _, rows in parts.values())
-    table = on_disk(tables, problem_schema(problem_format))
-    name = path.resolve().name if is_folder else dataset
-    description: dict[str, Any] = {"dataset": name, "revision": revision, "configs": chosen}
-    if is_folder:
-        drawn = (name for each in splits for name in each["variants"])
-        description[DRAWS] = draw_digests(path, drawn)
-        if _states(files) != states:
-            said = "expected files that stay while they are read, got others; read it again"
-            raise BlockingIOError(f"{path}: {said}")
-    return _distinct(table, dataset, description, problem_format)
-
-
-def _states(files: Iterable[Path]) -> list[tuple[int, ...]]:
-    return [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, files)]
+    description: dict[str, Any] = {"dataset": dataset, "revision": revision, "configs": chosen}
+    if not is_folder:
+        splits = [_load_split(dataset, revision, c, split) for c in chosen for split in SPLITS]
+        _require_one_format(dataset, chosen, [found for found, _ in splits[:: len(SPLITS)]])
+        return _distinct((rows for _, rows in splits), dataset, description, splits[0][0])
+    return _read_folder(path, chosen, description)
 
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
@@ -212,18 +195,19 @@ class Pairs(Sequence[Pair]):
                 yield from pairs_of(part.take(pa.array(run - first)), fields=self._fields)
 
 
-def _one_format(dataset: str, formats: Mapping[str, ProblemFormat]) -> ProblemFormat:
-    found = dict.fromkeys(formats.values())
-    if len(found) > 1:
+def _require_one_format(
+    dataset: str, configs: Sequence[str], formats: Sequence[ProblemFormat]
+) -> None:
+    if len(kinds := dict.fromkeys(formats)) > 1:
+        pairs = [*zip(configs, formats, strict=True)]
         parts = "; ".join(
-            f"{', '.join(c for c, each in formats.items() if each == one)} with the {one.described}"
-            for one in found
+            f"{', '.join(name for name, its in pairs if its == kind)} with the {kind.described}"
+            for kind in kinds
         )
         raise ValueError(
             f"{dataset}: expected problems of one format, got {parts}; name configurations of one "
             f"with `config`"
         )
-    return next(iter(found))
 
 
 def sources_of(problems: pa.Table) -> list[str]:
@@ -277,37 +261,32 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
 
     They are the last that `sample_seeds` would draw of seeds whose texts no other problem has.
     """
-    problem_format = format_of_problems(problems)
-    each = max(1, _SHOTS // len(problem_format.labels))
-    place = first_rows(problems, problem_format.fields)
-    times = np.bincount(place)
+    fields, labels = astuple(format_of_problems(problems))[:2]
+    wanted = max(1, _SHOTS // len(labels))
+    place = first_rows(problems, fields)
     is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-    rows = np.flatnonzero(is_seed & (times[place] == 1))
+    rows = np.flatnonzero(is_seed & (np.bincount(place)[place] == 1))
     ids = problems["seed_id"].take(pa.array(rows)).to_pylist()
     gold = problems["label"].to_numpy()[rows]
-    rank = {name: draw_rank(rng_seed, name) for name in ids}
     shots: dict[str, list[dict[str, Any]]] = {}
     for source in sources_of(problems):
-        chosen = list[int]()
-        for code, label in enumerate(problem_format.labels):
-            there = [n for n, name in enumerate(ids) if name.startswith(f"{source}:")]
-            of_label = [n for n in there if gold[n] == code]
-            chosen += nlargest(each, of_label, key=lambda n: rank[ids[n]])
-            if len(of_label) < each or len(there) <= each * len(problem_format.labels):
+        own = [n for n, name in enumerate(ids) if name.startswith(f"{source}:")]
+        own.sort(key=lambda n: draw_rank(rng_seed, ids[n]))
+        chosen = set[int]()
+        for code, label in enumerate(labels):
+            of_label = [n for n in own if gold[n] == code]
+            chosen.update(of_label[-wanted:])
+            if len(of_label) < wanted or len(own) <= wanted * len(labels):
                 raise ValueError(
-                    f"shots: expected with seeds at least {each} of each label to show, with "
+                    f"shots: expected with seeds at least {wanted} of each label to show, with "
                     f"texts of their own, and others to ask about, got {len(of_label)} "
-                    f"of {label} among {len(there)} seeds of {source}: take none, or a file"
+                    f"of {label} among {len(own)} seeds of {source}: take none, or a file"
                 )
-        chosen.sort(key=lambda n: rank[ids[n]])
-        texts = Pairs(problems, rows[chosen], fields=True)
+        shown = [n for n in own if n in chosen]
+        texts = Pairs(problems, rows[shown], fields=True)
         shots[source] = [
-            {
-                "seed_id": ids[n],
-                **dict(zip(problem_format.fields, of_seed, strict=True)),
-                "label": problem_format.labels[gold[n]],
-            }
-            for n, of_seed in zip(chosen, texts, strict=True)
+            {"seed_id": ids[n], **dict(zip(fields, of_seed, strict=True)), "label": labels[gold[n]]}
+            for n, of_seed in zip(shown, texts, strict=True)
         ]
     held = [shot["seed_id"] for of_source in shots.values() for shot in of_source]
     kept = pc.invert(pc.is_in(problems["seed_id"], value_set=pa.array(held, pa.string())))
@@ -375,49 +354,73 @@ def fingerprint_of(
 
 
 def _distinct(
-    problems: pa.Table, dataset: str, description: dict[str, Any], problem_format: ProblemFormat
+    tables: Iterable[pa.Table], dataset: str, description: dict[str, Any], its: ProblemFormat
 ) -> pa.Table:
-    """Keep each problem once, as seeds are in the files of all classes; add the description."""
-    if problem_format != NLI:
-        description = description | {_FORMAT: problem_format.as_record()}
-    problems = with_metadata(problems, description)
-    kept = first_rows(problems, ["variant_id"]) == np.arange(len(problems))
-    if kept.all():
-        return problems
-    names = problems.column_names
-    differing = ", ".join(f'min("{name}") <> max("{name}")' for name in names)
-    with connect() as connection:
-        connection.register("problems", problems)
-        repeated = connection.sql(
-            f"""
-            SELECT variant_id, [{differing}] AS differ FROM problems
-            WHERE variant_id IN
-                (SELECT variant_id FROM problems GROUP BY variant_id HAVING count(*) > 1)
-            GROUP BY variant_id HAVING list_bool_or(differ) ORDER BY variant_id LIMIT 1
-            """
-        ).fetchall()
-    for variant, differ in repeated:
+    """Check problems, and keep each once, as seeds are in the files of all classes."""
+    schema = problem_schema(its)
+
+    def cast() -> Iterator[pa.Table]:
+        for table in tables:
+            try:
+                yield table.cast(schema)
+            except (pa.ArrowException, ValueError) as error:
+                raise ValueError(f"{dataset}: expected {schema}, got an error: {error}") from error
+
+    if its != NLI:
+        description = description | {_FORMAT: its.as_record()}
+    problems = with_metadata(on_disk(cast(), schema), description)
+    for name in schema.names:
+        if count := problems[name].null_count:
+            raise ValueError(
+                f"{dataset}: expected a value of {name} in every row, got "
+                f"{count:,} rows without (or with an unknown label)"
+            )
+    if others := sorted(set(problems["label"].unique().to_pylist()) - {*range(len(its.labels))}):
         raise ValueError(
-            f"{dataset}: expected one problem per variant_id, got two with different "
-            f"{names[differ.index(True)]} for {variant!r}; `merge-nli check` says more"
+            f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
+            f"got {others}"
+        )
+    first = first_rows(problems, ["variant_id"])
+    if (kept := first == np.arange(len(first))).all():
+        return problems
+    if len(odd := np.flatnonzero(first_rows(problems, schema.names) != first)):
+        one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
+        name = next(name for name in schema.names if one[name] != other[name])
+        raise ValueError(
+            f"{dataset}: expected one problem per variant_id, got two with different {name} for "
+            f"{one['variant_id']!r}; `merge-nli check` says more"
         )
     return _only(problems, pa.chunked_array([kept]))
 
 
-# --- Folders and files ---
+def _read_folder(path: Path, chosen: Sequence[str], description: dict[str, Any]) -> pa.Table:
+    files = [split_files(path, config) for config in chosen]
+    paths = [path / name for split in SPLITS for of_config in files for name in of_config[split]]
+    states = [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
+    formats = [format_in(path, config) for config in chosen]
+    _require_one_format(str(path), chosen, formats)
+    names = problem_schema(formats[0]).names
 
+    def tables() -> Iterator[pa.Table]:
+        for config, of_config in zip(chosen, files, strict=True):
+            for split in SPLITS:
+                if not of_config[split]:
+                    raise ValueError(
+                        f"{path}: configuration {config!r} has no files for the split {split}"
+                    )
+                for file in of_config[split]:
+                    _require_columns(str(path / file), names, read_schema(path / file).names)
+                    for table in read_row_groups(path / file, names):
+                        yield table.select(names)
 
-def _read_split(folder: Path, config: str, split: str) -> tuple[ProblemFormat, Iterator[pa.Table]]:
-    """Read the format and the problems of a split in a dataset folder."""
-    paths = [folder / name for name in split_files(folder, config)[split]]
-    if not paths:
-        raise ValueError(f"{folder}: configuration {config!r} has no files for the split {split}")
-    problem_format = format_in(folder, config)
-    names = problem_schema(problem_format).names
-    for path in paths:
-        _require_columns(str(path), names, read_schema(path).names)
-    tables = (table.select(names) for path in paths for table in read_row_groups(path, names))
-    return problem_format, _checked(tables, f"{folder}: {config}/{split}", problem_format)
+    problems = _distinct(tables(), str(path), description, formats[0])
+    drawn = (name for of_config in files for name in of_config["variants"])
+    description |= {"dataset": path.resolve().name, DRAWS: draw_digests(path, drawn)}
+    if states != [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]:
+        raise BlockingIOError(
+            f"{path}: expected files that stay while they are read, got others; read it again"
+        )
+    return with_metadata(problems, description_of(problems) | description)
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
@@ -446,9 +449,9 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
                 sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
             yield table.select(schema.names)
 
-    checked = on_disk(_checked(tables(), str(path), problem_format), schema)
-    description = {"dataset": path.name, "revision": None, "configs": [*sources]}
-    return _distinct(checked, str(path), description | {"all_problems": True}, problem_format)
+    description: dict[str, Any] = {"dataset": path.name, "revision": None, "configs": []}
+    problems = _distinct(tables(), str(path), description | {"all_problems": True}, problem_format)
+    return with_metadata(problems, description_of(problems) | {"configs": [*sources]})
 
 
 def _require_columns(
@@ -461,37 +464,9 @@ def _require_columns(
         )
 
 
-def _checked(
-    tables: Iterable[pa.Table], where: str, problem_format: ProblemFormat
-) -> Iterator[pa.Table]:
-    """Cast columns to their types; raise at the end if a row has an unknown or missing value."""
-    schema, labels = problem_schema(problem_format), problem_format.labels
-    lacking, found = dict.fromkeys(schema.names, 0), set[int]()
-    for table in tables:
-        try:
-            table = table.cast(schema)
-        except (pa.ArrowException, ValueError) as error:
-            raise ValueError(f"{where}: expected {schema}, got an error: {error}") from error
-        for name in schema.names:
-            lacking[name] += table[name].null_count
-        found.update(table["label"].unique().to_pylist())
-        yield table
-    for name, count in lacking.items():
-        if count:
-            raise ValueError(
-                f"{where}: expected a value of {name} in every row, got "
-                f"{count:,} rows without (or with an unknown label)"
-            )
-    if not found <= set(range(len(labels))):
-        raise ValueError(
-            f"{where}: expected labels 0 to {len(labels) - 1} ({', '.join(labels)}), got "
-            f"{sorted(found)}"
-        )
-
-
 def _load_split(
     name: str, revision: str | None, config: str, split: str
-) -> tuple[ProblemFormat, Iterator[pa.Table]]:
+) -> tuple[ProblemFormat, pa.Table]:
     """Load a split's problems, and tell their format from columns and label names."""
     import datasets
 
@@ -514,9 +489,8 @@ def _load_split(
         raise ValueError(
             f"{where}: expected the labels {', '.join(LABELS)}, got {', '.join(labels)}"
         )
-    problem_format = ProblemFormat(fields, labels)
     table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
-    return problem_format, _checked([table.select(names)], where, problem_format)
+    return ProblemFormat(fields, labels), table.select(names)
 
 
 # --- Tables on disk ---

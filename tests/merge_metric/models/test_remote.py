@@ -183,11 +183,9 @@ def test_a_server_that_goes_away_and_comes_back() -> None:
     with serving(good) as server:
         model = model_at(server, retries=3)
         answers(model, PAIRS)
-    with pytest.raises(ConnectionError, match="in 4 attempts; the last one ended in ConnectErr"):
+    told = r"in 4 attempts; the last one ended in ConnectErr.*; is the server running"
+    with pytest.raises(ConnectionError, match=told):
         answers(model, PAIRS)
-    said = r"in 2 attempts; the last one ended in ConnectErr.*; is the server running"
-    with pytest.raises(ConnectionError, match=said):
-        answers(model_at(server, retries=6), PAIRS)
 
 
 def test_a_server_that_hangs() -> None:

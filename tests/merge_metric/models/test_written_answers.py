@@ -22,7 +22,7 @@ from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel, joined, said_in
+from merge_metric.models.remote import RemoteModel, said_in
 from merge_metric.models.written_answers import KeyedDraws, Words, WritingModel, WrittenAnswer
 from merge_metric.predict.driver import predict
 
@@ -130,34 +130,6 @@ def test_what_is_sent() -> None:
 )
 def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
     assert said_in(answer) == expected
-
-
-def stream(*parts: str, end: str = "data: [DONE]\n\n") -> bytes:
-    events = [{"choices": [{"delta": {"content": part}}]} for part in parts]
-    last = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-    return "".join(f"data: {json.dumps(e)}\n\n" for e in [*events, last]).encode() + end.encode()
-
-
-def test_servers_that_stream() -> None:
-    headers = {"Content-Type": "text/event-stream; charset=utf-8"}
-    with serving(lambda r, n: Reply(stream("The ans", "wer is B"), headers=headers)) as server:
-        (answers,) = model_at(server).answer(PAIRS[:1])
-        assert answers.labels.tolist() == [1]
-        assert answers.counts["answer_tokens"] == 2
-    broken = Reply(stream("B", end=""), headers=headers)
-    with (
-        serving(lambda r, n: broken) as server,
-        pytest.raises(ValueError, match="expected JSON, g"),
-    ):
-        list(model_at(server).answer(PAIRS[:1]))
-    text = 'data: {"choices": [{"text": "B", "finish_reason": "length"}]}\n'
-    assert said_in(joined(text)) == WrittenAnswer("B", is_cut=True)
-    events = [
-        {"choices": [{"index": n, "delta": {"content": said}}]}
-        for n, said in ((1, "The ans"), (0, "So "), (1, "wer is A"), (0, "B"))
-    ]
-    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n"
-    assert said_in(joined(text)) == WrittenAnswer("So B")
 
 
 def test_most_requests_of_several_answers(tmp_path: Path) -> None:
