@@ -61,9 +61,9 @@ class _Commands(TyperGroup):
             if part is None:
                 part = typer.Typer(add_completion=False, rich_markup_mode="rich")
                 part.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
-            found: Any = typer.main.get_command(part)
-            found.name, found.rich_help_panel = cmd_name, _COMMANDS[cmd_name]
-            self.commands[cmd_name] = found
+            command: Any = typer.main.get_command(part)
+            command.name, command.rich_help_panel = cmd_name, _COMMANDS[cmd_name]
+            self.commands[cmd_name] = command
         return self.commands.get(cmd_name)
 
     def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ

@@ -14,7 +14,6 @@ from merge_dataset.schema import (
     NLI,
     ProblemFormat,
     arrow_schema,
-    format_of,
     variant_id,
     with_format,
 )
@@ -137,11 +136,11 @@ class Scores:
         return self.original >= 0
 
     @classmethod
-    def concatenate(cls, pieces: Sequence[Self]) -> Self:
-        """Join pieces by rows, one after the other."""
+    def concatenate(cls, answers: Sequence[Self]) -> Self:
+        """Join answers by rows, one after the other."""
         return cls(
             **{
-                field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
+                field.name: np.concatenate([getattr(one, field.name) for one in answers])
                 for field in fields(cls)
             }
         )
@@ -177,13 +176,6 @@ EXCLUSIONS = pa.schema(
 )
 
 
-def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
-    """Return the columns of `problems.parquet`."""
-    texts = ("seed_id", "source", *problem_format.fields, "label")
-    columns = [*((name, pa.string()) for name in texts), ("annotator_labels", _NAMES)]
-    return with_format(pa.schema(columns), problem_format)
-
-
 def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Return the columns of `replacements.parquet`."""
     of_variants = arrow_schema(problem_format)
@@ -195,29 +187,6 @@ def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
         *((name, of_variants.field(name).type) for name in problem_format.signals),
     ]
     return with_format(pa.schema(columns), problem_format)
-
-
-def problem_table(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
-    """Return one row per problem, in the order given."""
-    rows = list(seeds)
-    columns = {
-        name: [getattr(row, name) for row in rows]
-        for name in ("seed_id", "source", "label", "annotator_labels")
-    } | {field: [row.texts[n] for row in rows] for n, field in enumerate(problem_format.fields)}
-    return pa.table(columns, schema=problem_schema(problem_format))
-
-
-def seeds_in(problems: pa.Table) -> list[Seed]:
-    """Read seeds from a table of `problem_table`."""
-    fields = format_of(problems.schema).fields
-    return [
-        Seed(
-            texts=tuple(row.pop(field) for field in fields),
-            annotator_labels=tuple(row.pop("annotator_labels")),
-            **row,
-        )
-        for row in problems.to_pylist()
-    ]
 
 
 def sorted_replacements(table: pa.Table) -> pa.Table:

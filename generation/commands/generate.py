@@ -304,7 +304,7 @@ def signals_command(
     into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
     kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"
     made = write_changes(run, kind, lm or mlm or "", of=of, distribution=distribution, **given)
-    names = ", ".join(each["name"] for each in made.get("mlms") or [made[kind]])
+    names = ", ".join(model["name"] for model in made.get("mlms") or [made[kind]])
     write_result(
         output,
         made,

@@ -168,7 +168,7 @@ class Builder(BlockWork):
         config, whole = self.config, in_full(rows, problems)
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
-            whole = changes.join(whole, required=required)
+            whole = with_columns(whole, changes.of(whole, required=required))
 
         def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
             block = BlockRows(table, rows, problems, config, self.signals)

@@ -9,11 +9,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generation.records import Seed, problem_schema, problem_table, seeds_in
+from generation.records import Seed
 from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path, state_of
-from merge_dataset.schema import NLI, ProblemFormat
+from merge_dataset.schema import NLI, ProblemFormat, format_of, with_format
 
 BLOCK: Final = 1024
 """Number of problems in a block, which is held in memory and processed as a whole."""
@@ -25,6 +26,39 @@ _LETTERS_SORTED: Final = 2**27
 """Maximum of characters of problems held in memory while they are sorted."""
 MERGED_AT_A_TIME: Final = 256
 """Number of sorted files merged at a time; one block of each is in memory."""
+
+
+def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
+    """Return the columns of `problems.parquet`."""
+    texts = ("seed_id", "source", *problem_format.fields, "label")
+    columns = [
+        *((name, pa.string()) for name in texts),
+        ("annotator_labels", pa.list_(pa.string())),
+    ]
+    return with_format(pa.schema(columns), problem_format)
+
+
+def problem_table(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
+    """Return one row per problem, in the order given."""
+    rows = list(seeds)
+    columns = {
+        name: [getattr(row, name) for row in rows]
+        for name in ("seed_id", "source", "label", "annotator_labels")
+    } | {field: [row.texts[n] for row in rows] for n, field in enumerate(problem_format.fields)}
+    return pa.table(columns, schema=problem_schema(problem_format))
+
+
+def seeds_in(problems: pa.Table) -> list[Seed]:
+    """Read seeds from a table of `problem_table`."""
+    fields = format_of(problems.schema).fields
+    return [
+        Seed(
+            texts=tuple(row.pop(field) for field in fields),
+            annotator_labels=tuple(row.pop("annotator_labels")),
+            **row,
+        )
+        for row in problems.to_pylist()
+    ]
 
 
 class Sorter:
@@ -53,8 +87,8 @@ class Sorter:
             some, self._runs = self._runs[:MERGED_AT_A_TIME], self._runs[MERGED_AT_A_TIME:]
             merged = some[0].with_stem(f"{some[0].stem}-")
             _write(self._format, merged, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
-            for each in some:
-                each.unlink()
+            for path in some:
+                path.unlink()
             self._runs.append(merged)
         every = [sorted(self._held, key=_BY_ID), *map(_seeds_of, self._runs)]
         return heapq.merge(*every, key=_BY_ID)

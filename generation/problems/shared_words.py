@@ -37,7 +37,7 @@ def word_forms(sentence: Sentence) -> WordForms:
     places: dict[str, list[int]] = {}
     for i, token in enumerate(sentence.tokens):
         places.setdefault(token.text, []).append(i)
-    return classed, {text: tuple(found) for text, found in places.items()}
+    return classed, {text: tuple(at) for text, at in places.items()}
 
 
 def shared_words(

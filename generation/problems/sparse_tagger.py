@@ -37,7 +37,7 @@ class Cone:
         embedding, encode = tok2vec.layers
         self._embed, self._output = partial(embed, embedding), output.layers[0]
         residuals = encode.layers[0].layers
-        self._convolutions = [_Convolution(each.layers[0].layers[1]) for each in residuals]
+        self._convolutions = [_Convolution(residual.layers[0].layers[1]) for residual in residuals]
         self._ids: dict[TokenKey, int] = {}
         self._new: list[TokenKey] = []
         self._vectors: NDArray[np.float32] | None = None
@@ -121,8 +121,8 @@ class _Convolution:
         nodes = {node.name: node for node in layer.walk()}
         maxout, norm = nodes["maxout"], nodes["layernorm"]
         weights, bias = maxout.get_param("W"), maxout.get_param("b")
-        _, self._pieces, inputs = weights.shape
-        # Piece by piece, so that the maximum runs over whole rows.
+        _, self._maxima, inputs = weights.shape
+        # Maximum by maximum, so that the maximum runs over whole rows.
         self._weights = np.ascontiguousarray(weights.transpose(2, 1, 0).reshape(inputs, -1))
         self._bias = bias.T.reshape(-1)
         self._scale, self._shift = norm.get_param("G"), norm.get_param("b")
@@ -131,9 +131,9 @@ class _Convolution:
         """Map [n, 3 × width] to [n, width]."""
         y = x @ self._weights
         y += self._bias
-        first, *others = np.split(y, self._pieces, axis=1)
-        for piece in others:
-            np.maximum(first, piece, out=first)
+        first, *others = np.split(y, self._maxima, axis=1)
+        for other in others:
+            np.maximum(first, other, out=first)
         centred: NDArray[np.float32] = first - first.mean(axis=1, keepdims=True)
         variance = np.einsum("ij,ij->i", centred, centred) / np.float32(centred.shape[1])
         # Thinc's constant, which prevents division by zero if all numbers of a row are equal.

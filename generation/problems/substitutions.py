@@ -121,8 +121,8 @@ class Filled:
             (parts, space), words_put = patterns[number], substitutions.forms[form]
             several = (words_put,) if isinstance(words_put, str) else words_put
             wanted = [several[part] if isinstance(part, int) else part for part in parts]
-            found = retokenise("".join(wanted))
-            words.append(found if [text for text, _ in found] == wanted else None)
+            tokens_put = retokenise("".join(wanted))
+            words.append(tokens_put if [text for text, _ in tokens_put] == wanted else None)
             space_after.append(space)
         return cls(bounds, starts_of(sizes), outcome, words, space_after)
 
@@ -169,13 +169,13 @@ def windows_after(
             ids_before.append(sentence[position : position + width])
             first_token = position - half_width
             # Column of the window, number of the chunk in the place, token in the chunk.
-            mine = [
+            changed = [
                 (i - first_token, chunk, i - first)
                 for chunk, (first, last) in enumerate(bounds)
                 for i in range(max(first, first_token), min(last, first_token + width))
             ]
-            n_cells.append(len(mine))
-            cells += mine
+            n_cells.append(len(changed))
+            cells += changed
     new_ids: list[int] = []
     first_id: list[int] = []
     for words, space in zip(filled.words, filled.space_after, strict=True):

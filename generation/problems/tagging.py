@@ -113,8 +113,8 @@ class Tagger:
                     for doc in new
                 ]
                 ends = np.cumsum([len(doc) for doc in new])
-                found = np.split(self._cone.tags_of_texts(ids).astype(np.int16), ends[:-1])
-                self._tags |= zip((doc.text for doc in new), found, strict=False)
+                of_docs = np.split(self._cone.tags_of_texts(ids).astype(np.int16), ends[:-1])
+                self._tags |= zip((doc.text for doc in new), of_docs, strict=False)
                 known = [self._tags[doc.text].tolist() for doc in batch]
                 tags = (self.labels[number] for numbers in known for number in numbers)
             for doc in batch:
@@ -143,7 +143,7 @@ class Tagger:
                 docs.append(_make_doc(self._nlp, words, spaces_after(place.sentence)))
                 positions.append(place.positions)
             tagged = zip(self._run_pipes(docs), positions, strict=True)
-            tags[is_tagged] = [numbers[doc[i].tag_] for doc, mine in tagged for i in mine]
+            tags[is_tagged] = [numbers[doc[i].tag_] for doc, at in tagged for i in at]
         else:
             windows = windows_after(
                 substitutions,

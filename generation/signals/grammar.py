@@ -38,8 +38,8 @@ def article_before(text: str, start: int) -> Span | None:
     ((4, 6), None)
     """
     before = text[:start].rstrip()
-    found = _AT_THE_END.search(before)
-    return found.span() if found and len(before) < start else None
+    article = _AT_THE_END.search(before)
+    return article.span() if article and len(before) < start else None
 
 
 def article_position(sentence: Sentence, position: int) -> int | None:
@@ -214,12 +214,12 @@ def inflected(word: str, tag: str, wanted: str) -> str | None:
     word_class = coarse_class(wanted)
     if coarse_class(tag) != word_class or word_class not in _UPOS:
         return None
-    mine = lemmas(word, tag)
-    if "be" in mine:
+    own = lemmas(word, tag)
+    if "be" in own:
         return None
     library = _library()
     forms = {
-        next(iter(library.getInflection(lemma, wanted, inflect_oov=False)), None) for lemma in mine
+        next(iter(library.getInflection(lemma, wanted, inflect_oov=False)), None) for lemma in own
     }
     return forms.pop() if len(forms) == 1 else None
 
@@ -230,10 +230,10 @@ def lemmas(word: str, tag: str) -> tuple[str, ...]:
     upos = _UPOS.get(coarse_class(tag))
     if upos is None:
         return (word,)
-    found: tuple[str, ...] = _library().getLemma(word, upos, lemmatize_oov=tag not in _BASE_TAGS)
-    if tag in _BASE_TAGS and (word in found or not found):
+    known: tuple[str, ...] = _library().getLemma(word, upos, lemmatize_oov=tag not in _BASE_TAGS)
+    if tag in _BASE_TAGS and (word in known or not known):
         return (word,)
-    return found or (word,)
+    return known or (word,)
 
 
 def has_library() -> bool:

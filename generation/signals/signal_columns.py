@@ -83,12 +83,12 @@ def answers_about_articles(
         )
         for place in places
     ]
-    has_article = np.array([bool(found) for found in articles], np.bool_)
+    has_article = np.array(list(map(bool, articles)), np.bool_)
     with_article = (standing >= 0) & has_article[standing]
     fits = np.full(len(standing), UNKNOWN)
     for row in np.flatnonzero(with_article.any(1)).tolist():
-        found = frozenset[str]().union(*(articles[n] for n in standing[row][with_article[row]]))
-        fits[row] = YES if found == {fitting_article(texts[row])} else NO
+        before = frozenset[str]().union(*(articles[n] for n in standing[row][with_article[row]]))
+        fits[row] = YES if before == {fitting_article(texts[row])} else NO
     return fits
 
 
@@ -139,24 +139,21 @@ class SignalFile:
         """Tell whether a causal language model computed them."""
         return CAUSAL in self.made_by
 
-    def join(self, replacements: pa.Table, *, required: bool = False) -> pa.Table:
-        """Fill the columns that replacements have for the changes."""
-        return with_columns(replacements, self.of(replacements, required=required))
-
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
         """Read the changes of replacements, by column; null where there are none."""
         if not len(replacements):
             return {}
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
-        there = read_where(self.path, span)
-        rows = pc.index_in(_keys(replacements), value_set=_keys(there).combine_chunks())
+        changes = read_where(self.path, span)
+        rows = pc.index_in(_keys(replacements), value_set=_keys(changes).combine_chunks())
         if required and rows.null_count:
             raise ValueError(
                 f"{self.path}: expected for `{self.setting}` the changes of every replacement, "
                 f"found none for {rows.null_count:,} of {len(rows):,} of some problems; {self.cure}"
             )
-        return {name: there[name].take(rows) for name in there.column_names[len(REPLACEMENT_KEY) :]}
+        names = changes.column_names[len(REPLACEMENT_KEY) :]
+        return {name: changes[name].take(rows) for name in names}
 
 
 def cure(build: RunFolder, base: RunFolder, setting: str) -> str:
@@ -206,28 +203,31 @@ def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDA
     mean, deviation, coefficient = (np.array([row[key] for row in rows.values()]) for key in keys)
     values = np.stack([features[feature] for feature in rows], axis=1)
     z = fitted["intercept"] + ((values - mean) / deviation) @ coefficient
-    found: NDArray[np.float64] = 1 / (1 + np.exp(-z))
-    return found
+    probability: NDArray[np.float64] = 1 / (1 + np.exp(-z))
+    return probability
 
 
 def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return [n] values of each feature; `pll_changes` are columns of a causal language model."""
-    found = {
-        name: _flags(pc.equal(column(name), pa.scalar(fault))) for name, fault in FAULTS.items()
+    columns = {
+        name: pc.fill_null(pc.equal(column(name), pa.scalar(fault)), False)
+        for name, fault in FAULTS.items()
     }
-    word_class = column("word_class")
-    for each in ("verb", "adjective"):
-        found[f"is_{each}"] = _flags(pc.equal(word_class, each))
-    found["zipf_frequency"] = _numbers(column("zipf_frequency"))
-    found["log_rank"] = np.log(_numbers(column("mean_rank")))
-    found["neighbour_change"] = np.clip(
-        _numbers(column("neighbour_change")), LEAST_NEIGHBOUR_CHANGE, 0.0
-    )
+    for word_class in ("verb", "adjective"):
+        columns[f"is_{word_class}"] = pc.equal(column("word_class"), word_class)
+    for name in ("zipf_frequency", "mean_rank", "neighbour_change", *pll_changes):
+        columns[name] = column(name)
+    numbers: dict[str, NDArray[np.float64]] = {
+        name: pc.fill_null(values.cast(pa.float64()), np.nan).to_numpy()
+        for name, values in columns.items()
+    }
+    numbers["log_rank"] = np.log(numbers["mean_rank"])
+    numbers["neighbour_change"] = np.clip(numbers["neighbour_change"], LEAST_NEIGHBOUR_CHANGE, 0.0)
     # The text in which the word fits least; a text without the word has no change.
-    changes = [_numbers(column(name)) for name in pll_changes]
-    lowest = np.fmin.reduce(changes) if changes else np.full(len(word_class), np.nan)
-    found["least_change"] = np.maximum(lowest, LEAST_CHANGE)
-    return found
+    unknown = np.full(len(numbers["mean_rank"]), np.nan)
+    lowest = np.fmin.reduce([unknown, *(numbers[name] for name in pll_changes)])
+    numbers["least_change"] = np.maximum(lowest, LEAST_CHANGE)
+    return numbers
 
 
 def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
@@ -243,15 +243,3 @@ def quality(column: ColumnReader, pll_changes: Sequence[str]) -> pa.Array:
         better = probabilities(name, values)
         known = np.where(np.isnan(better), known, better)
     return pa.array(known.astype(np.float32), mask=np.isnan(known))
-
-
-def _flags(values: pa.Array) -> NDArray[np.float64]:
-    """Return [n] 1 where true, 0 where false or unknown."""
-    found: NDArray[np.float64] = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return found.astype(np.float64)
-
-
-def _numbers(values: pa.Array) -> NDArray[np.float64]:
-    """Return [n] numbers, `nan` where unknown."""
-    found: NDArray[np.float64] = pc.fill_null(values.cast(pa.float64()), np.nan).to_numpy()
-    return found

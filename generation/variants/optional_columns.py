@@ -1,8 +1,7 @@
 """Optional columns: filled for builds that ask for them, or that set a limit on them.
 
 A column is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py` with `optional=True`, and of
-`FILLERS` here. A limit on it is a setting, listed in `Config.optional_columns`, and an entry of
-`_LIMITS` in `signal_columns`.
+`FILLERS` here. A limit on it is a setting, listed in `Config.optional_columns`, and a `Reason`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +22,6 @@ from generation.signals.grammar import require_library
 from generation.signals.signal_columns import SignalFile, quality
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.dataset_columns import OF_WORDS
-
-_FLAG: Final = pa.bool_()
 
 
 @dataclass(frozen=True)
@@ -52,31 +49,26 @@ class BlockRows:
         return self.written[name].combine_chunks()
 
 
-_Answer = TypeVar("_Answer", bool, float)
-
-
 def _at_words(
-    ask: Callable[[Sentence, int, str], _Answer | None],
-    together: Callable[[Iterable[_Answer]], _Answer],
-    kind: pa.DataType = _FLAG,
+    ask: Callable[[Sentence, int, str], bool | None], together: Callable[[Iterable[bool]], bool]
 ) -> Callable[[BlockRows], pa.Array]:
     """Make a filler that asks about each replaced word; `together` combines known answers."""
 
     def fill(rows: BlockRows) -> pa.Array:
-        known: dict[tuple[int, int, str], _Answer | None] = {}
-        found = []
-        for each in rows.perturbations:
+        known: dict[tuple[int, int, str], bool | None] = {}
+        combined = []
+        for perturbation in rows.perturbations:
             answers = []
-            for edit in each.edits:
+            for edit in perturbation.edits:
                 if edit.part == WORD:
-                    sentence = each.sentences[edit.text]
+                    sentence = perturbation.sentences[edit.text]
                     key = id(sentence), edit.position, edit.word
                     if key not in known:
                         known[key] = ask(sentence, edit.position, edit.word)
-                    answers.append(known[key])
-            there = [value for value in answers if value is not None]
-            found.append(together(there) if there else None)
-        return pa.array(found, kind)
+                    if (answer := known[key]) is not None:
+                        answers.append(answer)
+            combined.append(together(answers) if answers else None)
+        return pa.array(combined, pa.bool_())
 
     return fill
 

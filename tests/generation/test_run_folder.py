@@ -8,11 +8,9 @@ from helpers.replacement_tables import Replacement, replacements_in, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.problems.on_disk import read_block
+from generation.problems.on_disk import problem_schema, problem_table, read_block
 from generation.records import (
     Seed,
-    problem_schema,
-    problem_table,
     replacement_schema,
     sorted_replacements,
 )

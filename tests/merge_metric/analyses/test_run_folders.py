@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
 
-from generation.records import Seed, problem_table
+from generation.problems.on_disk import problem_table
+from generation.records import Seed
 from merge_dataset.files import digest_of_file, digests, write_record
 from merge_dataset.schema import LABELS, WORD_CLASSES
 from merge_metric.analyses.run_folders import (
