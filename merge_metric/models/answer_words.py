@@ -260,7 +260,8 @@ class AnswerReader:
         )
         if only:
             is_first = not re.search(r"\w", said[: only[0].start])
-            if len({claim.label for claim in only}) > 1 and (is_first or _adjoin(said, only[-2:])):
+            is_beside = not re.search(r"\w", said[only[-2:][0].end : only[-1].start])
+            if len({claim.label for claim in only}) > 1 and (is_first or is_beside):
                 return NO_LABEL, True
             return self._unless_revised(only[-1], stated), True
         if lines:
@@ -404,11 +405,6 @@ def _normal(text: str) -> str:
 
 def _plain(name: str) -> str:
     return " ".join(re.sub(_GAP, " ", _normal(name)).casefold().split())
-
-
-def _adjoin(text: str, claims: Sequence[_Claim]) -> bool:
-    """Tell whether no words stand between two claims."""
-    return not re.search(r"\w", text[claims[0].end : claims[-1].start])
 
 
 _SPACES: Final = " ▁Ġ"

@@ -268,7 +268,9 @@ def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source:
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    with warnings.catch_warnings(), TemporaryDirectory() as weights:
+    # Windows cannot remove a file that is mapped into memory.
+    scratch = TemporaryDirectory(ignore_cleanup_errors=True)
+    with warnings.catch_warnings(), scratch as weights:
         # Its warnings are about settings of other versions, and missing keys, counted below.
         warnings.simplefilter("ignore")
         config = PeftConfig.from_pretrained(str(folder))
