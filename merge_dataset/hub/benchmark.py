@@ -153,6 +153,7 @@ def answer_pattern(fields: Sequence[str], labels: Sequence[str]) -> str:
     choices = []
     for letter, name in zip(letters, names, strict=True):
         others = [rf"{a}(?![ \t]+[a-z])" if a in "AI" else a for a in letters if a != letter]
+        others += [label for label in names if label != name]
         other = rf"(?:{'|'.join(others)})(?![\w'’])"
         choices.append(
             rf"(?:{name}\W+)?({letter})(?![\w'’])(?={_END})"
