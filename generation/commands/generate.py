@@ -1,15 +1,15 @@
 """The commands of runs: demo, generate, suggest, build, paraphrase, signals."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_settings
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from generation.config import RECIPES, Config
+from generation.config import RECIPES, Config, ProblemSettings
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
 from generation.run_folder import RunFolder
 from merge_dataset.commands.command_line import (
@@ -18,7 +18,6 @@ from merge_dataset.commands.command_line import (
     Format,
     Given,
     OptionsOf,
-    OutputFormat,
     command,
     distribution_of,
     option,
@@ -27,6 +26,7 @@ from merge_dataset.commands.command_line import (
     write_result,
 )
 from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.provenance import DRAW, PARAPHRASES
 from merge_dataset.schema import DEMO_SOURCE
 
 log = logging.getLogger(__name__)
@@ -65,13 +65,21 @@ def demo_command(
       merge-nli demo --run /tmp/run --out /tmp/merge-nli --no-register
     """
     from generation.phases.build import generate
+    from generation.run_summary import summarise
     from merge_metric.demo import evaluate
 
     config = Config.from_recipe("demo", run=run)
-    _require_target(out, config, overwrite)
     log.info("Step 1 of 3: a masked LM makes variants (up to half a minute)")
-    made = partial(generate, config, overwrite=overwrite)
-    folder = _export(RunFolder(Path(run)), made, out, overwrite=overwrite, register=register)
+    folder = _make_dataset(
+        partial(generate, config),
+        config,
+        RunFolder(Path(run)),
+        out,
+        overwrite=overwrite,
+        coming={"draw": DRAW},
+        summarise=partial(summarise, registered=register),
+        register=register,
+    )
     try:
         typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
     except ModuleNotFoundError as error:
@@ -113,12 +121,18 @@ def generate_command(
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
     from generation.phases.build import generate
+    from generation.run_summary import summarise
 
     config = _config(recipe, settings, given, run)
-    _require_target(out, config, overwrite)
-    distribution = distribution_of(dealt, config.workers)
-    make = partial(generate, config, overwrite=overwrite, distribution=distribution)
-    _export(RunFolder(Path(run)), make, out, overwrite=overwrite, output=output)
+    _make_dataset(
+        partial(generate, config, distribution=distribution_of(dealt, config.workers)),
+        config,
+        RunFolder(Path(run)),
+        out,
+        overwrite=overwrite,
+        coming={"draw": DRAW},
+        summarise=partial(summarise, as_json=output == "json"),
+    )
 
 
 @command(extra="generation", failures=(ExecutorError,))
@@ -141,9 +155,6 @@ def suggest_command(
     Examples:
       merge-nli suggest --source mnli-m --data multinli_1.0_dev_matched.jsonl
         --run runs/mnli-m --device cuda
-
-    \b
-      merge-nli suggest --source snli --set suggestions_per_occurrence=50
 
     \b
       merge-nli suggest --source snli --mlm ./my-mlm --masking joint
@@ -208,15 +219,6 @@ def build_command(
       merge-nli build --run runs/snli --ablation union --out merge-nli-union
 
     \b
-      merge-nli build --run runs/snli --tag-match fine --set subsamples=5 --into fine
-
-    \b
-      merge-nli build --run runs/snli --without-mlm google-bert/bert-base-cased
-
-    \b
-      merge-nli build --run runs/snli --families inflect --repair-articles --into grammar
-
-    \b
       merge-nli build --run runs/snli --same-number --same-tense --repair-articles
         --into strict
 
@@ -225,6 +227,7 @@ def build_command(
         --partition cpu --time 1:00:00
     """
     from generation.phases.build import build, build_settings
+    from generation.run_summary import summarise
     from generation.suggestions.ask import mlm_names
     from merge_dataset.settings import check_members
 
@@ -234,11 +237,16 @@ def build_command(
     base.require("suggest")
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
-    _require_target(target, config, overwrite)
-    names = {"ablation": ablation, "into": into}
     distribution = distribution_of(dealt, config.workers)
-    make = partial(build, run, distribution=distribution, overwrite=overwrite, **names, **changed)
-    _export(base.named(name), make, target, overwrite=overwrite, output=output)
+    _make_dataset(
+        partial(build, run, distribution=distribution, ablation=ablation, into=into, **changed),
+        config,
+        base.named(name),
+        target,
+        overwrite=overwrite,
+        coming={"draw": DRAW},
+        summarise=partial(summarise, as_json=output == "json"),
+    )
 
 
 @command(extra="generation", failures=(ExecutorError,))
@@ -284,9 +292,6 @@ def signals_command(
       merge-nli build --run runs/snli --min-quality 0.6 --into readable
 
     \b
-      merge-nli signals --run runs/snli --of union --mlm ./my-mlm
-
-    \b
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
@@ -324,30 +329,27 @@ def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) 
     return config
 
 
-def _require_target(out: Path, config: Config, overwrite: bool) -> None:
-    """Check before the work that the dataset can be written."""
-    from merge_dataset.export import require_target
-    from merge_dataset.provenance import DRAW
-
-    coming = {"source": config.source, "config": config.output_settings(), "draw": DRAW}
-    require_target(out, coming, config.run, overwrite=overwrite)
-
-
-def _export(
+def _make_dataset(
+    make: Callable[..., RunFolder],
+    config: ProblemSettings,
     run: RunFolder,
-    make: Callable[[], RunFolder],
     out: Path,
     *,
     overwrite: bool,
-    output: OutputFormat = "text",
+    coming: Mapping[str, Any],
+    summarise: Callable[..., str],
     register: bool = False,
 ) -> RunFolder:
-    """Make a run, export it to a dataset folder, and print a summary."""
-    from generation.run_summary import summarise
-    from merge_dataset.export import export_dataset
+    """Make a run, export it to a dataset folder, and print a summary.
 
+    That the dataset, of which `coming` says the origin, can be written is checked before the work.
+    """
+    from merge_dataset.export import export_dataset, require_target
+
+    coming = {"source": config.source, "config": config.output_settings(), **coming}
+    require_target(out, coming, run.path, overwrite=overwrite)
     with run.locked():
-        folder = make()
+        folder = make(overwrite=overwrite)
         configs = export_dataset(folder.path, out, overwrite=overwrite)
         if register:
             from merge_dataset.register import register_dataset
@@ -358,10 +360,9 @@ def _export(
                 register_dataset(out)
             except FileExistsError as error:  # the user's own dataset of that name
                 log.warning("%s; `merge-nli register %s --name NAME` does that", error, out)
-                register = False
+                summarise = partial(summarise, registered=False)
     # Not while the run is locked, as errors of writing would name the run.
-    as_json = output == "json"
-    typer.echo(summarise(folder.path, out, configs, registered=register, as_json=as_json))
+    typer.echo(summarise(folder.path, out, configs))
     return folder
 
 
@@ -401,34 +402,28 @@ def paraphrase_command(
         --label-order c,e,n --generator google/flan-t5-base --k 5
 
     \b
-      merge-nli paraphrase --source mnli-m --model ./my-classifier
-        --generator ./SmolLM2-135M-Instruct.gguf
-        --prompt "Say this in other words: {hypothesis}"
-
-    \b
       merge-nli paraphrase --source snli --model ./my-classifier --device cuda
         --executor slurm --tasks 8 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
     smallest, greatest = temperature
     config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
     config = replace_settings(config, run=run or f"runs/{config.source}_paraphrases")
-    distribution = distribution_of(dealt)
     # Imported after the options are checked: this takes seconds, and needs the extras.
     from generation.paraphrases.paraphrase_run import paraphrase
     from generation.paraphrases.rounds import summarise
-    from merge_dataset.export import export_dataset, require_target
-    from merge_dataset.provenance import PARAPHRASES
 
-    coming = {"kind": PARAPHRASES, "source": config.source, "config": config.output_settings()}
-    require_target(out, coming, config.run, overwrite=overwrite)
-    with RunFolder(Path(config.run)).locked():
-        folder = paraphrase(config, distribution=distribution, overwrite=overwrite)
-        configs = export_dataset(folder.path, out, overwrite=overwrite)
     model = {
         "model": config.model,
         "kind": config.model_kind,
         "revision": config.model_revision,
         "label-order": config.label_order,
     }
-    as_json = output == "json"
-    typer.echo(summarise(folder.path, out, configs, model=model, as_json=as_json))
+    _make_dataset(
+        partial(paraphrase, config, distribution=distribution_of(dealt)),
+        config,
+        RunFolder(Path(config.run)),
+        out,
+        overwrite=overwrite,
+        coming={"kind": PARAPHRASES},
+        summarise=partial(summarise, model=model, as_json=output == "json"),
+    )
