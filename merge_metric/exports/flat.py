@@ -30,8 +30,6 @@ from merge_metric.exports.registry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Parts = Iterator[tuple[str, Iterable["pa.Table"]]]
-
 
 @export("jsonl", panel=FILES)
 def export_jsonl(
@@ -46,7 +44,7 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export("jsonl", folder, out, config, _splits(".jsonl"), write_jsonl, overwrite)
+    return _export("jsonl", folder, out, config, overwrite, write_jsonl, ".jsonl")
 
 
 @export("csv", panel=FILES)
@@ -69,7 +67,7 @@ def export_csv(
       merge-nli export csv merge-nli --for-spreadsheets
     """
     write = partial(write_csv, for_spreadsheets=for_spreadsheets)
-    return _export("csv", folder, out, config, _splits(".csv"), write, overwrite)
+    return _export("csv", folder, out, config, overwrite, write, ".csv")
 
 
 @export("mini-datasets", panel=FILES)
@@ -87,7 +85,7 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    return _export("mini-datasets", folder, out, config, _subsamples, write_parquet, overwrite)
+    return _export("mini-datasets", folder, out, config, overwrite, write_parquet, ".parquet")
 
 
 def _export(
@@ -95,22 +93,21 @@ def _export(
     folder: Path,
     out: Path,
     configs: Sequence[str] | None,
-    parts: Callable[[Path, str], Parts],
-    write: Callable[[Path, Iterable[pa.Table]], int],
     overwrite: bool,
+    write: Callable[[Path, Iterable[pa.Table]], int],
+    suffix: str,
 ) -> Exported:
     chosen = configurations_of(folder, configs or ())
-    description = {
-        "export": name,
-        "dataset": place_of(folder, seen_from=out),
-        "configurations": chosen,
-    }
+    dataset = place_of(folder, seen_from=out)
+    description = {"export": name, "dataset": dataset, "configurations": chosen}
     files: dict[str, int] = {}
     with new_folder(out, description, overwrite=overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
-            for file, tables in parts(folder, config):
-                files[f"{config}/{file}"] = write(partial / config / file, tables)
+            parts = ((split, read_split(folder, config, split)) for split in SPLITS)
+            for part, tables in _subsamples(folder, config) if suffix == ".parquet" else parts:
+                file = f"{config}/{part}{suffix}"
+                files[file] = write(partial / file, tables)
     shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
     last = out / list(files)[-1]
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
@@ -123,13 +120,7 @@ def _export(
     )
 
 
-def _splits(suffix: str) -> Callable[[Path, str], Parts]:
-    return lambda folder, config: (
-        (f"{split}{suffix}", read_split(folder, config, split)) for split in SPLITS
-    )
-
-
-def _subsamples(folder: Path, config: str) -> Parts:
+def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Table]]]:
     """Make a file of the seeds, and one per subsample of variants; subsamples may overlap."""
     import pyarrow.compute as pc
 
@@ -139,7 +130,7 @@ def _subsamples(folder: Path, config: str) -> Parts:
             holds = pc.equal(pc.list_flatten(column), subsample)
             yield table.take(pc.list_parent_indices(column).filter(holds).unique())
 
-    yield "seeds.parquet", read_split(folder, config, "seeds")
+    yield "seeds", read_split(folder, config, "seeds")
     numbers: set[int] = set()
     for table in read_split(folder, config, "variants"):
         numbers.update(pc.unique(pc.list_flatten(table["subsamples"])).to_pylist())
@@ -149,17 +140,16 @@ def _subsamples(folder: Path, config: str) -> Parts:
             f"any: there are no mini-datasets of it; `merge-nli export jsonl` writes all variants"
         )
     for number in sorted(numbers):
-        yield f"mini-{number:02}.parquet", drawn_by(number)
+        yield f"mini-{number:02}", drawn_by(number)
 
 
 def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
     """Write rows as JSON lines, and return their number."""
     count = 0
     with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for table in tables:
-            for row in plain_rows(table):
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-                count += 1
+        for row in (row for table in tables for row in plain_rows(table)):
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
     return count
 
 

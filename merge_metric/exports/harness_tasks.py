@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -82,18 +80,18 @@ Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
 
 
 def prepare(
-    folder: Folder,
-    out: Out,
-    config: Configs = None,
+    folder: Path,
+    out: Path,
+    config: Sequence[str] | None = None,
     *,
-    shots: Shots = "auto",
-    prompt_start: PromptStart = "",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    letters: LettersOption = "spaced",
-    ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
+    shots: str = "auto",
+    prompt_start: str = "",
+    answers: AnswerKind = "letters",
+    max_answer_tokens: int = 1024,
+    letters: Letters = "spaced",
+    ct: Sequence[int] | None = None,
+    hub: str | None = None,
+    revision: str | None = None,
 ) -> TaskSettings:
     """Check the options of an export of tasks, and read the prompts."""
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
@@ -139,36 +137,6 @@ def prepare(
         forms=(" ", "") if letters == "both" else (" ",),
         max_answer_tokens=max_answer_tokens if answers == "words" else None,
     )
-
-
-def task_export(
-    name: str, **fixed: Any
-) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
-    """Register an export of tasks, with its own options and those of `prepare` not in `fixed`."""
-
-    def register(write: Callable[..., Exported]) -> Callable[..., Exported]:
-        defaults = {"folder": Path("merge-nli"), "out": Path(f"merge-nli-{name}")}
-        shared = inspect.signature(prepare, eval_str=True).parameters.values()
-        own = inspect.signature(write, eval_str=True).parameters.values()
-        options = [
-            p.replace(default=defaults.get(p.name, p.default))
-            for p in (*shared, *(p for p in own if p.kind is p.KEYWORD_ONLY))
-            if p.name not in fixed
-        ]
-        signature = inspect.Signature(options)
-
-        @functools.wraps(write)
-        def run(*given: Any, **more: Any) -> Exported:
-            bound = signature.bind(*given, **more)
-            bound.apply_defaults()
-            values = bound.arguments | fixed
-            asked = {p.name: values.pop(p.name) for p in shared}
-            return write(asked["folder"], asked["out"], prepare(**asked), **values)
-
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        return export(name, panel=HARNESSES, extra="predict")(run)
-
-    return register
 
 
 @contextmanager
@@ -226,9 +194,21 @@ def {function}(items: list[Any]) -> float:
 '''
 
 
-@task_export("lm-eval")
+@export("lm-eval", panel=HARNESSES, extra="predict")
 def export_lm_eval(
-    folder: Path, out: Path, tasks: TaskSettings, *, overwrite: Overwrite = False
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lm-eval"),
+    config: Configs = None,
+    *,
+    shots: Shots = "auto",
+    prompt_start: PromptStart = "",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
+    letters: LettersOption = "spaced",
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
 ) -> Exported:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
@@ -246,11 +226,15 @@ def export_lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
+    tasks = prepare(
+        folder, out, config, shots=shots, prompt_start=prompt_start, answers=answers,
+        max_answer_tokens=max_answer_tokens, letters=letters, ct=ct, hub=hub, revision=revision,
+    )  # fmt: skip
     names = [f"merge_nli_{config}" for config in tasks.prompts]
     with task_folder(folder, out, tasks, "lm-eval", overwrite=overwrite) as partial:
         figures = tuple(figure_names(tasks.thresholds))
-        for config, name in zip(tasks.prompts, names, strict=True):
-            text = _as_yaml(_task(tasks, config, name, figures))
+        for prompted, name in zip(tasks.prompts, names, strict=True):
+            text = _as_yaml(_task(tasks, prompted, name, figures))
             (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
         # The template with its constant, followed by a function for each figure.
         text = template("lm_eval.py")
@@ -360,9 +344,19 @@ def _as_yaml(task: dict[str, Any]) -> str:
 # --- Inspect ---
 
 
-@task_export("inspect", prompt_start="", letters="both")
+@export("inspect", panel=HARNESSES, extra="predict")
 def export_inspect(
-    folder: Path, out: Path, tasks: TaskSettings, *, overwrite: Overwrite = False
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-inspect"),
+    config: Configs = None,
+    *,
+    shots: Shots = "auto",
+    answers: Answers = "letters",
+    max_answer_tokens: MaxAnswerTokens = 1024,
+    ct: Thresholds = None,
+    hub: Hub = None,
+    revision: Revision = None,
+    overwrite: Overwrite = False,
 ) -> Exported:
     """A task for Inspect (inspect-ai 0.3.285).
 
@@ -373,6 +367,10 @@ def export_inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
+    tasks = prepare(
+        folder, out, config, shots=shots, answers=answers, max_answer_tokens=max_answer_tokens,
+        letters="both", ct=ct, hub=hub, revision=revision,
+    )  # fmt: skip
     configs = list(tasks.prompts)
     with task_folder(folder, out, tasks, "inspect", overwrite=overwrite) as partial:
         text = template("inspect_ai.py")
