@@ -176,9 +176,11 @@ def _write_words(
                         groups += [group + text] * len(asked)
             words.write(pa.Table.from_pylist(rows, schema))
             if queries:
-                found = passed[:, questions.rows(queries)]
-                is_missing = found[:, :, :1] == 0
-                counted = np.concatenate([np.ones_like(is_missing), is_missing, found], axis=2)
+                of_queries_passed = passed[:, questions.rows(queries)]
+                is_missing = of_queries_passed[:, :, :1] == 0
+                counted = np.concatenate(
+                    [np.ones_like(is_missing), is_missing, of_queries_passed], axis=2
+                )
                 for of_mlm, of_queries in zip(sums, counted, strict=True):
                     np.add.at(of_mlm, np.array(groups), of_queries)
             bar.update(size)
@@ -216,7 +218,7 @@ def count_passed(
         place = np.array([numbers[key] for key in asked], np.int64)
         casing = np.array([list(CASINGS).index(casing_of(word)) for _, word in asked], np.int64)
         rows, keys, probable = [], [], []
-        found = counts[:, part]
+        of_part = counts[:, part]
         for n, (mlm, (every, vocabulary)) in enumerate(answers.items()):
             scores = every.take(part)
             suggested = scores.answered[:, None] & (scores.tokens >= 0)
@@ -231,9 +233,9 @@ def count_passed(
             rows.append(row)
             keys.append(pairs(place[row], lexicon.form(casing[row], word)))
             probable.append(more_probable[row, column])
-            found[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
-            found[n, :, 1] = words.sum(1)
-            found[n, :, 3] = more_probable.sum(1)
+            of_part[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
+            of_part[n, :, 1] = words.sum(1)
+            of_part[n, :, 3] = more_probable.sum(1)
         distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
         keeps_class = np.zeros(0, np.bool_)
         if len(distinct):
@@ -243,6 +245,6 @@ def count_passed(
             keeps_class = (reasons == NO_REASON)[of_key]
         ends = np.cumsum([len(row) for row in rows])[:-1]
         for n, same in enumerate(np.split(keeps_class, ends)):
-            found[n, :, 2] = np.bincount(rows[n][same], minlength=len(asked))
-            found[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(asked))
+            of_part[n, :, 2] = np.bincount(rows[n][same], minlength=len(asked))
+            of_part[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(asked))
     return counts

@@ -166,10 +166,10 @@ class RunFolder:
         if not self.manifest.is_file():
             return
         remedy = "Restore it from a copy, or replace the build with --overwrite"
-        there = read_record(self.manifest, "config", "eligible", "variants", remedy=remedy)
+        earlier = read_record(self.manifest, "config", "eligible", "variants", remedy=remedy)
         coming = {"config": config, "draw": provenance.DRAW, **(made_from or {})}
-        if differing := provenance.differences(there, coming):
-            seeds, variants = max(there["eligible"].values(), default=0), there["variants"]
+        if differing := provenance.differences(earlier, coming):
+            seeds, variants = max(earlier["eligible"].values(), default=0), earlier["variants"]
             raise FileExistsError(
                 f"{self.path}: expected no build or the same one, found another, with "
                 f"{variants:,} variants of at least {seeds:,} seeds: {'; '.join(differing)}. "
@@ -238,7 +238,9 @@ def manifest_of(
         "funnel": counts["funnel"],
         provenance.EXPLAINED: explain(Config, settings, counts["columns"]),
         **({} if counts["changes"] is None else {"changes": counts["changes"]}),
-        "eligible": {each: counts["eligible"].get(each, 0) for each in config.word_classes},
+        "eligible": {
+            word_class: counts["eligible"].get(word_class, 0) for word_class in config.word_classes
+        },
         "variants": counts["variants"],
         "draw": provenance.DRAW,
         "files": digests({path.name: path for path in files}),
@@ -249,7 +251,10 @@ def explain(
     declared: type, settings: Mapping[str, Any], funnel: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
     """Describe settings and columns of the funnel, for readers who have only the manifest."""
-    helps = {field.name: each.help for field, each in declared_settings(declared).items()}
+    helps = {
+        field.name: declared_setting.help
+        for field, declared_setting in declared_settings(declared).items()
+    }
     return {
         "settings": {name: helps[name] for name in settings if name in helps},
         "funnel": dict(funnel),

@@ -48,7 +48,9 @@ def summarise(
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
         made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}
-        made |= {"examples": [row["variant_id"] for each in examples for row in each.variants]}
+        made |= {
+            "examples": [row["variant_id"] for example in examples for row in example.variants]
+        }
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
     least, limited = manifest["config"].get("min_quality"), ""
     low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
@@ -74,9 +76,10 @@ def summarise(
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
         *(
-            f"  {row['original']} → {row['replacement']} ({each.label}): {line_of(row, each.texts)}"
-            for each in examples
-            for row in each.variants
+            f"  {row['original']} → {row['replacement']} ({example.label}): "
+            f"{line_of(row, example.texts)}"
+            for example in examples
+            for row in example.variants
         ),
         "",
         f"Run folder:     {run}  (settings, suggestions, replacements, exclusions, manifest)",

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from merge_dataset.files import digest_of, naming, write_json
+from merge_dataset.files import digest_of, naming
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,8 +166,6 @@ class AnswerStore:
 
     def _new_file(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / "store.json").is_file():
-            write_json(self.folder / "store.json", self.identity)
         for number in itertools.count(1):
             path = self.folder / f"{number:06}.answers"
             try:

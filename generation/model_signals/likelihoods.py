@@ -70,7 +70,7 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoo
     """Score each sentence by itself, in nats; each token of a long one in a window around it."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
-    windowed = np.array([len(each.ids) > mlm.max_tokens for each in encodings], np.bool_)
+    windowed = np.array([len(encoding.ids) > mlm.max_tokens for encoding in encodings], np.bool_)
     # Sorted by length, to fill batches; windows have equal lengths, so long texts stay in order.
     order = sorted(range(len(pll)), key=lambda row: min(len(encodings[row].ids), mlm.max_tokens))
     tokens = (
@@ -106,9 +106,9 @@ def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
     """Take masked tokens until their inputs have `most` ids; an empty list at the end."""
     taken: list[_MaskedToken] = []
     size = 0
-    for each in tokens:
-        taken.append(each)
-        size += len(each[1])
+    for token in tokens:
+        taken.append(token)
+        size += len(token[1])
         if size >= most:
             break
     return taken
@@ -177,26 +177,26 @@ class CausalLM:
         ).input_ids
         total = np.zeros(len(sentences))
         # (length, row, ids with the start token first, index of the first score that counts)
-        pieces: list[tuple[int, int, list[int], int]] = []
+        windows: list[tuple[int, int, list[int], int]] = []
         width = self.max_tokens - 1
         for row, ids in enumerate(encoded):
             start = done = 0
             while done < len(ids):
                 window = [self._start, *ids[start : start + width]]
-                pieces.append((len(window), row, window, done - start))
+                windows.append((len(window), row, window, done - start))
                 done = start + width
                 start += width // 2
-        pieces.sort(key=lambda piece: piece[:2])
+        windows.sort(key=lambda window: window[:2])
         rows = _ROWS_CPU if self.device == "cpu" else _ROWS
         batches = [
             of_length[start : start + rows]
-            for _, same in groupby(pieces, key=lambda piece: piece[0])
+            for _, same in groupby(windows, key=lambda window: window[0])
             for of_length in [list(same)]
             for start in range(0, len(of_length), rows)
         ]
         inputs = ([ids for _, _, ids, _ in batch] for batch in batches)
-        found = on_single_threads(partial(self._run, rows=rows), inputs, self.device)
-        for batch, scores in zip(batches, found, strict=True):
+        log_probs = on_single_threads(partial(self._run, rows=rows), inputs, self.device)
+        for batch, scores in zip(batches, log_probs, strict=True):
             for (_, row, _, first), own in zip(batch, scores, strict=True):
                 total[row] += own[first:].sum()
         return Likelihoods(
@@ -263,15 +263,16 @@ def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
         for (old, old_spans), (new, new_spans) in parsed
     ]
     log_probs = mlm.log_probs(inputs).astype(np.float64)
-    windowed = np.array([each.windowed for each in inputs], np.bool_)
+    windowed = np.array([item.windowed for item in inputs], np.bool_)
     changes = [
         [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]
         for of_item in asked
     ]
     return Likelihoods(
-        np.array([min(each, default=np.nan) for each in changes], np.float64),
+        np.array([min(of_item, default=np.nan) for of_item in changes], np.float64),
         np.array(
-            [any(windowed[n].any() for pair in each for n in pair) for each in asked], np.bool_
+            [any(windowed[n].any() for pair in of_item for n in pair) for of_item in asked],
+            np.bool_,
         ),
     )
 
@@ -283,14 +284,14 @@ def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
     [slice(0, 1, None), slice(6, 8, None), slice(9, 15, None), slice(16, 18, None)]
     """
     words = [match.span() for match in _WORD.finditer(text)]
-    found = set[Span]()
+    words_beside = set[Span]()
     for start, end in spans:
         before = [word for word in words if word[1] <= start]
         after = [word for word in words if word[0] >= end]
-        found.update((*before[-BESIDE:], *after[:BESIDE]))
+        words_beside.update((*before[-BESIDE:], *after[:BESIDE]))
     return sorted(
         (start, end)
-        for start, end in found
+        for start, end in words_beside
         if not any(start < stop and first < end for first, stop in spans)
     )
 
@@ -311,9 +312,9 @@ def likelihood_store(root: Path, identity: Mapping[str, str]) -> AnswerStore:
     return AnswerStore(root, {"scheme": SCHEME, **identity}, _SCHEMA, redo="merge-nli signals")
 
 
-def table_of(found: Likelihoods) -> pa.Table:
+def table_of(likelihoods: Likelihoods) -> pa.Table:
     """Convert likelihoods to rows of a store."""
-    return pa.table([found.pll, found.windowed], schema=_SCHEMA)
+    return pa.table([likelihoods.pll, likelihoods.windowed], schema=_SCHEMA)
 
 
 def read_likelihoods(store: AnswerStore, texts: Sequence[str]) -> Likelihoods:

@@ -32,7 +32,6 @@ from generation.paraphrases.rounds import (
     ParaphraseRequest,
     TextGenerator,
     kept_texts,
-    paraphrase_table,
     render_funnel,
     run_rounds,
     variant_rows,
@@ -162,8 +161,8 @@ def open_generator(config: ParaphraseConfig) -> TextGenerator:
     """Load the text generator from a folder or the Hub; no code of the repository is run."""
     from generation.paraphrases.text_generator import Generator
 
-    found = inspect(config.generator, TEXT_GENERATOR, gguf_file=config.gguf_file)
-    return Generator(load(found, device=config.device, dtype=config.dtype), config)
+    checkpoint = inspect(config.generator, TEXT_GENERATOR, gguf_file=config.gguf_file)
+    return Generator(load(checkpoint, device=config.device, dtype=config.dtype), config)
 
 
 def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
@@ -364,7 +363,7 @@ class _Work:
             rewrite=lambda number, requests: self.rewrite(f"{where} {number}", requests),
             judge=lambda number, pairs: self.ask_judge(f"{where} {number}", pairs),
         )
-        tables = list(map(paraphrase_table, rounds))
+        tables = [pa.Table.from_pylist(rows, PARAPHRASES) for rows in rounds]
         order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
         return pa.concat_tables(tables).sort_by(order).combine_chunks(), len(tables)
 

@@ -3,8 +3,9 @@
 import hashlib
 import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -106,37 +107,6 @@ class TextGenerator(Protocol):
         """
 
 
-@dataclass(slots=True)
-class Tried:
-    """A candidate with its fate."""
-
-    hypothesis: str
-    round: int
-    """Number of the round, from 1."""
-    rank: int
-    """Place among the candidates of the round, from 0."""
-    text: str
-    raw_text: str
-    """The generator's text, before `clean`."""
-    temperature: float
-    score: float
-    reason: str | None = None
-    """One of `REASONS`, or `KEPT`; None until that is known."""
-    entailed: float | None = None
-    """Probability that the hypothesis entails the candidate, if the NLI model was asked."""
-    entailing: float | None = None
-    """Probability that the candidate entails the hypothesis, if the NLI model was asked."""
-
-
-@dataclass(slots=True)
-class _History:
-    """Candidates of a hypothesis so far."""
-
-    raw: tuple[str, ...] = ()
-    normalised: set[str] = field(default_factory=set)
-    kept: int = 0
-
-
 def clean(text: str, hypothesis: str) -> str:
     r"""Find the paraphrase in a generator's answer; "" if there is none.
 
@@ -209,23 +179,13 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
     parts = [normalise(part).split() for part in prompt.split("{hypothesis}")]
     length = min(_RUN, max(map(len, parts)))
     instruction = {run for part in parts for run in _runs(part, length)}
-    found = instruction & _runs(normalise(text).split(), length)
-    return bool(found and found - _runs(normalise(hypothesis).split(), length))
+    echo = instruction & _runs(normalise(text).split(), length)
+    return bool(echo - _runs(normalise(hypothesis).split(), length))
 
 
 def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
     last = len(words) - length + 1
     return {tuple(words[i : i + length]) for i in range(last)} if length else set()
-
-
-def entails(answers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Tell for (n, 3) answers whether the likeliest label, at a tie the first, is entailment.
-
-    >>> entails(np.array([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.3, 0.4, 0.3]])).tolist()
-    [True, True, False]
-    """
-    predicted: NDArray[np.bool_] = answers.argmax(axis=1) == LABELS.index("entailment")
-    return predicted
 
 
 def run_rounds(
@@ -234,67 +194,62 @@ def run_rounds(
     *,
     rewrite: Callable[[int, list[ParaphraseRequest]], list[list[Candidate]]],
     judge: Callable[[int, list[Pair]], NDArray[np.float64]],
-) -> Iterator[list[Tried]]:
-    """Rewrite hypotheses until k paraphrases of each are kept; yield each round's candidates.
+) -> Iterator[list[dict[str, Any]]]:
+    """Rewrite hypotheses until k paraphrases of each are kept; yield rows of each round.
 
-    `rewrite` returns candidates for a round's requests, `judge` probabilities, (n, 3), for pairs.
+    The rows, of `PARAPHRASES`, are the candidates and their fates. `rewrite` returns candidates for
+    a round's requests, `judge` probabilities, (n, 3), for pairs.
     """
-    histories = {hypothesis: _History() for hypothesis in hypotheses}
+    kept = Counter[Any]()
+    earlier: dict[str, tuple[str, ...]] = dict.fromkeys(hypotheses, ())
+    forms: dict[str, set[str]] = {hypothesis: set() for hypothesis in hypotheses}
     for number in range(1, config.max_rounds + 1):
-        short = [h for h, history in histories.items() if history.kept < config.k]
-        if not short:
-            return
         requests = [
-            ParaphraseRequest(h, temperature_of(h, number, config), earlier=histories[h].raw)
-            for h in short
+            ParaphraseRequest(h, temperature_of(h, number, config), earlier[h])
+            for h in earlier
+            if kept[h] < config.k
         ]
-        tried = []
+        if not requests:
+            return
+        rows: list[dict[str, Any]] = []
         for request, candidates in zip(requests, rewrite(number, requests), strict=True):
-            history = histories[request.hypothesis]
-            history.raw += tuple(candidate.text for candidate in candidates)
-            copy = normalise(request.hypothesis)
+            hypothesis, copy = request.hypothesis, normalise(request.hypothesis)
+            earlier[hypothesis] += tuple(candidate.text for candidate in candidates)
             for rank, candidate in enumerate(candidates):
-                text = clean(candidate.text, request.hypothesis)
+                text = clean(candidate.text, hypothesis)
                 form = normalise(text)
                 tests = {
                     ParaphraseReason.EMPTY: not form,
                     ParaphraseReason.UNFINISHED: not candidate.finished,
                     # A token seldom has ten characters.
                     ParaphraseReason.TOO_LONG: len(text) > 10 * config.max_new_tokens,
-                    ParaphraseReason.PROMPT_ECHOED: echoes(text, request.hypothesis, config.prompt),
+                    ParaphraseReason.PROMPT_ECHOED: echoes(text, hypothesis, config.prompt),
                     ParaphraseReason.COPY: form == copy,
                     ParaphraseReason.QUOTED: f" {copy} " in f" {form} ",
-                    ParaphraseReason.DUPLICATE: form in history.normalised,
+                    ParaphraseReason.DUPLICATE: form in forms[hypothesis],
                 }
-                history.normalised.add(form)
-                each = Tried(
-                    hypothesis=request.hypothesis,
-                    round=number,
-                    rank=rank,
-                    text=text,
-                    raw_text=candidate.text,
-                    temperature=request.temperature,
-                    score=candidate.score,
-                    reason=next((reason for reason, holds in tests.items() if holds), None),
-                )
-                tried.append(each)
-        new = [each for each in tried if each.reason is None]
-        there = [(each.hypothesis, each.text) for each in new]
-        answers = judge(number, [*there, *((text, hypothesis) for hypothesis, text in there)])
-        entailed = entails(answers).tolist()
-        for i, each in enumerate(new):
-            history = histories[each.hypothesis]
-            each.entailed, each.entailing = (float(answers[i + j, 0]) for j in (0, len(new)))
+                forms[hypothesis].add(form)
+                row = {"hypothesis": hypothesis, "round": number, "rank": rank, "text": text}
+                row |= {"raw_text": candidate.text, "temperature": request.temperature}
+                reason = next((reason for reason, holds in tests.items() if holds), None)
+                rows.append({**row, "score": candidate.score, "reason": reason})
+        new = [row for row in rows if row["reason"] is None]
+        pairs = [(row["hypothesis"], row["text"]) for row in new]
+        answers = judge(number, [*pairs, *((text, hypothesis) for hypothesis, text in pairs)])
+        # At a tie the first label counts.
+        entailed, entailing = np.split(answers.argmax(axis=1) == LABELS.index("entailment"), 2)
+        for i, row in enumerate(new):
+            row["entailed"], row["entailing"] = (float(answers[i + j, 0]) for j in (0, len(new)))
             if not entailed[i]:
-                each.reason = ParaphraseReason.NOT_ENTAILED
-            elif not entailed[i + len(new)]:
-                each.reason = ParaphraseReason.NOT_ENTAILING
-            elif history.kept == config.k:
-                each.reason = ParaphraseReason.SURPLUS
+                row["reason"] = ParaphraseReason.NOT_ENTAILED
+            elif not entailing[i]:
+                row["reason"] = ParaphraseReason.NOT_ENTAILING
+            elif kept[row["hypothesis"]] == config.k:
+                row["reason"] = ParaphraseReason.SURPLUS
             else:
-                each.reason = KEPT
-                history.kept += 1
-        yield tried
+                row["reason"] = KEPT
+                kept[row["hypothesis"]] += 1
+        yield rows
 
 
 PARAPHRASES = pa.schema(
@@ -305,7 +260,10 @@ PARAPHRASES = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""Columns of the candidates: the fields of `rounds.Tried`."""
+"""Candidates: `text` is what `clean` made of the generator's `raw_text`; `round` is from 1, `rank`
+among the candidates of a request from 0; probabilities that the hypothesis entails it (`entailed`)
+and the other way round (`entailing`), if the NLI model was asked; `reason` is one of `REASONS`, or
+`KEPT`."""
 
 ANSWERS = pa.schema(
     [
@@ -316,24 +274,17 @@ ANSWERS = pa.schema(
 )
 
 
-def paraphrase_table(tried: Iterable[Tried]) -> pa.Table:
-    """Make a table with a row per candidate, in the order given."""
-    rows = list(tried)
-    columns = {name: [getattr(row, name) for row in rows] for name in PARAPHRASES.names}
-    return pa.table(columns, schema=PARAPHRASES)
-
-
 def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
     """Collect each hypothesis's kept paraphrases from tables sorted by hypothesis."""
-    found: dict[str, pa.Array] = {}
+    texts: dict[str, pa.Array] = {}
     for table in paraphrases:
         kept = table.filter(pc.equal(table["reason"], KEPT))
         grouped = kept.group_by("hypothesis", use_threads=False).aggregate([("text", "list")])
         columns = grouped["hypothesis"].to_pylist(), grouped["text_list"]
-        for hypothesis, texts in zip(*columns, strict=True):
-            before = [found[hypothesis]] if hypothesis in found else []
-            found[hypothesis] = pa.concat_arrays([*before, texts.values])
-    return found
+        for hypothesis, more in zip(*columns, strict=True):
+            before = [texts[hypothesis]] if hypothesis in texts else []
+            texts[hypothesis] = pa.concat_arrays([*before, more.values])
+    return texts
 
 
 def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
@@ -342,17 +293,17 @@ def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> p
     pairs = [
         (row, seed, text) for row, seed in enumerate(ordered) for text in texts[seed.hypothesis]
     ]
-    found = [text for _, _, text in pairs]
+    new_texts = [text for _, _, text in pairs]
     rows = seed_rows(ordered).take(pa.array([row for row, _, _ in pairs], pa.int64()))
     new = {
         "variant_id": [
             variant_id(seed.seed_id, PARAPHRASE, seed.hypothesis, text) for _, seed, text in pairs
         ],
-        "hypothesis": found,
+        "hypothesis": new_texts,
         "word_class": [PARAPHRASE] * len(pairs),
         "original": rows["hypothesis"],
-        "replacement": found,
-        "hypothesis_spans": [[(0, len(text))] for text in found],
+        "replacement": new_texts,
+        "hypothesis_spans": [[(0, len(text))] for text in new_texts],
         "subsamples": [[0]] * len(pairs),
     }
     order = [(name, "ascending") for name in ("seed_id", "variant_id")]

@@ -119,9 +119,9 @@ class Generator:
             with torch.inference_mode():
                 return search(Stepper(self, prompts, temperatures), self._config, earlier)
 
-        (found,) = on_single_threads(search_in, [prompts], self.device)
+        (searched,) = on_single_threads(search_in, [prompts], self.device)
         candidates = []
-        for beams in found:
+        for beams in searched:
             texts = self._tokenizer.batch_decode(
                 [[token for token in beam.tokens if token not in self._eos] for beam in beams],
                 skip_special_tokens=True,
@@ -331,7 +331,9 @@ def search(
     first. The `num_beams` beams of a request are each group's best, group by group, then each
     group's second best, and so on. Within a group, finished beams come before unfinished ones.
     """
-    found: list[list[list[Beam]]] = [[[] for _ in range(config.num_beam_groups)] for _ in earlier]
+    ended_beams: list[list[list[Beam]]] = [
+        [[] for _ in range(config.num_beam_groups)] for _ in earlier
+    ]
     n_requests, n_groups, size = len(earlier), config.num_beam_groups, config.group_size
     requests = np.tile(np.arange(n_requests), n_groups)
     lanes = _Lanes(  # every group of every request, with the prompt alone
@@ -358,19 +360,19 @@ def search(
         else:
             following = model.advance(lanes.rows.ravel(), lanes.tokens[..., -1].ravel(), k)
             lanes = lanes._replace(rows=np.arange(lanes.rows.size).reshape(lanes.rows.shape))
-        lanes = _step(lanes, following, config, counts, found)
+        lanes = _step(lanes, following, config, counts, ended_beams)
         if not lanes.requests.size:
             break
     # Beams cut at the last step take the places left.
     per_token = lanes.log_probs / max(1, lanes.tokens.shape[-1])
     for lane, (request, group) in enumerate(zip(lanes.requests, lanes.groups, strict=True)):
-        ended = sorted(found[request][group], key=lambda beam: -beam.score)
+        ended = sorted(ended_beams[request][group], key=lambda beam: -beam.score)
         best = np.argsort(-per_token[lane], kind="stable")[: size - len(ended)]
-        found[request][group] = ended + [
+        ended_beams[request][group] = ended + [
             Beam(tuple(lanes.tokens[lane, i].tolist()), False, float(per_token[lane, i]))
             for i in best
         ]
-    return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in found]
+    return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in ended_beams]
 
 
 def _step(
@@ -378,11 +380,12 @@ def _step(
     following: Following,
     config: ParaphraseConfig,
     counts: NDArray[np.int32],
-    found: list[list[list[Beam]]],
+    ended_beams: list[list[list[Beam]]],
 ) -> _Lanes:
     """Extend all groups by one token; return the unfinished groups.
 
-    `counts` [requests, vocabulary] (how often earlier beams chose a token) and `found` are updated.
+    `counts` [requests, vocabulary], how often earlier beams chose a token, and `ended_beams` are
+    updated.
     """
     size, going_on = config.group_size, []
     for group in range(config.num_beam_groups):
@@ -423,10 +426,10 @@ def _step(
             text = (*mine.tokens[at, beam].tolist(), int(following.ends[row]))
             log_prob = mine.log_probs[at, beam] + following.end_log_probs[row]
             ended = Beam(text, finished=True, score=float(log_prob) / len(text))
-            found[mine.requests[at]][group].append(ended)
+            ended_beams[mine.requests[at]][group].append(ended)
         is_done = []
         for request in mine.requests:
-            beams = found[request][group]
+            beams = ended_beams[request][group]
             beams.sort(key=lambda beam: -beam.score)
             del beams[size:]
             is_done.append(len(beams) == size)

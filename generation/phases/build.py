@@ -178,7 +178,7 @@ def _build(
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        made_by = {name: each.made_by for name, each in signals.items()}
+        made_by = {name: signal_file.made_by for name, signal_file in signals.items()}
         made = manifest_of(out, config, suggested, signals=made_by, counts=counts)
         write_record(out.manifest, made)
     return out
@@ -267,9 +267,9 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
         is_of_suggest = "suggest" in commands and "build" not in commands
         if not is_of_suggest or declared.panel == RUNNING or name in OF_SETTINGS:
             continue
-        if (got := getattr(config, name)) != (there := getattr(suggested, name)):
+        if (got := getattr(config, name)) != (before := getattr(suggested, name)):
             raise ValueError(
-                f"{base.path}: expected {name} {_shown(there)}, which merge-nli suggest had, got "
+                f"{base.path}: expected {name} {_shown(before)}, which merge-nli suggest had, got "
                 f"{_shown(got)}; run: merge-nli suggest with these settings"
             )
     return config
@@ -365,10 +365,10 @@ def _used_mlms(
         )
     wanted = {name: getattr(config, name) for name in OF_SETTINGS}
     for record in used:
-        there = {key: record[key] for key in wanted}
-        if there != wanted:
+        made_with = {key: record[key] for key in wanted}
+        if made_with != wanted:
             raise ValueError(
-                f"{base.path}: expected suggestions made with {wanted}, found {there}; run: "
+                f"{base.path}: expected suggestions made with {wanted}, found {made_with}; run: "
                 "merge-nli suggest with these settings"
             )
     return used

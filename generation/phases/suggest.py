@@ -89,21 +89,21 @@ def suggest(
     require_source(config)
     with run.locked():
         run.require_kind(paraphrases=False)
-        there: dict[str, Any] | None = None
+        earlier: dict[str, Any] | None = None
         made_by = (run.manifest, run.suggested, run.config)
         if not overwrite and all(path.is_file() for path in made_by):
             # Record and settings of a build's `suggest`, which is replaced only on request.
             made = Config.read(run.config).output_settings()
-            there = {**read_record(run.suggested), "config": made}
-        _require_same(run, there, config, named_mlms(config))
+            earlier = {**read_record(run.suggested), "config": made}
+        _require_same(run, earlier, config, named_mlms(config))
         # All faults of masked LMs are reported before the long work.
         wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
         require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
         with sorted_problems(run.problems, config.problem_format) as add:
             problems = load_problems(config, add, scratch=run.sorting)
-            _require_same(run, there, config, {"source_data": problems.source_data})
-            if not there:
+            _require_same(run, earlier, config, {"source_data": problems.source_data})
+            if not earlier:
                 # An earlier run's records do not fit these settings until both phases are done.
                 run.manifest.unlink(missing_ok=True)
                 run.suggested.unlink(missing_ok=True)
@@ -122,7 +122,7 @@ def suggest(
         asked = Asked(questions, run.asked)
         ask_what_matters(run, config, asked, distribution)
         mlms = collect(run, config)
-        _require_same(run, there, config, {"mlms": mlms})
+        _require_same(run, earlier, config, {"mlms": mlms})
         paths = (run.config, run.problems, questions.header, run.asked)
         counts = {"questions": len(asked), "of": len(questions), "for": decisive_settings(config)}
         record = {
@@ -141,15 +141,15 @@ def suggest(
 
 
 def _require_same(
-    run: RunFolder, there: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
+    run: RunFolder, earlier: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
 ) -> None:
     """Raise FileExistsError if there is a build made with other settings, problems or models."""
     coming = {"config": config.output_settings(), **made_from}
-    if there and (differing := differences(there, coming)):
+    if earlier and (differing := differences(earlier, coming)):
         raise FileExistsError(
             f"{run.path}: expected no build or one of the same problems and models, found one "
-            f"of {there['problems']['kept']:,} problems: {'; '.join(differing)}. Name another run "
-            "folder with --run, or replace it with --overwrite; the masked LMs' answers stay"
+            f"of {earlier['problems']['kept']:,} problems: {'; '.join(differing)}. Name another "
+            "run folder with --run, or replace it with --overwrite; the masked LMs' answers stay"
         )
 
 

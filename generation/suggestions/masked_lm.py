@@ -221,8 +221,8 @@ class MaskedLM:
         """Return [inputs] log P of each `original` at its mask, in nats; equal ids run once."""
         scores = np.zeros(len(inputs), np.float32)
         alike: dict[tuple[tuple[int, ...], int], list[Input]] = {}
-        for each in inputs:
-            alike.setdefault((each.ids, each.position), []).append(each)
+        for item in inputs:
+            alike.setdefault((item.ids, item.position), []).append(item)
 
         def own_of(inputs: list[Input], logits: torch.Tensor) -> tuple[list[int], torch.Tensor]:
             asked = [(n, i) for n, one in enumerate(inputs) for i in alike[one.ids, one.position]]
@@ -238,8 +238,10 @@ class MaskedLM:
     def encode(self, sentences: Sequence[str]) -> list[Encoding]:
         """Tokenise sentences."""
         return [
-            Encoding(each.ids, each.offsets, each.special_tokens_mask, each.word_ids)
-            for each in self._tokenizer.encode_batch(list(sentences))
+            Encoding(
+                encoding.ids, encoding.offsets, encoding.special_tokens_mask, encoding.word_ids
+            )
+            for encoding in self._tokenizer.encode_batch(list(sentences))
         ]
 
     def fitted(
@@ -281,8 +283,8 @@ class MaskedLM:
         def groups() -> Iterator[tuple[list[Input], torch.Tensor]]:
             """Gather vectors at masks: the head takes more rows at a time than the trunk."""
             seen, vectors = list[Input](), list[torch.Tensor]()
-            found = on_single_threads(self._run, asked, self.device)
-            for number, (batch, some) in enumerate(zip(asked, found, strict=True), start=1):
+            vectors_of = on_single_threads(self._run, asked, self.device)
+            for number, (batch, some) in enumerate(zip(asked, vectors_of, strict=True), start=1):
                 seen += batch
                 vectors.append(some)
                 while len(seen) >= most or (seen and number == len(asked)):
@@ -295,8 +297,8 @@ class MaskedLM:
                 return reduce(group[0], self._logits(group[1]))
 
         waiting = deque[_Reduced]()
-        for each in on_single_threads(reduced, groups(), self.device):
-            waiting.append(each)
+        for result in on_single_threads(reduced, groups(), self.device):
+            waiting.append(result)
             while len(waiting) > _IN_FLIGHT:
                 yield waiting.popleft()
         yield from waiting

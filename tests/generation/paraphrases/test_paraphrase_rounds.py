@@ -16,7 +16,6 @@ from generation.paraphrases.rounds import (
     Candidate,
     ParaphraseReason,
     ParaphraseRequest,
-    Tried,
     echoes,
     normalise,
     run_rounds,
@@ -55,7 +54,7 @@ class Scripted:
         ]
         return np.array(rows).reshape(-1, 3)
 
-    def run(self, config: ParaphraseConfig, *hypotheses: str) -> list[list[Tried]]:
+    def run(self, config: ParaphraseConfig, *hypotheses: str) -> list[list[dict[str, Any]]]:
         found = run_rounds(hypotheses or (GIRL,), config, rewrite=self.rewrite, judge=self.judge)
         return list(found)
 
@@ -63,7 +62,7 @@ class Scripted:
 def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None]:
     candidates = [c if isinstance(c, Candidate) else candidate(c) for c in texts]
     (tried,) = Scripted({GIRL: candidates}).run(config(**changes))
-    return [each.reason for each in tried]
+    return [row["reason"] for row in tried]
 
 
 @pytest.mark.parametrize(
