@@ -64,10 +64,6 @@ class Overview:
         gap = "\n\n\n" if output == "text" else "\n\n"
         return gap.join(filter(None, ["\n".join(self.remarks), *parts, after]))
 
-    def table(self, name: str) -> Table | None:
-        """Find the table of a name."""
-        return {table.name: table for table in self.tables}.get(name)
-
 
 def agreement(
     files: Sequence[Path],
@@ -120,9 +116,9 @@ _STEPS: Final = ("#B2182B", "#EF8A62", "#D9D9D9", "#67A9CF", "#2166AC")
 """Colours of scores 1 to 5, from red to blue: ColorBrewer's RdBu, with grey in the middle."""
 
 
-def draw_judgements(scores: Table | None) -> Iterator[tuple[str, Figure]]:
+def draw_judgements(tables: Sequence[Table]) -> Iterator[tuple[str, Figure]]:
     """Yield the names and figures of the drawings: scores by class and by masked LM."""
-    if scores is None:
+    if not (scores := next((table for table in tables if table.name == "scores"), None)):
         raise ValueError(
             "plots: expected scores of fluency and reasoning, got other answers; leave plots out"
         )

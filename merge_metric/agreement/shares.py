@@ -300,7 +300,25 @@ def drop_table(judgements: Judgements) -> Table:
     if judgements.items is None:
         raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
-    rows = [{"mlm": mlm, **_drop_row(judgements, mlm)} for mlm in mlms]
+    rows = []
+    for mlm in mlms:
+        # Variants that no other LM validated in one of their texts.
+        needed = np.array([frozenset((mlm,)) in item.validated for item in judgements.items])
+        validated = np.array([mlm in item.mlms for item in judgements.items])
+        row: dict[str, Any] = {"mlm": mlm}
+        for name, chosen in (("validated", validated), ("goes", needed), ("stays", ~needed)):
+            n, good = int(chosen.sum()), int(judgements.good[chosen].sum())
+            row |= {f"n_{name}": n, f"n_good_{name}": good}
+            row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
+        row |= {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
+        if row["n_goes"] and row["n_stays"]:
+            row["difference"] = row["goes"] - row["stays"]
+            row["difference_ci"] = newcombe(
+                row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"]
+            )
+            if min(row["n_goes"], row["n_stays"]) >= FEWEST:
+                row["verdict"] = DROP if row["difference_ci"][1] < 0 else KEEP
+        rows.append(row)
     shown = (
         *columns(mlm="masked LM"),
         *columns("count", n_validated="validated"),
@@ -323,25 +341,3 @@ def drop_table(judgements: Judgements) -> Table:
         _RULE,
     )
     return Table("mlms", "Which masked LM to drop", shown, tuple(rows), notes)
-
-
-def _drop_row(judgements: Judgements, mlm: str) -> dict[str, Any]:
-    """Compare the variants that need a masked LM with all others."""
-    items = judgements.items or ()
-    # Variants that no other LM validated in one of their texts.
-    needed = np.array([frozenset((mlm,)) in item.validated for item in items], np.bool_)
-    validated = np.array([mlm in item.mlms for item in items], np.bool_)
-    row: dict[str, Any] = {}
-    for name, chosen in (("validated", validated), ("goes", needed), ("stays", ~needed)):
-        n, good = int(chosen.sum()), int(judgements.good[chosen].sum())
-        row |= {f"n_{name}": n, f"n_good_{name}": good}
-        row |= {name: good / n if n else None, f"{name}_ci": wilson(good, n) if n else None}
-    row |= {"difference": None, "difference_ci": None, "verdict": UNKNOWN}
-    if row["n_goes"] and row["n_stays"]:
-        row["difference"] = row["goes"] - row["stays"]
-        row["difference_ci"] = newcombe(
-            row["n_good_goes"], row["n_goes"], row["n_good_stays"], row["n_stays"]
-        )
-        if min(row["n_goes"], row["n_stays"]) >= FEWEST:
-            row["verdict"] = DROP if row["difference_ci"][1] < 0 else KEEP
-    return row

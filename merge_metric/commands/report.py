@@ -166,6 +166,6 @@ def agreement_command(
     )
     if plots is not None:
         with working_in(plots, wait=True):  # two commands at the same time do not mix their plots
-            for file in save_all(draw_judgements(overview.table("scores")), plots):
+            for file in save_all(draw_judgements(overview.tables), plots):
                 typer.echo(file, err=True)
     typer.echo(overview.render(output))
