@@ -100,7 +100,7 @@ class Evaluation:
 
     def summary(self) -> Table:
         """Make the table of the figures: a row per configuration."""
-        intervals = any("seed_accuracy_ci" in each for each in self.results.values())
+        intervals = any("seed_accuracy_ci" in result for result in self.results.values())
         return Table(
             name="summary",
             title=self.name,
@@ -150,8 +150,8 @@ class Evaluation:
         every = self._beside(others)
         if not others:
             raise ValueError(f"expected evaluations of two models or more, got only {self.name}")
-        frames = by_config(frame for each in every for frame in each.frames)
-        shared = [config for config, found in frames.items() if len(found) == len(every)]
+        frames = by_config(frame for evaluation in every for frame in evaluation.frames)
+        shared = [config for config, of_models in frames.items() if len(of_models) == len(every)]
         if not shared:
             raise ValueError(f"expected a configuration that all models have, got {list(frames)}")
         return {
@@ -169,7 +169,9 @@ class Evaluation:
         """
         from merge_metric.analyses.curves import curves, plot_curves
 
-        return plot_curves(curves(frame for each in self._beside(others) for frame in each.frames))
+        return plot_curves(
+            curves(frame for evaluation in self._beside(others) for frame in evaluation.frames)
+        )
 
     def report(
         self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None
@@ -194,7 +196,7 @@ class Evaluation:
             every,
             self.dataset,
             list(self.results),
-            allow_missing=any(each.allow_missing for each in every),
+            allow_missing=any(evaluation.allow_missing for evaluation in every),
             tell=False,  # `evaluate_model` did
         )
         write_report(evidence, file, output)
@@ -249,7 +251,7 @@ class Evaluation:
     def _beside(self, others: Sequence[Evaluation]) -> list[Evaluation]:
         """List this and other evaluations, whose names differ."""
         every = [self, *others]
-        require_distinct([each.name for each in every])
+        require_distinct([evaluation.name for evaluation in every])
         return every
 
     def __repr__(self) -> str:
@@ -343,10 +345,10 @@ def evaluate_model(
             )
         )
         results = {frame.config: figures_of(frame, settings) for frame in frames}
-        found = Evaluation(called, folder, results, frames, path, allow_missing)
+        evaluation = Evaluation(called, folder, results, frames, path, allow_missing)
     if is_temporary:
-        weakref.finalize(found, rmtree, path.parent, ignore_errors=True)
-    return found
+        weakref.finalize(evaluation, rmtree, path.parent, ignore_errors=True)
+    return evaluation
 
 
 @contextmanager
@@ -367,7 +369,7 @@ def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
 def _eval_mode(model: Any) -> Iterator[None]:
     """Put a model's networks into evaluation mode, and restore training mode afterwards."""
     networks = model if isinstance(model, tuple) else (model, getattr(model, "model", None))
-    trained = [each for each in networks if getattr(each, "training", False) is True]
+    trained = [network for network in networks if getattr(network, "training", False) is True]
     try:
         yield
     finally:
@@ -389,7 +391,7 @@ def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -
     names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
     wanted = [f"{name}/*" for name in names]
     try:
-        found = snapshot_download(
+        fetched = snapshot_download(
             str(dataset), repo_type="dataset", revision=revision, allow_patterns=wanted or None
         )
     except (OSError, ValueError) as error:
@@ -398,10 +400,10 @@ def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -
             f"{str(error).splitlines()[0]}"
         ) from error
     for pattern in wanted:
-        if not Path(found, pattern).with_name(PROVENANCE).is_file():
+        if not Path(fetched, pattern).with_name(PROVENANCE).is_file():
             raise FileNotFoundError(
                 f"{dataset}: expected {pattern.replace('*', PROVENANCE)} there or, without a "
                 f"connection, in the cache, found none; with a connection, `hf download {dataset} "
                 f"--repo-type dataset --include '{pattern}'` fetches all that is needed"
             )
-    return Path(found)
+    return Path(fetched)

@@ -64,8 +64,8 @@ class SeedVariantCallback(TrainerCallback):
         """Score, log figures and add them to the metrics, in the main process only."""
         if not state.is_world_process_zero:
             return
-        found = evaluate_model(self._trainer, self._dataset, self._config, **self._options)
-        self.results.append((state.global_step, dict(found.results)))
-        figures = trainer_figures(found.results)
+        evaluation = evaluate_model(self._trainer, self._dataset, self._config, **self._options)
+        self.results.append((state.global_step, dict(evaluation.results)))
+        figures = trainer_figures(evaluation.results)
         others["metrics"].update(figures)
         self._trainer.log(figures)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
-_PIECE: Final = 256
+_TOKENISED: Final = 256
 """Pairs tokenised at a time: the tokenizer's objects take many times the memory of ids."""
 _Encoded = dict[str, NDArray[np.int32]]
 """One pair as the model sees it: `input_ids` and, for some models, `token_type_ids`."""
@@ -106,13 +106,13 @@ class Classifier:
             ValueError: no such model, no weights that are read, no trained head, not as many
                 classes as labels, or nothing says what they mean.
         """
-        found = inspect(model, CLASSIFIER)
-        found.require()
-        names = dict(enumerate(found.class_names))  # none: they are known once it is loaded
-        loaded = None if names else load(found, device=device, dtype=dtype)
+        checkpoint = inspect(model, CLASSIFIER)
+        checkpoint.require()
+        names = dict(enumerate(checkpoint.class_names))  # none: they are known once it is loaded
+        loaded = None if names else load(checkpoint, device=device, dtype=dtype)
         classes = loaded.model.config.id2label if loaded else names
-        order = read_order(classes, found.name, label_order, labels)
-        loaded = loaded or load(found, device=device, dtype=dtype)
+        order = read_order(classes, checkpoint.name, label_order, labels)
+        loaded = loaded or load(checkpoint, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 
     def describe(self) -> Description:
@@ -198,18 +198,18 @@ class Classifier:
             if words is not None and words.knows(first) and words.knows(second):
                 rows[i] = row_of(words.pair(first, second))
         others = [i for i in range(len(pairs)) if i not in rows]
-        for start in range(0, len(others), _PIECE):
-            places = others[start : start + _PIECE]
+        for start in range(0, len(others), _TOKENISED):
+            places = others[start : start + _TOKENISED]
             if self._backend is None:
                 rows |= zip(places, tokenize(places, None), strict=True)
             else:
                 encodings = self._backend.encode_batch_fast([pairs[i] for i in places])
-                found = (row_of((each.ids, each.type_ids)) for each in encodings)
-                rows |= zip(places, found, strict=True)
+                encoded = (row_of((encoding.ids, encoding.type_ids)) for encoding in encodings)
+                rows |= zip(places, encoded, strict=True)
         most = self.max_tokens or 0
         cut = [i for i, row in rows.items() if 0 < most < len(row["input_ids"])]
-        for start in range(0, len(cut), _PIECE):
-            places = cut[start : start + _PIECE]
+        for start in range(0, len(cut), _TOKENISED):
+            places = cut[start : start + _TOKENISED]
             rows |= zip(places, tokenize(places, most), strict=True)
         return [rows[i] for i in range(len(pairs))], set(cut)
 

@@ -228,9 +228,11 @@ class LanguageModel:
             columns = [kept.index(i) for i in last] if self._keeps_logits else last
             final = logits[torch.arange(len(rows)), columns].float()
             letters = torch.tensor(self._tokens.letters, device=device)
-            found = (final - final.logsumexp(-1, keepdim=True))[:, letters].logsumexp(1).double()
-        mass = found.exp().sum(-1)
-        return found.softmax(-1).cpu().numpy(), mass.cpu().numpy()
+            log_probs = (
+                (final - final.logsumexp(-1, keepdim=True))[:, letters].logsumexp(1).double()
+            )
+        mass = log_probs.exp().sum(-1)
+        return log_probs.softmax(-1).cpu().numpy(), mass.cpu().numpy()
 
 
 def warn_of_few_letters(name: str, letter_mass: float) -> None:

@@ -25,21 +25,21 @@ def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
     >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
     ['expected answers of the model m, the server says they are of m-mini']
     """
-    found = {}
+    oddities = {}
     if isinstance(models := metadata.get("answered_as"), list) and models:
-        found["answered_as"] = (
+        oddities["answered_as"] = (
             f"expected answers of the model {metadata.get('name')}, the server says they are of "
             f"{', '.join(map(str, models))}"
         )
     try:
         tokens, words = (metadata["prompts_cut"][f"prompt_{of}"] for of in ("tokens", "words"))
-        found["prompts_cut"] = (
+        oddities["prompts_cut"] = (
             f"expected whole prompts, the server seems to cut them: it counts {tokens:,} tokens "
             f"for {words:,} words; is its context too short?"
         )
     except (KeyError, TypeError, ValueError):
         pass  # no such key, or metadata of another program
-    return found
+    return oddities
 
 
 def require_as_asked(where: str, metadata: Mapping[str, Any], remedy: str = "") -> None:
@@ -110,20 +110,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def unknown_sentence(found: Mapping[str, Any]) -> str:
+def unknown_sentence(unknown: Mapping[str, Any]) -> str:
     """Describe the result of `count_unknown` in a sentence."""
     return (
-        f"{found['unknown'] / found['tokens']:.0%} of {found['tokens']:,} tokens in "
-        f"{found['texts']:,} texts are unknown to its tokenizer, as in "
-        f"{', '.join(map(repr, found['words']))}; is it the tokenizer that it was trained with, "
+        f"{unknown['unknown'] / unknown['tokens']:.0%} of {unknown['tokens']:,} tokens in "
+        f"{unknown['texts']:,} texts are unknown to its tokenizer, as in "
+        f"{', '.join(map(repr, unknown['words']))}; is it the tokenizer that it was trained with, "
         "and the right language?"
     ).replace("%", " %", 1)
 
 
-def warn_of_unknown(name: str, found: Mapping[str, Any]) -> None:
+def warn_of_unknown(name: str, unknown: Mapping[str, Any]) -> None:
     """Warn if `count_unknown` found many unknown tokens."""
-    if found:
-        log.warning("%s: warning: %s", name, unknown_sentence(found))
+    if unknown:
+        log.warning("%s: warning: %s", name, unknown_sentence(unknown))
 
 
 def evenly(values: Sequence[T]) -> Sequence[T]:

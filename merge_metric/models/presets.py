@@ -42,9 +42,9 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     if name not in lists:
         raise ValueError(f"preset: expected one of {', '.join(lists)}, got {name!r}")
     presets = lists[name]
-    wanted = {each.casefold() for each in only}
-    known = {each.casefold() for preset in presets for each in (preset.name, preset.group)}
-    if unknown := [each for each in only if each.casefold() not in known]:
+    wanted = {entry.casefold() for entry in only}
+    known = {entry.casefold() for preset in presets for entry in (preset.name, preset.group)}
+    if unknown := [entry for entry in only if entry.casefold() not in known]:
         groups = list(dict.fromkeys(preset.group for preset in presets))
         names = [preset.name for preset in presets]
         raise ValueError(
@@ -65,7 +65,7 @@ def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
     """Leave out models that are not on the Hub, with a message; raise if one was named."""
-    named = {each.casefold() for each in only}
+    named = {entry.casefold() for entry in only}
     missing = [preset for preset in presets if preset.not_on_hub]
     for preset in missing:
         if preset.name.casefold() in named or len(missing) == len(presets):

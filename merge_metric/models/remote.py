@@ -220,8 +220,8 @@ class RemoteModel:
                         "allows were asked; what was answered is kept: the same command goes on"
                     )
                 self._left -= times
-        found = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
-        return found if self.words else found[0]
+        answers = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
+        return answers if self.words else answers[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
         """Extract log-probabilities or a `WrittenAnswer`; raise ValueError if there is neither."""
@@ -231,7 +231,7 @@ class RemoteModel:
             self._odd.look_at(answer, text)
             if not self.words:
                 return alternatives(answer)
-            said = said_in(answer)
+            written = said_in(answer)
         except ValueError as error:
             raise ValueError(f"{self._endpoint.name}: {error}") from None
         usage = answer.get("usage") if isinstance(answer.get("usage"), dict) else {}
@@ -241,7 +241,7 @@ class RemoteModel:
                 if type(usage.get(name)) is int:
                     kept = name.replace("completion", "answer")
                     self._used[kept] = self._used.get(kept, 0) + usage[name]
-        return said
+        return written
 
     def read(
         self, positions: list[int], given: Sequence[Any], questions: Sequence[Pair]
@@ -257,7 +257,7 @@ class RemoteModel:
             more = {"counts": used, "notes": self._odd.notes()}
             return words.answers(self.prompt, questions, positions, given, **more)
         letters = self.prompt.template.letters
-        rows = np.array([letter_probabilities(each, letters) for each in given])
+        rows = np.array([letter_probabilities(tokens, letters) for tokens in given])
         is_missing, is_partial = ~rows.any(axis=1), ~rows.all(axis=1)
         if self._missing == "error" and is_missing.any():
             first = int(is_missing.argmax())
@@ -292,19 +292,21 @@ def alternatives(answer: Any) -> dict[str, float]:
         )
     try:
         if (content := given.get("content")) is not None:  # the format of /chat/completions
-            records = [each for first in content[:1] for each in (*first["top_logprobs"], first)]
-            found = {str(record["token"]): float(record["logprob"]) for record in records}
+            records = [
+                record for first in content[:1] for record in (*first["top_logprobs"], first)
+            ]
+            log_probs = {str(record["token"]): float(record["logprob"]) for record in records}
         else:
             tables = given["top_logprobs"][:1]
-            found = {str(key): float(value) for table in tables for key, value in table.items()}
+            log_probs = {str(key): float(value) for table in tables for key, value in table.items()}
             own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
             for token, value in list(own)[:1]:
-                found.setdefault(str(token), float(value))
-        if any(math.isnan(value) or value > 1e-3 for value in found.values()):
-            raise ValueError(found)
+                log_probs.setdefault(str(token), float(value))
+        if any(math.isnan(value) or value > 1e-3 for value in log_probs.values()):
+            raise ValueError(log_probs)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ValueError(f"expected log-probabilities, got {beginning(given)}") from None
-    return found
+    return log_probs
 
 
 def _first_choice(answer: Any) -> Any:

@@ -90,7 +90,7 @@ def _titled(name: str) -> str:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return PLACE.sub(lambda found: values[found[1]], text)
+    return PLACE.sub(lambda place: values[place[1]], text)
 
 
 PLACE: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")

@@ -29,7 +29,7 @@ def word_tokens(tokenizer: Any) -> WordTokens | None:
         and isinstance(tokenizer.model, WordPiece)
         and isinstance(tokenizer.post_processor, BertProcessing | TemplateProcessing)
         # Other added tokens are matched in the normalised text.
-        and not any(each.normalized for each in tokenizer.get_added_tokens_decoder().values())
+        and not any(token.normalized for token in tokenizer.get_added_tokens_decoder().values())
         and [n for n in two.sequence_ids if n is not None] == [0, 1]
     )
     return WordTokens(tokenizer, two) if works_so else None
@@ -40,7 +40,7 @@ class WordTokens:
 
     def __init__(self, tokenizer: Any, two: Any) -> None:
         """Take the encoding of a pair of texts of one token each; use `word_tokens`."""
-        self._added = [each.content for each in tokenizer.get_added_tokens_decoder().values()]
+        self._added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
         self._two, self._types = two.ids, two.type_ids
         self._places = two.sequence_ids.index(0), two.sequence_ids.index(1)
 

@@ -64,29 +64,29 @@ class Words:
                 more[name] = json.loads(value)
             except ValueError:
                 more[name] = value
-            if mask_secrets(said := json.dumps({name: more[name]})) != said:
+            if mask_secrets(shown := json.dumps({name: more[name]})) != shown:
                 raise ValueError(
                     f"server_setting: expected no secret, as metadata have all settings, got one "
                     f"with the name {name}; name the environment variable that holds a key with "
                     "`api_key_env`"
                 )
-        found = cls(
+        words = cls(
             max_tokens=request.max_answer_tokens,
             temperature=request.temperature,
             samples=request.samples,
             more=more,
         )
-        if found.samples > 1 and found.describe()["temperature"] == 0:
+        if words.samples > 1 and words.describe()["temperature"] == 0:
             raise ValueError(
-                f"samples: expected a temperature above 0 with {found.samples}, got 0, at which "
+                f"samples: expected a temperature above 0 with {words.samples}, got 0, at which "
                 "all are meant to be the same"
             )
-        if found.samples > 1 and more.get("seed") is not None:
+        if words.samples > 1 and more.get("seed") is not None:
             raise ValueError(
-                f"samples: expected no seed with {found.samples}, got {more['seed']}, with which "
+                f"samples: expected no seed with {words.samples}, got {more['seed']}, with which "
                 "all are meant to be the same: leave out the server's setting `seed`"
             )
-        return found
+        return words
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as they stand in the metadata."""
@@ -113,15 +113,15 @@ class Words:
         Returns shares of the labels, the label that counts, the share without one, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
-        >>> said = [*map(WrittenAnswer, ("B", "Neutral.", "A", "Hm."))]
-        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), said)[1:3]
+        >>> written = [*map(WrittenAnswer, ("B", "Neutral.", "A", "Hm."))]
+        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), written)[1:3]
         (1, 0.25)
         """
         template = prompt.template
         reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
-        codes = [reader.read(said.text, is_cut=said.is_cut) for said in answers]
+        codes = [reader.read(answer.text, is_cut=answer.is_cut) for answer in answers]
         counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
-        kept = "\n———\n".join(reader.kept(said.text, len(answers)) for said in answers)
+        kept = "\n———\n".join(reader.kept(answer.text, len(answers)) for answer in answers)
         lost = codes.count(NO_LABEL) / len(codes)
         if not counts.any():
             n = len(template.labels)
@@ -141,7 +141,7 @@ class Words:
         **more: Any,
     ) -> Answers:
         """Apply `read` to what was written about each question, of which `positions` are given."""
-        read = [self.read(prompt, *each) for each in zip(questions, written, strict=True)]
+        read = [self.read(prompt, *question) for question in zip(questions, written, strict=True)]
         shares, labels, lost, texts = zip(*read, strict=True)
         return Answers(
             positions=positions,
@@ -295,7 +295,7 @@ class WritingModel:
                 stop_strings=None if self.chat else [self.prompt.stop],
                 tokenizer=tokenizer,
             )[:, width:].tolist()
-        found = []
+        answers = []
         # Only the special tokens that mark the end of the thinking or of a turn are kept.
         silent = {
             number
@@ -309,7 +309,7 @@ class WritingModel:
             is_cut = length is None and n_tokens >= self.words.max_tokens
             # Chat templates may begin the thinking; then the text written has only its end.
             begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
-            found.append(WrittenAnswer(begun + text, is_cut))
+            answers.append(WrittenAnswer(begun + text, is_cut))
             counts["prompt_tokens"] += len(ids)
             counts["answer_tokens"] += n_tokens
-        return found
+        return answers

@@ -44,7 +44,9 @@ class HypothesisOnly:
         from sklearn.pipeline import FeatureUnion, Pipeline
         from threadpoolctl import threadpool_limits
 
-        features = [(kind, TfidfVectorizer(**each, **_COMMON)) for kind, each in _FEATURES.items()]
+        features = [
+            (kind, TfidfVectorizer(**settings, **_COMMON)) for kind, settings in _FEATURES.items()
+        ]
         regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
         self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
         with threadpool_limits(1):  # the same order of summation on all machines
@@ -171,12 +173,12 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
             if problem_format == NLI:
                 wanted = [COLUMN_NAMES["hypothesis"]]
             for names in (*wanted, COLUMN_NAMES["label"]):
-                if not (found := [name for name in names if name in row.columns]):
+                if not (present := [name for name in names if name in row.columns]):
                     raise ValueError(
                         f"{row.where}: expected a column {' or '.join(names)}, got "
                         f"{', '.join(row.columns) or 'none'}"
                     )
-                columns.append(found[0])
+                columns.append(present[0])
         label = row.columns.get(columns[-1])
         parts = [row.columns.get(name) or "" for name in columns[:-1]]
         for name, part in zip(columns, parts, strict=False):

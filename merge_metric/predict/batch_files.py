@@ -70,10 +70,10 @@ def write_requests(
                 made[-1] = place, made[-1][1] + 1
         numbers = count(len(made) + 1) if made else ()
         older = [*takewhile(Path.exists, (_numbered(path, number) for number in numbers))]
-        for each in older:
-            _require_free(each, overwrite)
-    for each in older:
-        each.unlink()  # files of a longer earlier batch: with these, questions would be asked twice
+        for leftover in older:
+            _require_free(leftover, overwrite)
+    for leftover in older:
+        leftover.unlink()  # of a longer earlier batch: with it, questions would be asked twice
     return made
 
 
@@ -104,8 +104,8 @@ def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[i
             position, sample, answer, reason = _read_result(line, asking, samples, where)
             try:
                 if not reason:
-                    found = (said_in if server.words else alternatives)(answer)
-                    read = where, hash(repr(found))
+                    content = (said_in if server.words else alternatives)(answer)
+                    read = where, hash(repr(content))
                     earlier, known = first.setdefault((position, sample), read)
             except ValueError as error:
                 reason = f"{where}: {error}"
@@ -244,26 +244,26 @@ def plan(
         else:
             tokens += sum(len(reader.encode(text).ids) for text in texts)
     requests = len(asked) * known.samples
-    found: dict[str, Any] = {
+    costs: dict[str, Any] = {
         "requests": requests,
         "prompt_tokens": tokens * known.samples,
         "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
         "most_answer_tokens": requests * known.answer_tokens,
     }
     if prices:
-        parts = zip(prices, (found["prompt_tokens"], found["most_answer_tokens"]), strict=True)
-        found["most_cost"] = sum(price * count for price, count in parts) / 1e6
-    return found
+        parts = zip(prices, (costs["prompt_tokens"], costs["most_answer_tokens"]), strict=True)
+        costs["most_cost"] = sum(price * count for price, count in parts) / 1e6
+    return costs
 
 
-def plan_text(found: Mapping[str, Any]) -> str:
+def plan_text(costs: Mapping[str, Any]) -> str:
     """Describe the result of `plan` in words."""
-    others = "; other languages and tokenizers differ" * ("characters" in found["counted_by"])
+    others = "; other languages and tokenizers differ" * ("characters" in costs["counted_by"])
     lines = [
-        f"{found['requests']:,} requests",
-        f"about {found['prompt_tokens']:,} tokens of prompts ({found['counted_by']}{others})",
-        f"at most {found['most_answer_tokens']:,} tokens of answers, thinking included",
+        f"{costs['requests']:,} requests",
+        f"about {costs['prompt_tokens']:,} tokens of prompts ({costs['counted_by']}{others})",
+        f"at most {costs['most_answer_tokens']:,} tokens of answers, thinking included",
     ]
-    if "most_cost" in found:
-        lines.append(f"cost: at most {found['most_cost']:,.2f}")
+    if "most_cost" in costs:
+        lines.append(f"cost: at most {costs['most_cost']:,.2f}")
     return "\n".join(lines)

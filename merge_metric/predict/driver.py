@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -16,15 +17,20 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from merge_dataset.answer_store import KEY, AnswerStore, ask
 from merge_dataset.executors.plan import Task
-from merge_dataset.files import ROWS, read_schema, writing_to
+from merge_dataset.files import (
+    ROWS,
+    RowGroupWriter,
+    atomic,
+    read_row_groups,
+    read_schema,
+    writing_to,
+)
 from merge_metric.frame.checks import (
     ANSWER_TEXT,
-    FURTHER,
     IDS,
     PROBABILITIES,
     REPEATS,
@@ -38,9 +44,9 @@ from merge_metric.frame.plausibility import (
 )
 from merge_metric.frame.predictions import (
     MERGE_LABELS,
+    METADATA_KEY,
     SUFFIXES,
     labelled,
-    open_predictions,
     read_metadata,
     suffix_of,
     with_metadata,
@@ -297,17 +303,15 @@ class Asking:
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
             return metadata
         metadata = metadata | {"problems": problems}
-        further = [n for n in FURTHER if n in read_schema(self.out).names]
-        more = pq.ParquetFile(self.out).read(further)
-
-        def batches(names: Sequence[str]) -> Iterator[pa.Table]:
-            rows = open_predictions(self.out, merged=False).table()
-            for name in further:
-                rows = rows.append_column(name, more[name])
-            yield rows.select([*(names or rows.column_names)])
-
-        few = with_metadata(next(batches(())), metadata)
-        write_batches(self.out, labelled(few, self._written).schema, len(self.problems), batches)
+        schema = read_schema(self.out)
+        renewed = json.dumps(metadata, ensure_ascii=False).encode()
+        given = {**schema.metadata, METADATA_KEY: renewed}
+        with (
+            atomic(self.out) as temporary,
+            RowGroupWriter(temporary, schema, given) as writer,
+        ):
+            for rows in read_row_groups(self.out, schema.names):
+                writer.write(rows)
         return metadata
 
     def _metadata(self, answers: Answers, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -390,16 +394,16 @@ def check_output(out: Path | None, *, is_folder: bool = False) -> None:
                 f"{out}: expected a predictions file or nothing, found a folder"
             )
         folder = out.parent
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
         advice = ": --preset writes several, so --out is a folder"
-        advice = advice if there.name.endswith(SUFFIXES) else ""
+        advice = advice if place.name.endswith(SUFFIXES) else ""
         raise NotADirectoryError(
-            f"{there}: expected a folder for predictions files, found a file{advice}"
+            f"{place}: expected a folder for predictions files, found a file{advice}"
         )
-    if not os.access(there, os.W_OK):
+    if not os.access(place, os.W_OK):
         raise PermissionError(
-            f"{there}: expected a folder to write to, got one without permission; name another "
+            f"{place}: expected a folder to write to, got one without permission; name another "
             f"place, or allow it there, then give the same command again"
         )
 
@@ -418,13 +422,13 @@ def require_replaceable(
     """
     if overwrite or not out.exists():
         return
-    there = read_metadata(out)
-    found, differ = "a file in which no model is named", ""
-    if there:
+    recorded = read_metadata(out)
+    existing, differ = "a file in which no model is named", ""
+    if recorded:
         texts = combined(problem_digests(problems) if digests is None else digests)
-        found = _frame_of(there, there.get("problems", {}), there.get("rows"))
-        keys = [key for key in description if there.get(key) != description[key]]
-        if there.get("texts") != texts:
+        existing = _frame_of(recorded, recorded.get("problems", {}), recorded.get("rows"))
+        keys = [key for key in description if recorded.get(key) != description[key]]
+        if recorded.get("texts") != texts:
             keys.insert(0, "the texts of the problems")
         if not keys:
             return
@@ -435,8 +439,8 @@ def require_replaceable(
         differ = f"; they differ in {shown}" + (", …" if len(keys) > _SHOWN else "")
     coming = _frame_of(description, description_of(problems), len(problems))
     raise FileExistsError(
-        f"{out}: expected no predictions of another run, found {found}; in their place would come "
-        f"{coming}{differ}: name another file with `out`, or replace it with `overwrite`"
+        f"{out}: expected no predictions of another run, found {existing}; in their place would "
+        f"come {coming}{differ}: name another file with `out`, or replace it with `overwrite`"
     )
 
 

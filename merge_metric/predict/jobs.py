@@ -98,10 +98,10 @@ def open_for(request: ModelRequest, problems: pa.Table) -> Model:
 
 def labelled_seeds(problems: pa.Table) -> LabelledPairs:
     """Draw seeds with their gold labels, to determine what a classifier's classes mean."""
-    if asked_format(problems) != (found := format_of_problems(problems)):
+    if asked_format(problems) != (own := format_of_problems(problems)):
         raise ValueError(
             f"label_order: expected the order itself with `merge_labels`, as the gold labels "
-            f"{', '.join(found.labels)} cannot tell the labels apart that are merged, got {SEEDS}"
+            f"{', '.join(own.labels)} cannot tell the labels apart that are merged, got {SEEDS}"
         )
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
     return list(pairs_of(seeds)), seeds["label"].to_numpy()
@@ -119,8 +119,8 @@ def require_usable(
     check_order_asked(request.label_order, labels)
     machine = machine or this_machine(request.device)
     if entries:
-        kinds: list[Any] = [each.kind for each in entries]
-        models = [model_of_preset(each, request) for each in entries]
+        kinds: list[Any] = [entry.kind for entry in entries]
+        models = [model_of_preset(entry, request) for entry in entries]
     else:
         kinds = [request.kind or find_kind(request)]
         models = [("", request, CLASSIFIER if kinds == ["classifier"] else CAUSAL_LM)]
@@ -202,7 +202,7 @@ def file_name(
 def by_source(problems: pa.Table) -> list[pa.Table]:
     """Split the problems by source."""
     sources = sources_of(problems)
-    return [part_of_source(problems, each) for each in sources] if sources[1:] else [problems]
+    return [part_of_source(problems, source) for source in sources] if sources[1:] else [problems]
 
 
 def run_models(
@@ -247,9 +247,9 @@ def run_models(
             require_usable(request, problems, machine, entries=entries)
         single = Job(known.get("name", request.model), request, extra or {})
         jobs = [single] if preset is None else []
-        for each in entries:
-            told = {"preset": preset, "short_name": each.name, "group": each.group}
-            jobs.append(Job(each.name, request_of(each, request), told))
+        for entry in entries:
+            more = {"preset": preset, "short_name": entry.name, "group": entry.group}
+            jobs.append(Job(entry.name, request_of(entry, request), more))
     folder = PREDICTIONS
     if preset is not None:
         folder, out = out or PREDICTIONS, None

@@ -120,7 +120,7 @@ def read_problems(
     description: dict[str, Any] = {"dataset": dataset, "revision": revision, "configs": chosen}
     if not is_folder:
         splits = [_load_split(dataset, revision, c, split) for c in chosen for split in SPLITS]
-        _require_one_format(dataset, chosen, [found for found, _ in splits[:: len(SPLITS)]])
+        _require_one_format(dataset, chosen, [its for its, _ in splits[:: len(SPLITS)]])
         return _distinct((rows for _, rows in splits), dataset, description, splits[0][0])
     return _read_folder(path, chosen, description)
 
@@ -148,14 +148,14 @@ def merging_of(problems: pa.Table) -> Merging:
 
 def asked_format(problems: pa.Table) -> ProblemFormat:
     """Return the format of problems with the labels that a model gives, before any are merged."""
-    found = format_of_problems(problems)
-    return ProblemFormat(found.fields, merging_of(problems).given(found.labels))
+    own = format_of_problems(problems)
+    return ProblemFormat(own.fields, merging_of(problems).given(own.labels))
 
 
 def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:
     """Yield each problem's first text and the joined others; with `fields` all texts."""
-    for piece in pieces(problems):
-        for texts in rows_of(piece, format_of_problems(problems).fields):
+    for rows in row_blocks(problems):
+        for texts in rows_of(rows, format_of_problems(problems).fields):
             yield texts if fields else (texts[0], " ".join(texts[1:]))
 
 
@@ -246,10 +246,10 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
         count: Number of seeds of each source; all where there are fewer.
         rng_seed: Seed of the hash.
     """
-    found = sorted(problems["seed_id"].unique().to_pylist())
+    ids = sorted(problems["seed_id"].unique().to_pylist())
     forget_read()
     rank = partial(draw_rank, rng_seed)
-    by_source = groupby(found, lambda seed: seed.partition(":")[0])
+    by_source = groupby(ids, lambda seed: seed.partition(":")[0])
     chosen = [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
@@ -305,7 +305,7 @@ def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
     """Digest ids and texts of problems; see `text_digests`."""
     fields = format_of_problems(problems).fields
-    return np.concatenate([text_digests(piece, fields) for piece in pieces(problems)])
+    return np.concatenate([text_digests(rows, fields) for rows in row_blocks(problems)])
 
 
 def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
@@ -317,7 +317,7 @@ def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
     row = pa.array(np.arange(len(problems)))
     with connect() as connection:
         connection.register("problems", problems.select(names).append_column("row", row))
-        found = connection.sql(
+        firsts = connection.sql(
             f"""
             WITH digests AS (SELECT "row", md5_number({text}) AS digest FROM problems)
             SELECT "first" FROM digests
@@ -326,7 +326,7 @@ def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
             """
         ).fetchnumpy()
     forget_read()
-    return np.asarray(found["first"], np.int64)
+    return np.asarray(firsts["first"], np.int64)
 
 
 def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
@@ -344,8 +344,8 @@ def fingerprint_of(
     for name in ("variant_id", "seed_id", "label"):
         # The JSON of the whole list, with few values as Python objects at a time.
         before = "["
-        for piece in pieces(problems.select([name])):
-            values = json.dumps(piece[name].to_pylist())[1:-1]
+        for rows in row_blocks(problems.select([name])):
+            values = json.dumps(rows[name].to_pylist())[1:-1]
             digest.update(f"{before}{values}".encode())
             before = ", "
         digest.update(b"]")
@@ -436,16 +436,16 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
     as_there = "the columns {}, as in the problems.parquet of a run folder"
     _require_columns(str(path), needed, stored.names, as_there)
     sources: dict[str, None] = {}
-    there = [name for name in (*schema.names, "source") if name in stored.names]
+    present = [name for name in (*schema.names, "source") if name in stored.names]
 
     def tables() -> Iterator[pa.Table]:
-        for table in read_row_groups(path, there):
+        for table in read_row_groups(path, present):
             if pa.types.is_string(table["label"].type):
                 codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
                 table = table.set_column(table.column_names.index("label"), "label", codes)
-            if "variant_id" not in there:
+            if "variant_id" not in present:
                 table = table.append_column("variant_id", table["seed_id"])
-            if "source" in there:
+            if "source" in present:
                 sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
             yield table.select(schema.names)
 
@@ -455,9 +455,9 @@ def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
 
 
 def _require_columns(
-    where: str, names: Sequence[str], there: Sequence[str], wanted: str = "the columns {}"
+    where: str, names: Sequence[str], given: Sequence[str], wanted: str = "the columns {}"
 ) -> None:
-    if missing := sorted(set(names) - set(there)):
+    if missing := sorted(set(names) - set(given)):
         raise ValueError(
             f"{where}: expected {wanted.format(', '.join(names))}, got none called "
             f"{', '.join(missing)}"
@@ -480,10 +480,10 @@ def _load_split(
             f"{where}: expected Parquet files, as `merge-nli publish` writes, got {kind}, whose "
             "types `datasets` guesses, so that a text such as None or an id such as 001 is lost"
         )
-    there = rows.column_names
-    fields = tuple(field for field in there if f"{field}_spans" in there) or NLI.fields
+    present = rows.column_names
+    fields = tuple(field for field in present if f"{field}_spans" in present) or NLI.fields
     names = problem_schema(ProblemFormat(fields, LABELS)).names
-    _require_columns(where, names, there, "a MERGE-NLI dataset with the columns {}")
+    _require_columns(where, names, present, "a MERGE-NLI dataset with the columns {}")
     labels = tuple(getattr(rows.features["label"], "names", LABELS))
     if fields == NLI.fields and set(labels) == set(LABELS) and labels != LABELS:
         raise ValueError(
@@ -511,7 +511,7 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
 
-def pieces(table: pa.Table) -> Iterator[pa.Table]:
+def row_blocks(table: pa.Table) -> Iterator[pa.Table]:
     """Yield slices of a table, at least one; the memory of each is freed afterwards."""
     for start in range(0, max(len(table), 1), ROWS):
         yield table.slice(start, ROWS)
