@@ -64,6 +64,8 @@ def render(folder: Path) -> str:
     made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
     kinds = {provenance.kind_of(record) for record in made}
     configs_of = [record["config"] for record in made if provenance.kind_of(record) == REPLACEMENTS]
+    english = "- English only.\n" if REPLACEMENTS not in kinds else ""
+    relatives_stay = any(config.get("families", "ignore") == "ignore" for config in configs_of)
     formats = {name: format_in(folder, name) for name in collections(folder)}
     empty = _empty_signals(folder, formats)
     columns = column_meanings(kinds, formats, empty)
@@ -91,7 +93,9 @@ def render(folder: Path) -> str:
         + "\n".join(map(_making, made)),
         "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
         "Both are under its licence:\n\n" + "".join(licences),
-        _limits(kinds, configs_of),
+        "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]).format(
+            relatives=TEXT["limits"]["relatives"] * relatives_stay
+        ),
         citation_section(names, paraphrases=PARAPHRASES in kinds),
     ]
     header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
@@ -429,14 +433,6 @@ def column_meanings(
 def _of_kinds(part: str, kinds: Kinds) -> list[str]:
     """List the texts of a part for the kinds of variants in a folder."""
     return [text for kind, text in TEXT[part].items() if kind in kinds]
-
-
-def _limits(kinds: Kinds, replacing: Collection[dict[str, Any]]) -> str:
-    """Write the limits of the data, by the settings of runs of replacements."""
-    english = "- English only.\n" if REPLACEMENTS not in kinds else ""
-    text, words = "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]), TEXT["limits"]
-    relatives_stay = any(config.get("families", "ignore") == "ignore" for config in replacing)
-    return text.format(relatives=words["relatives"] * relatives_stay)
 
 
 def _changes(config: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,6 @@ branch `script` has the loading script beside the same data, for datasets 3. A m
 in `.eval_results/*.yaml` of the model's repository (docs: hub/eval-results).
 """
 
-import datetime
 import json
 import logging
 import re
@@ -479,11 +478,6 @@ def plan_results(
         eval_result_entries_to_yaml,
     )
 
-    if date is not None:
-        try:
-            datetime.date.fromisoformat(date)
-        except ValueError:
-            raise ValueError(f"date: expected a date such as 2026-01-31, got {date!r}") from None
     tasks = task_ids(folder)
     if other := sorted(figures.keys() - set(tasks)):
         raise ValueError(

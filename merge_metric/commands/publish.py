@@ -144,7 +144,9 @@ def publish_results_command(
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import plan_results
+    from merge_metric.exports.registry import require_date
 
+    require_date("date", date)
     model = Repository(repo, "model")
     figures = _model_figures(predictions, dataset, config or (), repo, merge_labels or ())
     planned = plan_results(figures, model, dataset, dataset_repo, pull_request=pr, date=date)

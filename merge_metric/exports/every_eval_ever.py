@@ -72,15 +72,8 @@ def export_results(
 
     require_date("date", day)
     description = read_metadata(predictions)
-    frames = list(
-        read_frames(
-            [predictions],
-            dataset,
-            config or (),
-            allow_missing=allow_missing,
-            merge_labels=merge_labels or (),
-        )
-    )
+    options: dict[str, Any] = {"allow_missing": allow_missing, "merge_labels": merge_labels or ()}
+    frames = list(read_frames([predictions], dataset, config or (), **options))
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
     evaluation = f"merge-nli/{model}/{created}"

@@ -50,8 +50,6 @@ _ANSWERS: Final = (
     "frame/texts",
 )
 
-ANSWER_FORMS: Final = "answer_forms.toml"
-
 Letters = Literal["spaced", "both"]
 """Tokens that count as a letter: only with a space before it, or also without a space."""
 
@@ -179,7 +177,7 @@ def task_folder(
             rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
             text = re.sub(rooms, "from .", text)
             (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
-        shutil.copy(SPACE.parent / "models" / ANSWER_FORMS, partial / METRIC_FOLDER)
+        shutil.copy(SPACE.parent / "models/answer_forms.toml", partial / METRIC_FOLDER)
         (partial / "README.md").write_text(readme, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
         yield partial

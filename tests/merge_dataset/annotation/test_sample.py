@@ -66,24 +66,7 @@ def test_figures_weighted_by_chances_are_of_all_variants() -> None:
     assert sum(estimates) / len(estimates) == pytest.approx(12 / 192, abs=0.015)
 
 
-def test_an_item_says_what_is_shown_and_counted(dataset: Path) -> None:
-    item = next(i for i in draw(dataset)[0] if i.variant_id == "snli:1/noun/girl/woman")
-    assert item.seed_id == "snli:1"
-    assert (item.label, item.original, item.replacement) == ("neutral", "girl", "woman")
-    assert item.mlms == ["a/bert", "b/roberta"]
-    assert item.mlms_by_field == {"premise": ["b/roberta"], "hypothesis": ["a/bert", "b/roberta"]}
-    assert item.chance == 1
-    assert item.stratum == {"class": "noun", "source": "snli", "mlm": item.stratum["mlm"]}
-    assert item.seed_texts == {
-        "premise": "A girl and a small dog run.",
-        "hypothesis": "A girl has a small dog.",
-    }
-    assert item.variant_texts == {
-        "premise": "A woman and a small dog run.",
-        "hypothesis": "A woman has a small dog.",
-    }
-    assert item.seed_spans == {"premise": [[2, 6]], "hypothesis": [[2, 6]]}
-    assert item.variant_spans == {"premise": [[2, 7]], "hypothesis": [[2, 7]]}
+def test_the_population_is_counted(dataset: Path) -> None:
     nouns, verbs, adjectives = draw(dataset, per_class=2)[1]
     assert nouns == {
         "source": "snli",

@@ -13,14 +13,13 @@ from helpers.dataset_files import read_rows
 from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
 from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
-from huggingface_hub.hf_api import RepoFile
 
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
 from merge_dataset.hub.benchmark import answer_pattern, benchmark, task_ids
 from merge_dataset.hub.load_back import check_published_dataset
 from merge_dataset.hub.publication import choose_version
-from merge_dataset.hub.repository import PublishError, Repository, make_file
+from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
 from merge_metric.models.templates import Template
@@ -471,15 +470,3 @@ def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, datas
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
     with pytest.raises(ValueError, match="snli, split seeds: expected the features"):
         check_published_dataset(NAME, str(dataset), "main")
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-def test_files_are_compared_by_content(is_large: bool) -> None:
-    """A file of the same size is another if its digest is, large or not."""
-    file, other = make_file("a", b"one"), make_file("a", b"two")
-    for wanted, expected in ((file, True), (other, False)):
-        # For a large file, the Hub's oid is that of the pointer.
-        lfs = {"size": 3, "oid": wanted.sha256, "pointerSize": 130} if is_large else None
-        oid = "0" * 40 if is_large else wanted.git_oid
-        remote = RepoFile(path="a", size=3, oid=oid, lfs=lfs)
-        assert file.is_same(remote) == expected
