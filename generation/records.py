@@ -230,14 +230,14 @@ def substitute(
         ((start, end),) = spans
         return text[:start] + word + text[end:], ((start, start + len(word)),)
     words = [word] * len(spans) if isinstance(word, str) else word
-    pieces, new_spans, done, length = [], [], 0, 0
+    parts, new_spans, done, length = [], [], 0, 0
     for (start, end), put in zip(spans, words, strict=True):
-        pieces += [text[done:start], put]
+        parts += [text[done:start], put]
         length += start - done
         new_spans.append((length, length + len(put)))
         length += len(put)
         done = end
-    return "".join([*pieces, text[done:]]), tuple(new_spans)
+    return "".join([*parts, text[done:]]), tuple(new_spans)
 
 
 def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
@@ -274,11 +274,11 @@ def variant_rows(
     """Make the split `variants`, sorted by `seed_id`, then by `variant_id`."""
     names = ("seed_id", "word_class", "word", "replacement")
     seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
-    mine = [seeds[seed_id] for seed_id in seed_ids]
+    of_variants = [seeds[seed_id] for seed_id in seed_ids]
     changed = [
         [
             substitute(seed.texts[n], *of_texts[n])
-            for seed, of_texts in zip(mine, edits, strict=True)
+            for seed, of_texts in zip(of_variants, edits, strict=True)
         ]
         for n in range(len(problem_format.fields))
     ]

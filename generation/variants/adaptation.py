@@ -156,7 +156,7 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
         for position, token in enumerate(sentence.tokens)
         if coarse_class(token.tag) == word.word_class and token.text.isalpha()
     ]
-    mine = {
+    own = {
         lemma
         for _, _, token in tokens
         if token.text == word.word
@@ -165,7 +165,7 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
     return [
         (text, position)
         for text, position, token in tokens
-        if token.text != word.word and not mine.isdisjoint(lemmas(token.text.lower(), token.tag))
+        if token.text != word.word and not own.isdisjoint(lemmas(token.text.lower(), token.tag))
     ]
 
 
@@ -178,8 +178,8 @@ def is_in_compound(sentence: Sentence, position: int) -> bool:
 def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
     """Tell whether a verb is a form of "be", "have" or "do", as in "is waiting"."""
     token = sentence.tokens[position]
-    mine = lemmas(token.text.lower(), token.tag)
-    return coarse_class(token.tag) == "verb" and bool({"be", "have", "do"} & set(mine))
+    of_token = lemmas(token.text.lower(), token.tag)
+    return coarse_class(token.tag) == "verb" and not {"be", "have", "do"}.isdisjoint(of_token)
 
 
 def _change_families(

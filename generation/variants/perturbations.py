@@ -222,10 +222,10 @@ def _substitutions(
     owners, texts, where, what = [], [], [], []
     for owner, perturbation in enumerate(perturbations):
         for text, sentence in enumerate(perturbation.sentences):
-            mine = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
-            if not mine:
+            edits = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
+            if not edits:
                 continue
-            positions, words = zip(*mine, strict=True)
+            positions, words = zip(*edits, strict=True)
             key = sentence.text, positions
             if key not in places:
                 places[key] = len(places)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from generation.records import REPLACEMENT_KEY, Exclusion, groups_of, lists_of
 from generation.variants.reasons import Reason
 
-_UNITS: Final = {
+_GROUPS: Final = {
     "class": ("seed_id", "word_class"),
     "problem": ("seed_id",),
     "word": ("seed_id", "word_class", "word"),
@@ -21,27 +21,27 @@ def eligible(
     replacements: pa.Table, *, minimum: int, scope: str
 ) -> tuple[pa.Table, list[Exclusion]]:
     """Keep replacements of each class, problem or word with `minimum` (D9); list the others."""
-    _, first, unit, counts = np.unique(
-        groups_of(replacements, _UNITS[scope]),
+    _, first, group, counts = np.unique(
+        groups_of(replacements, _GROUPS[scope]),
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    kept = replacements.filter(pa.array(counts[unit] >= minimum))
+    kept = replacements.filter(pa.array(counts[group] >= minimum))
     few = np.sort(first[counts < minimum])
-    names = ("source", *_UNITS[scope])
+    names = ("source", *_GROUPS[scope])
     left_out = replacements.take(few).select(names).to_pylist()
     return kept, [
         Exclusion(**row, reason=Reason.TOO_FEW, replacements=int(count))
-        for row, count in zip(left_out, counts[unit[few]], strict=True)
+        for row, count in zip(left_out, counts[group[few]], strict=True)
     ]
 
 
 def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
     """Return the replacements of given (seed, class) pairs, in order."""
-    wanted = set(zip(*(pairs[name].to_pylist() for name in _UNITS["class"]), strict=True))
-    mine = zip(*(replacements[name].to_pylist() for name in _UNITS["class"]), strict=True)
-    return replacements.filter(pa.array([pair in wanted for pair in mine], pa.bool_()))
+    wanted = set(zip(*(pairs[name].to_pylist() for name in _GROUPS["class"]), strict=True))
+    every = zip(*(replacements[name].to_pylist() for name in _GROUPS["class"]), strict=True)
+    return replacements.filter(pa.array([pair in wanted for pair in every], pa.bool_()))
 
 
 def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -> pa.Table:
@@ -53,7 +53,7 @@ def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -
     `REPLACEMENT_KEY`, with a column `subsamples` of numbers from 0.
     """
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
-    is_first = np.diff(groups_of(members, _UNITS["class"]), prepend=-1) != 0
+    is_first = np.diff(groups_of(members, _GROUPS["class"]), prepend=-1) != 0
     starts, groups = np.flatnonzero(is_first), is_first.cumsum() - 1
     # Longer digests of this extendable hash begin with the shorter ones, so a subsample does not
     # depend on the number of subsamples.
