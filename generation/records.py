@@ -135,16 +135,6 @@ class Scores:
         """[n] Whether the original is one token (D3)."""
         return self.original >= 0
 
-    @classmethod
-    def concatenate(cls, answers: Sequence[Self]) -> Self:
-        """Join answers by rows, one after the other."""
-        return cls(
-            **{
-                field.name: np.concatenate([getattr(one, field.name) for one in answers])
-                for field in fields(cls)
-            }
-        )
-
     def take(self, rows: Sequence[int] | slice) -> Self:
         """Select rows, in the order given."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}

@@ -24,14 +24,14 @@ from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import load_problems, require_labels, require_source
 from generation.records import pairs
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import ask_unit, collect, mlm_names, units_of, wanted_mlms
+from generation.suggestions.ask import ask_unit, collect, mlm_names, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
 from merge_dataset.executors.calls import run_units
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     digest_of,
     digest_of_file,
@@ -188,7 +188,8 @@ def ask_what_matters(
     """Ask all masked LMs about one text of each word, then about other texts that can matter."""
 
     def ask_now() -> None:
-        units = units_of(config, asked.questions, tasks=distribution.tasks if distribution else 1)
+        count = min(distribution.tasks if distribution else 1, len(asked.questions.blocks))
+        units = [f"{name} {task}" for name in mlm_names(config.mlms) for task in Task.all(count)]
         if distribution is None:
             for unit in units:
                 ask_unit(run.path, unit)

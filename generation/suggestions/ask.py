@@ -59,14 +59,8 @@ def wanted_mlms(
     ]
 
 
-def units_of(config: Config, questions: Questions, *, tasks: int) -> list[str]:
-    """List the units of work: for each masked LM, the tasks that share its questions."""
-    dealt = Task.all(min(tasks, len(questions.blocks)))
-    return [f"{name} {task}" for name in mlm_names(config.mlms) for task in dealt]
-
-
 def ask_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work: add the missing answers to a masked LM's store."""
+    """Do a unit of work, a masked LM's name and a task: add the missing answers to the store."""
     from generation.suggestions.masked_lm import MaskedLM
 
     run = RunFolder(folder)
@@ -101,7 +95,7 @@ def ask_unit(folder: Path, unit: str) -> None:
         for rows, scores in mlm.answer(queries, k=config.suggestions_per_occurrence):
             yield rows, table_of(scores)
 
-    store, sizes = suggestion_store(store_root(run, config), identity), asked.sizes()
+    (store,), sizes = stores_of(run, config, [identity]).values(), asked.sizes()
     write_vocabulary(store, mlm.vocabulary)
     ask(
         store,
@@ -118,8 +112,8 @@ def ask_unit(folder: Path, unit: str) -> None:
 def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """Summarise each masked LM for the manifest, once all its answers are in the store."""
     asked, summaries = Asked(Questions(run.questions), run.asked), []
-    for record in asked_mlms(run, config):
-        store = suggestion_store(store_root(run, config), record)
+    records = asked_mlms(run, config)
+    for record, store in zip(records, stores_of(run, config, records).values(), strict=True):
         counts = {"not_in_vocabulary": 0, "windowed": 0}
         for block in asked.questions.blocks:
             scores = read_scores(store, asked.of(block))
@@ -141,16 +135,11 @@ def _record(run: RunFolder, name: str) -> Path:
     return run.stores / f"{slug(name)}.json"
 
 
-def store_root(run: RunFolder, config: Config) -> Path:
-    """Return the folder that holds the stores."""
-    return Path(config.store) if config.store else run.store
-
-
 def stores_of(
     run: RunFolder, config: Config, mlms: Iterable[Mapping[str, Any]]
 ) -> dict[str, AnswerStore]:
     """Open the stores of masked LMs, which records describe, by name."""
-    root = store_root(run, config)
+    root = Path(config.store) if config.store else run.store
     return {record["name"]: suggestion_store(root, record) for record in mlms}
 
 

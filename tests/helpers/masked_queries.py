@@ -55,4 +55,8 @@ def score(mlm: MaskedLM, queries: Sequence[MaskedQuery], *, k: int) -> Scores:
     """A masked LM's answers in the order of the questions."""
     batches = list(mlm.answer(queries, k=k))
     rows = [row for rows, _ in batches for row in rows]
-    return Scores.concatenate([scores for _, scores in batches]).take(np.argsort(rows).tolist())
+    columns = {
+        field.name: np.concatenate([getattr(scores, field.name) for _, scores in batches])
+        for field in fields(Scores)
+    }
+    return Scores(**columns).take(np.argsort(rows).tolist())
