@@ -275,10 +275,10 @@ class AskedFunction:
         good = (numbers >= 0).all(axis=1) & (abs(numbers.sum(axis=1) - 1) <= _TOLERANCE)
         if not good.all():
             first = int((~good).argmax())
-            raise ValueError(
-                f"{expected}; got {numbers[first].tolist()} for {batch[first]}: of logits take the "
-                "softmax; what is no number comes from a damaged model, or from half precision"
-            )
+            why = "the model overflows, as in half precision, or is damaged"
+            if np.isfinite(numbers[first]).all():
+                why = "of logits take the softmax"
+            raise ValueError(f"{expected}; got {numbers[first].tolist()} for {batch[first]}: {why}")
         return order.rearrange(numbers)
 
 
