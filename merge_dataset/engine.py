@@ -114,28 +114,28 @@ def engine_errors() -> Iterator[None]:
     except Exception as error:
         origin: BaseException | None = error
         while origin is not None:
-            said = str(origin)
-            if "duckdb" in type(origin).__module__ or said == _INTERRUPTED:
-                if said == _INTERRUPTED or "KeyboardInterrupt" in said:
+            message = str(origin)
+            if "duckdb" in type(origin).__module__ or message == _INTERRUPTED:
+                if message == _INTERRUPTED or "KeyboardInterrupt" in message:
                     raise KeyboardInterrupt from error
-                if said.startswith("Out of Memory"):
+                if message.startswith("Out of Memory"):
                     raise MemoryError(
                         f"{MEMORY_VARIABLE}: expected more memory for this data, got "
                         f"{os.environ.get(MEMORY_VARIABLE) or 'the default'}"
                     ) from error
-                if os.strerror(errno.ENOSPC) in said:
+                if os.strerror(errno.ENOSPC) in message:
                     raise MemoryError(
                         f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds "
                         f"memory, got a full disk; make room there, name another folder, or allow "
                         f"more memory by {MEMORY_VARIABLE}"
                     ) from error
-                if gone := re.search('No files found that match the pattern "(.+)"', said):
+                if gone := re.search('No files found that match the pattern "(.+)"', message):
                     path = re.sub(r"\[([\[*?])\]", r"\1", gone[1])  # as written by `parquet`
                     raise FileNotFoundError(
                         errno.ENOENT, os.strerror(errno.ENOENT), path
                     ) from error
-                if os.strerror(errno.EMFILE) in said:
-                    name = re.search('file "(.+)"', said)
+                if os.strerror(errno.EMFILE) in message:
+                    name = re.search('file "(.+)"', message)
                     raise OSError(
                         errno.EMFILE, os.strerror(errno.EMFILE), name and name[1]
                     ) from error

@@ -59,7 +59,9 @@ def configurations(folder: Path, collection: str) -> list[str]:
 
 def all_configurations(folder: Path) -> list[str]:
     """List the configurations of every collection, in the order of the card."""
-    return [name for each in collections(folder) for name in configurations(folder, each)]
+    return [
+        name for collection in collections(folder) for name in configurations(folder, collection)
+    ]
 
 
 def require_configurations(where: object, known: Sequence[str], wanted: Sequence[str]) -> None:
@@ -145,17 +147,17 @@ def require_dataset(folder: Path) -> None:
 def require_collections(folder: Path) -> None:
     """Raise NotADirectoryError without a folder, ValueError without a collection in it."""
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "no folder there"
+        state = "a file" if folder.exists() else "no folder there"
         raise NotADirectoryError(
             f"{mask_urls(str(folder))}: expected a dataset folder or a registered name, found "
-            f"{found}{_near(folder.absolute().parent)}"
+            f"{state}{_near(folder.absolute().parent)}"
         )
     if not collections(folder):
         is_run = (folder / "suggested.json").is_file()
-        found = f"a run, of which `merge-nli build --run {folder}` makes one" if is_run else "none"
+        state = f"a run, of which `merge-nli build --run {folder}` makes one" if is_run else "none"
         raise ValueError(
             f"{folder}: expected a dataset folder, with <source>/{PROVENANCE} and Parquet files, "
-            f"as `merge-nli build` writes it; found {found}{_near(folder)}"
+            f"as `merge-nli build` writes it; found {state}{_near(folder)}"
         )
 
 

@@ -211,7 +211,7 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
     if variant_class == PARAPHRASE:
         return {split: (f"{name}/{split}.parquet",) for split in SPLITS}
     classes = WORD_CLASSES if variant_class is None else (variant_class,)
-    folders = [f"{source}/{CONFIG_SUFFIXES[each]}" for each in classes]
+    folders = [f"{source}/{CONFIG_SUFFIXES[variant_class]}" for variant_class in classes]
     return {
         "seeds": (f"{source if variant_class is None else folders[0]}/seeds.parquet",),
         "variants": tuple(f"{folder}/variants.parquet" for folder in folders),
@@ -294,13 +294,15 @@ def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
 
 def format_of(schema: pa.Schema) -> ProblemFormat:
     """Read the format that `with_format` recorded, with the optional columns that there are."""
-    there = [name for name in OPTIONAL if name in schema.names]
+    known = [name for name in OPTIONAL if name in schema.names]
     if _METADATA not in (schema.metadata or {}):
-        return NLI.with_optional(there)
+        return NLI.with_optional(known)
     try:
         recorded = json.loads(schema.metadata[_METADATA])
-        found = ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
-        return found.with_optional(name for name in there if name not in found.fields)
+        problem_format = ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
+        return problem_format.with_optional(
+            name for name in known if name not in problem_format.fields
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"metadata {_METADATA.decode()}: expected fields and labels, got "

@@ -150,14 +150,14 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
             *(f"{n_problems} FILTER (label = ${n})" for n in range(1, len(labels) + 1)),
         ]
         for which, words in parts.items():
-            found = connection.sql(
+            relation = connection.sql(
                 f"SELECT coalesce(word_class, '{ALL}'), {', '.join(wanted)} "
                 f"FROM {words} JOIN problems USING (seed_id) "
                 "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0",
                 params=list(labels),
             )
-            counts = {name: numbers for name, *numbers in found.fetchall()}
-            for name in (each for each in (*WORD_CLASSES, ALL) if each in counts):
+            counts = {name: numbers for name, *numbers in relation.fetchall()}
+            for name in (group for group in (*WORD_CLASSES, ALL) if group in counts):
                 n, known, n_twice, n_forms, *golds = counts[name]
                 row: Row = {"source": source, "which": which, "word_class": name}
                 row |= {"n": n, "share": n / total}
@@ -188,22 +188,26 @@ def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
     for key, heading in _SHARES.items():
         shares |= {key: heading} | {f"{key}_{field}": letters[field] for field in fields}
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for each in counts:
-        groups.setdefault((each["source"], each["mlm"], each["word_class"]), []).append(each)
+    for row_of in counts:
+        groups.setdefault((row_of["source"], row_of["mlm"], row_of["word_class"]), []).append(
+            row_of
+        )
     rows, order = [], WORD_CLASSES.index
     for group in sorted(groups, key=lambda group: (*group[:2], order(group[2]))):
         of_group = groups[group]
         row: Row = dict(zip(("source", "mlm", "word_class"), group, strict=True))
-        row["asked"] = sum(each["occurrences"] - each["not_in_vocabulary"] for each in of_group)
-        row["not_in_vocabulary"] = sum(each["not_in_vocabulary"] for each in of_group)
-        total = sum(each["suggestions"] for each in of_group)
+        row["asked"] = sum(
+            row_of["occurrences"] - row_of["not_in_vocabulary"] for row_of in of_group
+        )
+        row["not_in_vocabulary"] = sum(row_of["not_in_vocabulary"] for row_of in of_group)
+        total = sum(row_of["suggestions"] for row_of in of_group)
         row["per_occurrence"] = total / row["asked"] if row["asked"] else None
         for field in (None, *fields):
-            mine = [each for each in of_group if field in (None, each["field"])]
-            total = sum(each["suggestions"] for each in mine)
+            mine = [row_of for row_of in of_group if field in (None, row_of["field"])]
+            total = sum(row_of["suggestions"] for row_of in mine)
             for key in ("whole_words", *_SHARES):
                 name = f"{key}_{field}" if field else key
-                row[name] = sum(each[key] for each in mine) / total if total else None
+                row[name] = sum(row_of[key] for row_of in mine) / total if total else None
         rows.append(row)
     title = "Suggestions that each filter by itself lets pass"
     shown = (
@@ -276,11 +280,11 @@ def _count(
         connection.register("variants", pa.concat_tables([read_table(f, wanted) for f in files]))
 
         def counts(table: str, *what: str) -> dict[str, Any]:
-            found = connection.sql(
+            rows = connection.sql(
                 f"SELECT coalesce(word_class, '{ALL}'), {', '.join(what)} FROM {table} "
                 "GROUP BY GROUPING SETS ((word_class), ())"
             )
-            return {name: numbers for name, *numbers in found.fetchall()}
+            return {name: numbers for name, *numbers in rows.fetchall()}
 
         (n_subsamples,) = connection.sql(
             "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
@@ -291,7 +295,7 @@ def _count(
         if replacements:
             n_replacements = counts(f"({replacements})", *(f"count(*){part}" for part in parts))
     rows = []
-    for name in (each for each in (*VARIANT_CLASSES, ALL) if each in variants):
+    for name in (group for group in (*VARIANT_CLASSES, ALL) if group in variants):
         n_variants, n_draws, n_seeds, *by_label = variants[name]
         row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
         row |= {f"seeds_{label}": n / n_seeds for label, n in zip(labels, by_label, strict=True)}
@@ -305,8 +309,8 @@ def _count(
 
 def composition(everything: Iterable[Counted]) -> Table:
     """Make a row per word class, and one for all, of each configuration or run."""
-    found = list(everything)
-    labels = {each for each, _ in found}
+    pairs = list(everything)
+    labels = {names for names, _ in pairs}
     if len(labels) > 1:
         raise ValueError(
             "expected configurations with the same labels, got several kinds; name those of one "
@@ -314,7 +318,7 @@ def composition(everything: Iterable[Counted]) -> Table:
         )
     (names,) = labels
     letters = dict(zip(names, initials(names), strict=True))
-    rows = [row for _, part in found for row in part]
+    rows = [row for _, part in pairs for row in part]
     before, more_notes = [], []
     if any("n_replacements" in row for row in rows):
         of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}

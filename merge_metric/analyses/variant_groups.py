@@ -54,10 +54,10 @@ def word_classes(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
         for pair in combinations(classes, 2):
             contrast = " & ".join(pair)
             counts = on_shared_seeds(frame.rows, {name: of_row == name for name in pair})
-            found = rows_of_counts(identity(frame) | {"contrast": contrast}, counts, settings)
-            if not found:
+            contrasted = rows_of_counts(identity(frame) | {"contrast": contrast}, counts, settings)
+            if not contrasted:
                 log.warning("%s: no seed has variants of %s", frame.config, contrast)
-            rows += found
+            rows += contrasted
     if not rows:
         raise ValueError("expected seeds with variants of two word classes, got none")
     return contrast_table(
@@ -91,7 +91,7 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected TOML, could not read it: {error}") from error
-    found: dict[str, Counterparts] = {}
+    counterparts: dict[str, Counterparts] = {}
     for model, table in tables.items():
         if not (
             isinstance(table, dict)
@@ -111,10 +111,10 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
                 f"{model!r}: {', '.join(sorted(twice))}"
             )
         for name in (model, *table.get("names", ())):
-            if name in found:
+            if name in counterparts:
                 raise ValueError(f"{path}: expected each model once, got {name!r} twice")
-            found[name] = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
-    return found
+            counterparts[name] = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
+    return counterparts
 
 
 def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
@@ -144,10 +144,10 @@ def source_mlms(
         if empty := [name for name in ORIGINS if name not in groups]:
             log.warning("%s: left out, as there are no variants of it: %s", where, ", ".join(empty))
         if len(groups) < 2:
-            found = sorted({mlm for mlms in frame.values["mlms"] for mlm in mlms})
+            names = sorted({mlm for mlms in frame.values["mlms"] for mlm in mlms})
             raise ValueError(
                 f"{where}: expected variants of two groups or more, got only "
-                f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(found)}"
+                f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(names)}"
             )
         rows += _fixed_rows(frame, groups, settings)
     if unknown and rows:

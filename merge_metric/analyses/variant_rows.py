@@ -97,7 +97,7 @@ def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
     if not len(answers):
         raise ValueError(f"{names}: expected annotations, found none")
     sessions = [read_session(Path(path)) for path in paths if Path(path).is_dir()]
-    chances = {name: item.chance for each in sessions for name, item in each.items.items()}
+    chances = {name: item.chance for session in sessions for name, item in session.items.items()}
     drawn = {"variant_id": list(chances), "chance": list(chances.values())}
     with connect() as connection:
         connection.register("answers", answers)

@@ -73,23 +73,23 @@ def as_sources(
 ) -> list[PredictionsSource]:
     """Turn one or several predictions, or a mapping of model names to them, into sources."""
     names = list(map(str, given)) if isinstance(given, Mapping) else None
-    found = []
-    for each in as_list(
+    files = []
+    for item in as_list(
         name,
         given.values() if isinstance(given, Mapping) else given,
         PREDICTIONS,
         "one or several predictions files, as text (FILE or NAME=FILE) or pathlib.Path, or "
         "evaluations",
     ):
-        if isinstance(each, PredictionsSource):
-            found.append(each)
-        elif isinstance(each, HasPredictions):
-            found.append(PredictionsSource(each.name, each.predictions))
+        if isinstance(item, PredictionsSource):
+            files.append(item)
+        elif isinstance(item, HasPredictions):
+            files.append(PredictionsSource(item.name, item.predictions))
         else:
-            found.append(parse_source(each))
+            files.append(parse_source(item))
     if names is None:
-        return found
-    return [replace(each, model=model) for each, model in zip(found, names, strict=True)]
+        return files
+    return [replace(item, model=model) for item, model in zip(files, names, strict=True)]
 
 
 def parse_source(text: str | Path) -> PredictionsSource:
@@ -448,9 +448,9 @@ def choose(model: AnswerTable) -> list[str]:
         begun = []
         for everything, *classes in of_source:
             parts = classes or [everything]
-            found = [config for config in parts if model.has(config, "variants")]
-            whole = model.is_complete(everything) or found == parts
-            begun += [everything] if whole else found
+            with_variants = [config for config in parts if model.has(config, "variants")]
+            whole = model.is_complete(everything) or with_variants == parts
+            begun += [everything] if whole else with_variants
         # A file with only seeds was truncated, too.
         chosen += begun or [
             everything for everything, *_ in of_source if model.has(everything, "seeds")

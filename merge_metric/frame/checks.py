@@ -175,7 +175,7 @@ def checked_rows(
             shown.append(f"{' + '.join(parts) or '0::DOUBLE'} AS p{label}")
         own = " ".join(f"WHEN {n} THEN {share}" for n, share in enumerate(shares))
         odd = f"CASE code_prediction {own} END < greatest({', '.join(shares)}) - {SUM_TOLERANCE}"
-    cases = [f"WHEN {each.rule} THEN {number}" for number, each in enumerate(conditions)]
+    cases = [f"WHEN {condition.rule} THEN {number}" for number, condition in enumerate(conditions)]
     shown += [f"coalesce({odd}, false) AS odd", f"CASE {' '.join(cases)} END AS wrong"]
     rows = f"(SELECT {', '.join(given)} FROM {source})"
     return Checked(f"(SELECT {', '.join(shown)} FROM {rows})", rows, tuple(conditions))

@@ -194,13 +194,13 @@ def as_frames(
     kinds = (Frame, HasFrames, *PREDICTIONS)
     expected = "one or several frames, evaluations or predictions files"
     items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)
-    for each in items:
-        if isinstance(each, Frame):
-            yield each
-        elif isinstance(each, HasFrames):
-            yield from each.frames
+    for item in items:
+        if isinstance(item, Frame):
+            yield item
+        elif isinstance(item, HasFrames):
+            yield from item.frames
         else:
-            for source in as_sources(name, each):
+            for source in as_sources(name, item):
                 if place := source.dataset or folder:
                     yield from read_frames(
                         [source], place, with_rows=False, merge_labels=merge_labels
@@ -227,12 +227,12 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Fr
                 f"expected a dataset folder with --{flag}, got none: only the dataset knows "
                 f"configurations, columns and what is missing; add --dataset FOLDER"
             )
-    found = _read_alone(path, options.merging)
+    frame = _read_alone(path, options.merging)
     log.warning(
         "Every variant in the file counts once. With --dataset FOLDER figures are averages "
         "over the dataset's subsamples, which differ from these, and also given per word class."
     )
-    return [found]
+    return [frame]
 
 
 def frames_of(
@@ -464,16 +464,16 @@ def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
 
 def common_texts(texts: Iterable[str]) -> str:
     """Return the common `Frame.texts` of all frames; `texts.UNVERIFIED` if they differ."""
-    found = set(texts)
-    return found.pop() if len(found) == 1 else UNVERIFIED
+    distinct = set(texts)
+    return distinct.pop() if len(distinct) == 1 else UNVERIFIED
 
 
 def by_config(frames: Iterable[Frame]) -> dict[str, list[Frame]]:
     """Group frames by configuration, in the given order."""
-    found: dict[str, list[Frame]] = {}
+    frames_by_config: dict[str, list[Frame]] = {}
     for frame in frames:
-        found.setdefault(frame.config, []).append(frame)
-    return found
+        frames_by_config.setdefault(frame.config, []).append(frame)
+    return frames_by_config
 
 
 def common_labels(frames: Sequence[Frame]) -> tuple[str, ...]:
@@ -483,38 +483,38 @@ def common_labels(frames: Sequence[Frame]) -> tuple[str, ...]:
 
 def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
     """Return the labels that all configurations share; NLI's without a configuration."""
-    found = {labels: config for config, labels in configs}
-    if len(found) > 1:
-        parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in found.items())
+    config_of = {labels: config for config, labels in configs}
+    if len(config_of) > 1:
+        parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in config_of.items())
         raise ValueError(
             f"expected problems with the same labels, got {parts}; name configurations of one "
             f"kind with `config`"
         )
-    return next(iter(found), LABELS)
+    return next(iter(config_of), LABELS)
 
 
 def same_merging(of_models: Mapping[str, str]) -> Merging:
     """Return how labels of all models are merged; `of_models` are mergings as text, by model."""
-    if len(found := set(of_models.values())) > 1:
-        parts = "; ".join(f"{name}: {each or 'none'}" for name, each in of_models.items())
+    if len(distinct := set(of_models.values())) > 1:
+        parts = "; ".join(f"{name}: {merging or 'none'}" for name, merging in of_models.items())
         raise ValueError(
             f"expected models whose labels are merged alike, got {parts}; give `merge_labels`, "
             "which holds for all"
         )
-    return Merging.parse(found.pop() if found else ())
+    return Merging.parse(distinct.pop() if distinct else ())
 
 
 def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
     """Restrict all counts to their common seeds, if any."""
-    common = set.intersection(*(set(each.seed_ids) for each in counts))
+    common = set.intersection(*(set(table.seed_ids) for table in counts))
     return [
-        each.take(np.array([seed in common for seed in each.seed_ids], bool)) for each in counts
+        table.take(np.array([seed in common for seed in table.seed_ids], bool)) for table in counts
     ]
 
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:
     """Restrict all counts to their common seeds; log how many seeds are left out."""
-    everything = [set(each.seed_ids) for each in counts]
+    everything = [set(table.seed_ids) for table in counts]
     kept = shared_seeds(counts)
     if not (n_common := len(kept[0].seed_ids)):
         first, second = next(

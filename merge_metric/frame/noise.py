@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 def read_repeats(files: Iterable[PredictionsFile]) -> dict[str, Ints]:
     """Read repeated answers to seeds: id → positions among the labels, `NO_LABEL` for none."""
-    found: dict[str, Ints] = {}
+    codes_of: dict[str, Ints] = {}
     for file in files:
         known = range(NO_LABEL, len(file.written))
         for seed, answers in file.further(REPEATS):
@@ -36,8 +36,8 @@ def read_repeats(files: Iterable[PredictionsFile]) -> dict[str, Ints]:
                     f"{file.path}: {REPEATS}: expected numbers from {NO_LABEL} (no label) to "
                     f"{len(file.written) - 1}, got {answers} for {seed!r}"
                 )
-            found[seed] = np.array(file.codes)[np.array(answers, np.int64)]
-    return found
+            codes_of[seed] = np.array(file.codes)[np.array(answers, np.int64)]
+    return codes_of
 
 
 def noise_figures(
@@ -51,17 +51,19 @@ def noise_figures(
     variant; and intervals `*_ci`. None means undefined.
     """
     table = opposite_table(counts.labels, check_opposites(None, counts.labels))
-    there = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)
-    kept = counts.take(there & counts.right)
+    has_repeats = np.array([str(seed) in repeats for seed in counts.seed_ids], bool)
+    kept = counts.take(has_repeats & counts.right)
     of_seed = [repeats[str(seed)] for seed in kept.seed_ids]
     n = kept.n_variants
-    asked = np.array([len(each) for each in of_seed], np.int64)
+    asked = np.array([len(answers) for answers in of_seed], np.int64)
     m = np.minimum(asked[:, None], n)
     changed = {
-        "relaxed": [int((each != own).sum()) for each, own in zip(of_seed, kept.own, strict=True)],
+        "relaxed": [
+            int((answers != own).sum()) for answers, own in zip(of_seed, kept.own, strict=True)
+        ],
         "strict": [
-            int(table[own][each[each != NO_LABEL]].sum())
-            for each, own in zip(of_seed, kept.own, strict=True)
+            int(table[own][answers[answers != NO_LABEL]].sum())
+            for answers, own in zip(of_seed, kept.own, strict=True)
         ],
     }
     result: dict[str, Any] = {
@@ -80,7 +82,9 @@ def noise_figures(
             f"{rate}_single_same_text": again / np.maximum(asked, 1),
             f"{rate}_single_variant": (of_variants / np.maximum(n, 1)).mean(axis=1),
         }
-    result |= {key: float(each.mean()) if len(each) else None for key, each in values.items()}
+    result |= {
+        key: float(of_seeds.mean()) if len(of_seeds) else None for key, of_seeds in values.items()
+    }
     if settings.n_bootstrap and len(of_seed):
         columns = np.stack(list(values.values()), axis=1)
         means = np.concatenate(
@@ -89,8 +93,8 @@ def noise_figures(
                 for weights in seed_weights(len(of_seed), settings, kept.clusters)
             ]
         )
-        for key, each in zip(values, means.T, strict=True):
-            result[f"{key}_ci"] = [none_if_nan(bound) for bound in interval(each)]
+        for key, means_of in zip(values, means.T, strict=True):
+            result[f"{key}_ci"] = [none_if_nan(bound) for bound in interval(means_of)]
     return result
 
 
@@ -143,5 +147,5 @@ def noise_text(noise: Mapping[str, Any]) -> list[str]:
 
 def _shown(noise: Mapping[str, Any], key: str) -> str:
     value, bounds = noise[key], noise.get(f"{key}_ci")
-    around = ", ".join(show_value(each, "share") for each in bounds or ())
+    around = ", ".join(show_value(bound, "share") for bound in bounds or ())
     return show_value(value, "share") + (f" [{around}]" if around and value is not None else "")

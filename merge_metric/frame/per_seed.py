@@ -80,7 +80,7 @@ def seed_results(
 def answers_of(frame: Frame) -> pa.Table:
     """Make the columns of `seed_results` with the gold label and the model's answers."""
     counts, answers, labels = frame.counts, frame.answers, frame.counts.labels
-    there = answers.sum(axis=1) > 0
+    has_variants = answers.sum(axis=1) > 0
     total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
     names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
     columns: dict[str, Any] = {"config": pa.array([frame.config] * len(answers), pa.string())}
@@ -96,7 +96,7 @@ def answers_of(frame: Frame) -> pa.Table:
         **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
         "agreement": pa.array(answers[:, :-1].max(axis=1) / np.maximum(total, 1)),
     }
-    return pa.table(columns).filter(pa.array(there))
+    return pa.table(columns).filter(pa.array(has_variants))
 
 
 def with_texts(answers: pa.Table, frame: Frame) -> pa.Table:
@@ -111,7 +111,7 @@ def with_texts(answers: pa.Table, frame: Frame) -> pa.Table:
     seeds = read_columns(frame.folder, files, ("seed_id", *fields, VOTES))
     rows = pc.index_in(answers["seed_id"], seeds["seed_id"].combine_chunks())
     seeds = seeds.take(rows).combine_chunks()
-    votes = [each and [labels[code] for code in each] for each in seeds[VOTES].to_pylist()]
+    votes = [codes and [labels[code] for code in codes] for codes in seeds[VOTES].to_pylist()]
     added = [(name, seeds[name]) for name in fields]
     place = answers.column_names.index("seed_id") + 1
     for name, column in reversed([*added, (VOTES, pa.array(votes, pa.list_(pa.string())))]):

@@ -152,8 +152,8 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     """Yield sentences on answers without a label, and on frequent labels never predicted."""
-    gold, said, is_seed = tally.gold, tally.predicted, tally.is_seed
-    none = said == NO_LABEL
+    gold, predicted, is_seed = tally.gold, tally.predicted, tally.is_seed
+    none = predicted == NO_LABEL
     if none.mean() > UNLABELLED:
         of_label = ", ".join(
             f"{label} {as_percent(none[gold == code].mean())}"
@@ -166,10 +166,10 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
             "it is asked?"
         )
     of_gold = np.bincount(gold, minlength=len(tally.labels))
-    of_said = np.bincount(said[~none], minlength=len(tally.labels))
+    of_predicted = np.bincount(predicted[~none], minlength=len(tally.labels))
     never = [
         f"{label} ({share:.0%} of the problems)"
-        for label, share, count in zip(tally.labels, of_gold / len(gold), of_said, strict=True)
+        for label, share, count in zip(tally.labels, of_gold / len(gold), of_predicted, strict=True)
         if share >= _COMMON and not count
     ]
     if never and len(gold) >= _ENOUGH:
@@ -178,25 +178,27 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
             "taken for others?"
         )
     n_seeds = int(is_seed.sum())
-    if n_seeds >= FEWEST and (found := never_gold(tally.labels, of_gold, of_said)):
-        yield found
+    if n_seeds >= FEWEST and (sentence := never_gold(tally.labels, of_gold, of_predicted)):
+        yield sentence
 
 
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on signs in answers to seeds: labels or rows in another order, chance."""
     check = tally.check_order()
-    gold, said, is_seed = tally.gold, tally.predicted, tally.is_seed
-    all_seeds, is_seed = int(is_seed.sum()), is_seed & (said != NO_LABEL)
-    gold_seeds, said_seeds, n = gold[is_seed], said[is_seed], int(is_seed.sum())
+    gold, predicted, is_seed = tally.gold, tally.predicted, tally.is_seed
+    all_seeds, is_seed = int(is_seed.sum()), is_seed & (predicted != NO_LABEL)
+    gold_seeds, predicted_seeds, n = gold[is_seed], predicted[is_seed], int(is_seed.sum())
     # For a constant answer, another warning names the labels never predicted.
-    if not n or (said == said[0]).all():
+    if not n or (predicted == predicted[0]).all():
         return
     # Names have no order; they are surely swapped only if the swap is nearly always right.
     is_named = bool(metadata.get("gives_names"))
-    shares = [np.bincount(each, minlength=len(tally.labels)) for each in (gold_seeds, said_seeds)]
+    shares = [
+        np.bincount(codes, minlength=len(tally.labels)) for codes in (gold_seeds, predicted_seeds)
+    ]
     chance = float(shares[0] @ shares[1]) / n**2
     deviation = (chance * (1 - chance) / n) ** 0.5
-    accuracy = float((gold_seeds == said_seeds).mean())
+    accuracy = float((gold_seeds == predicted_seeds).mean())
     in_other_order = check is not None and check.suspicious
     is_chance = n >= _ENOUGH and accuracy - chance < min(
         _SMALL_LEAD, NormalDist().inv_cdf(1 - RARE) * deviation
@@ -207,7 +209,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     start = f"no better than chance on seeds: right on {100 * accuracy:.0f} % of {answered}"
     # With alternating labels, shifted rows also fit another order of labels a little.
     rival = max(accuracy, check.best_accuracy if check is not None and in_other_order else 0.0)
-    best, shift = best_shift(gold, said, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)
+    best, shift = best_shift(gold, predicted, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)
     if best - rival > max(FAR_BETTER, _SHIFTED * deviation):
         rows = f"{abs(shift):,} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
         yield (
@@ -232,10 +234,10 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     )
 
 
-def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
+def best_shift(gold: Labels, predicted: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
     """Find by how many rows predictions would have to be shifted to fit the seeds best.
 
-    `gold` and `said`, (N,), have all rows in the order of the file, `seeds` are positions in them.
+    `gold` and `predicted`, (N,), have all rows in the order of the file, `seeds` are places in it.
     Returns the accuracy on the seeds, and by how many rows predictions are too far down.
 
     >>> gold = np.tile(np.array([0, 1, 2, 1, 1, 0, 2], np.int8), 9)
@@ -247,10 +249,10 @@ def best_shift(gold: Labels, said: Labels, seeds: NDArray[np.int64]) -> tuple[fl
     for distance in range(1, min(_FARTHEST, len(gold) // 2) + 1):
         for shift in (distance, -distance):
             at = seeds + shift
-            there = (at >= 0) & (at < len(said))
-            if 2 * there.sum() >= len(seeds):
-                accuracy = float((said[at[there]] == gold[seeds[there]]).mean())
-                best = max(best, (accuracy, shift), key=lambda each: each[0])
+            inside = (at >= 0) & (at < len(predicted))
+            if 2 * inside.sum() >= len(seeds):
+                accuracy = float((predicted[at[inside]] == gold[seeds[inside]]).mean())
+                best = max(best, (accuracy, shift), key=lambda pair: pair[0])
     return best
 
 
@@ -260,11 +262,11 @@ def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, A
     known = isinstance(order, list) and sorted(map(str, order)) == sorted(labels)
     if metadata.get("gives_names") or not known:
         swapped = [f"{labels[n]} for {labels[b]}" for n, b in enumerate(best) if b != n]
-        said = f"it seems to say {', '.join(swapped)}"
+        swaps = f"it seems to say {', '.join(swapped)}"
         if metadata.get("gives_names"):
-            return f"{said}: does it mix up the labels' names?"
+            return f"{swaps}: does it mix up the labels' names?"
         return (
-            f"{said}: are the model's labels in another order? "
+            f"{swaps}: are the model's labels in another order? "
             "Predictions given by name leave no doubt"
         )
     short = [label[0] for label in labels] if tuple(labels) == LABELS else labels

@@ -214,17 +214,17 @@ class PredictionsFile:
         digest = [TEXT_DIGEST] if TEXT_DIGEST in self.names else []
         shares = [f"p{n}" for n in range(len(self.labels))] if PROBABILITIES in self.names else []
         further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {self.source}) USING (row)"
-        found = self.sql(
+        rows = self.sql(
             f"SELECT {', '.join([*required, *digest, *shares, 'wrong'])} "
             f"FROM {checked.rows}{further if digest else ''} ORDER BY row"
         )
-        if (first := pc.min(found["wrong"]).as_py()) is not None:
+        if (first := pc.min(rows["wrong"]).as_py()) is not None:
             self.explain(checked.conditions[first])
         self.require_distinct()
-        columns: dict[str, Any] = {name: found[name] for name in (*IDS, *digest)}
-        columns |= {name: found[name].cast(pa.int64()) for name in ANSWERS if name in required}
+        columns: dict[str, Any] = {name: rows[name] for name in (*IDS, *digest)}
+        columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in required}
         if shares:
-            values = np.stack([found[name].to_numpy() for name in shares], axis=1)
+            values = np.stack([rows[name].to_numpy() for name in shares], axis=1)
             columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(
                 values.ravel(), len(self.labels)
             )
@@ -419,9 +419,9 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     name = "seed_id" if "seed_id" in file.names else "variant_id"
     if len(known) > 1 and value_type(file.schema.field(name).type) == pa.string():
         source = f"split_part({name}::VARCHAR, ':', 1)"
-        found = file.sql(f"SELECT DISTINCT {source} AS source FROM {file.source} ORDER BY 1")
+        rows = file.sql(f"SELECT DISTINCT {source} AS source FROM {file.source} ORDER BY 1")
         known = set[tuple[str, ...]]().union(
-            *(formats.get(source, ()) for source in found["source"].to_pylist())
+            *(formats.get(source, ()) for source in rows["source"].to_pylist())
         )
     if len(known) > 1:
         sets = "; ".join(", ".join(labels) for labels in sorted(known))

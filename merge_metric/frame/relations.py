@@ -199,7 +199,7 @@ DRAWS: Final = "draws"
 
 def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
     """Digest the draw in files of variants, regardless of row order: eight hex digits per file."""
-    found = {}
+    digests = {}
     with connect(bounded=True) as connection:
         for file in dict.fromkeys(files):
             schema = read_schema(folder / file)
@@ -213,8 +213,8 @@ def draw_digests(folder: Path, files: Iterable[str]) -> dict[str, str]:
                     f"{parquet([folder / file])}"
                 ).fetchone()
             if total and total[0] is not None:
-                found[file] = hex_of(total[0])
-    return found
+                digests[file] = hex_of(total[0])
+    return digests
 
 
 def changed_draws(folder: Path, recorded: Any, files: Iterable[str]) -> list[str]:
