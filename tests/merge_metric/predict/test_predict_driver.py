@@ -4,11 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.problem_folder import many_problems, write_folder
+from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from numpy.typing import NDArray
 
 from merge_metric.frame.predictions import (
@@ -17,7 +20,12 @@ from merge_metric.frame.predictions import (
     with_metadata,
     write_predictions,
 )
+from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.classifier import Classifier
+from merge_metric.models.language_model import LanguageModel
 from merge_metric.models.pair_model import Answers, Description, Pair
+from merge_metric.models.prompts import read_prompt
+from merge_metric.models.written_answers import Words, WritingModel
 from merge_metric.predict import driver
 from merge_metric.predict.driver import Asking, predict
 from merge_metric.predict.problems import read_problems
@@ -247,3 +255,49 @@ def test_no_problems(problems: pa.Table, out: Path) -> None:
     with pytest.raises(ValueError, match="expected problems to ask the model about, got none"):
         predict(Fake(), problems.slice(0, 0), out, progress=False)
     assert not out.parent.exists()
+
+
+@dataclass
+class Killed:
+    """A model whose process ends after some batches."""
+
+    model: Any
+    batches: int
+
+    def describe(self) -> Description:
+        return self.model.describe()
+
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        for number, answers in enumerate(self.model.answer(questions, repeat=repeat)):
+            if number == self.batches:
+                raise KeyboardInterrupt
+            yield answers
+
+
+def classifier(tokens: int | None) -> Classifier:
+    return Classifier.load(tiny_classifier("bert-uncased"), device="cpu", batch_tokens=tokens)
+
+
+def language_model(tokens: int | None) -> LanguageModel:
+    loaded = Loaded(tiny_lm("llama"), tiny_tokenizer("llama"), "llama", "1")
+    return LanguageModel(loaded, prompt=read_prompt("none"), batch_tokens=tokens)
+
+
+def writing_model(tokens: int | None) -> WritingModel:
+    loaded = Loaded(tiny_lm("gpt2"), tiny_tokenizer("gpt2"), "gpt2", "1")
+    words = Words(max_tokens=2, temperature=1.0, samples=2)
+    return WritingModel(loaded, prompt=read_prompt("none"), words=words)
+
+
+@pytest.mark.slow(but=["classifier"])
+@pytest.mark.parametrize("load", [classifier, language_model, writing_model])
+def test_going_on_in_other_batches_changes_no_byte(
+    load: Any, problems: pa.Table, out: Path
+) -> None:
+    whole = out.with_name("whole.parquet")
+    predict(load(None), problems, whole, repeat_seeds=1, progress=False)
+    for tokens in (60, 300):
+        with pytest.raises(KeyboardInterrupt):
+            predict(Killed(load(tokens), 2), problems, out, repeat_seeds=1, progress=False)
+    predict(load(4000), problems, out, repeat_seeds=1, progress=False)
+    assert out.read_bytes() == whole.read_bytes()
