@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, Self
 
 from merge_dataset.dataset_columns import LEAST, OF_WORDS, OPTIONAL, REFUSED
 from merge_dataset.files import read_text
-from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     DEMO_SOURCE,
     KNOWN_SOURCES,
@@ -23,6 +22,7 @@ from merge_dataset.schema import (
 )
 from merge_dataset.settings import (
     RUNNING,
+    as_path,
     check_members,
     check_ranges,
     check_types,

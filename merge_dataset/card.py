@@ -22,7 +22,6 @@ from merge_dataset.layout import (
     sources,
     split_files,
 )
-from merge_dataset.numbered_files import content_hash, patterns_of
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
@@ -32,7 +31,9 @@ from merge_dataset.schema import (
     SPLITS,
     ProblemFormat,
     arrow_schema,
+    content_hash,
     parse_config_name,
+    patterns_of,
 )
 
 Kinds = Collection[str]

@@ -38,7 +38,6 @@ from merge_dataset.layout import (
     is_leftover,
     leftovers,
 )
-from merge_dataset.paths import as_path
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -47,6 +46,7 @@ from merge_dataset.schema import (
     arrow_schema,
     format_of,
 )
+from merge_dataset.settings import as_path
 
 log = logging.getLogger(__name__)
 

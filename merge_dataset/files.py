@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
-from merge_dataset.numbered_files import numbered_file
-from merge_dataset.schema import only_ours
+from merge_dataset.schema import numbered_file, only_ours
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from merge_dataset.files import read_record, read_schema, target_of
-from merge_dataset.numbered_files import split_files as split_files
-from merge_dataset.paths import as_path
 from merge_dataset.redaction import mask_urls
 from merge_dataset.schema import (
     PARAPHRASE,
@@ -19,7 +17,8 @@ from merge_dataset.schema import (
     is_source,
     parse_config_name,
 )
-from merge_dataset.settings import did_you_mean
+from merge_dataset.schema import split_files as split_files
+from merge_dataset.settings import as_path, did_you_mean
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"

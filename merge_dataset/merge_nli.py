@@ -1,7 +1,7 @@
 """The `datasets` builder of MERGE-NLI: an exported folder's Parquet files, as they are.
 
 A loading script, too: `datasets` 3.6 copies the siblings that it finds by a regular expression,
-hence the one-line relative imports of all that `schema` imports too, and no other import of ours.
+hence the relative imports of all that `schema` imports too, and no other import of ours.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from fsspec.core import url_to_fs
 # `schema` imports it, but datasets 3 fetches only what the script names, and takes a comment on
 # the line for an address.
 from .dataset_columns import OPTIONAL as OPTIONAL
-from .numbered_files import content_hash, find_files
-from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_name, features, format_of
+from .schema import (
+    KNOWN_SOURCES,
+    VARIANT_CLASSES,
+    config_name,
+    content_hash,
+    features,
+    find_files,
+    format_of,
+)
 
 
 def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:

@@ -26,8 +26,8 @@ from merge_dataset.files import (
 )
 from merge_dataset.layout import FOLDER, REGISTERED, all_configurations, require_dataset
 from merge_dataset.merge_nli import builder
-from merge_dataset.numbered_files import content_hash
-from merge_dataset.paths import as_path
+from merge_dataset.schema import content_hash
+from merge_dataset.settings import as_path
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Settings, each declared once by `setting`, as a field of a frozen dataclass and key in TOML."""
+"""Settings, declared by `setting` as fields of dataclasses and keys in TOML; other arguments."""
 
 import dataclasses
 import difflib
@@ -6,9 +6,8 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
-
-from merge_dataset.paths import described
 
 Settings = TypeVar("Settings")
 Value = TypeVar("Value")
@@ -221,3 +220,68 @@ def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
         if not equals:
             raise ValueError(f"expected {form}, got {key!r}")
     return {key.strip(): value.strip() for key, _, value in split}
+
+
+# --- Arguments of functions: one or several paths or texts ---
+
+
+def as_path(name: str, given: object) -> Path:
+    """Turn a text or path into a path.
+
+    >>> as_path("dataset", "merge-nli").name
+    'merge-nli'
+    >>> as_path("dataset", ["merge-nli"])
+    Traceback (most recent call last):
+    TypeError: dataset: expected one path, as text or pathlib.Path, got a list
+    """
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    hint = ""
+    if type(given).__module__.partition(".")[0] == "datasets":
+        hint = "; give the folder, or the name on the Hub, that it was loaded from"
+    raise TypeError(
+        f"{name}: expected one path, as text or pathlib.Path, got {described(given)}{hint}"
+    )
+
+
+def as_paths(name: str, given: object) -> list[Path]:
+    """Turn one or several texts or paths into paths; see `as_list`.
+
+    >>> as_paths("paths", "a.jsonl") == as_paths("paths", [Path("a.jsonl")])
+    True
+    """
+    kinds = (str, os.PathLike)
+    paths = as_list(name, given, kinds, "one or several paths, as text or pathlib.Path")
+    return [as_path(name, path) for path in paths]
+
+
+def as_texts(name: str, given: object) -> tuple[str, ...]:
+    """Turn one or several texts into a tuple; see `as_list`. None is none.
+
+    >>> as_texts("configs", "snli"), as_texts("configs", None)
+    (('snli',), ())
+    """
+    return () if given is None else tuple(as_list(name, given, (str,), "one or several texts"))
+
+
+def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> list[Any]:
+    """Turn one or several values into a list."""
+    if isinstance(given, kinds):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise TypeError(f"{name}: expected {expected}, got {described(given)}")
+    return list(given)
+
+
+def described(given: object) -> str:
+    """Describe a given value for messages.
+
+    >>> described(None), described(3), described(["a"]), described(described)
+    ('None', 'the int 3', 'a list', 'a function')
+    """
+    if given is None:
+        return "None"
+    kind = type(given).__name__
+    if isinstance(given, bool | int | float | bytes):
+        return f"the {kind} {given!r:.40}"
+    return f"an {kind}" if kind[0] in "AEIOUaeiou" else f"a {kind}"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset
-from merge_dataset.paths import as_list, as_texts
+from merge_dataset.settings import as_list, as_texts
 from merge_metric.frame.answer_table import PREDICTIONS, Predictions, PredictionsSource, as_sources
 from merge_metric.frame.joined import (
     Frame,

@@ -13,8 +13,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
-from merge_dataset.paths import as_path, as_texts
-from merge_dataset.settings import did_you_mean
+from merge_dataset.settings import as_path, as_texts, did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, by_config, read_frames

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from merge_dataset.files import atomic_folder, exclusive, naming, remove, remove_partials
-from merge_dataset.paths import as_path
+from merge_dataset.settings import as_path
 
 METRIC_NAME: Final = "seed_variant_accuracy"
 SPACE: Final = Path(__file__).with_name(METRIC_NAME)

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 
 from merge_dataset.layout import as_dataset
-from merge_dataset.paths import as_path, as_texts
+from merge_dataset.settings import as_path, as_texts
 from merge_metric.frame.joined import Frame, JoinOptions, read_file
 from merge_metric.frame.noise import noise_figures, noise_text
 from merge_metric.seed_variant_accuracy.counts import SeedCounts

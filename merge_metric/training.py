@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from merge_dataset.paths import as_path, as_texts
+from merge_dataset.settings import as_path, as_texts
 from merge_metric.evaluation import evaluate_model
 from merge_metric.tracking import trainer_figures
 

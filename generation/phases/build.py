@@ -42,9 +42,15 @@ from merge_dataset.files import (
     write_record,
     write_text,
 )
-from merge_dataset.paths import as_path, described
 from merge_dataset.schema import arrow_schema
-from merge_dataset.settings import RUNNING, check_members, declared_settings, require_settings
+from merge_dataset.settings import (
+    RUNNING,
+    as_path,
+    check_members,
+    declared_settings,
+    described,
+    require_settings,
+)
 
 log = logging.getLogger(__name__)
 

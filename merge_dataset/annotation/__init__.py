@@ -34,9 +34,9 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.layout import split_files
-from merge_dataset.paths import as_paths
 from merge_dataset.redaction import plain
 from merge_dataset.schema import PARAPHRASE, parse_config_name
+from merge_dataset.settings import as_paths
 from merge_dataset.show import marked
 
 JudgementKind = Literal["scores", "equivalence"]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from merge_dataset.engine import parquet
-from merge_dataset.numbered_files import patterns_of
 from merge_dataset.schema import (
     PARAPHRASE,
     ProblemFormat,
     arrow_schema,
     parse_config_name,
+    patterns_of,
     replacement_columns,
 )
 

@@ -46,7 +46,7 @@ FIRST_VERSION: Final = (1, 0, 0)
 Version = tuple[int, int, int]
 
 _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-_SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py", "numbered_files.py")
+_SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py")
 _LOADING: Final = "## Loading\n"
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-from merge_dataset.paths import as_path, as_texts
-from merge_dataset.settings import Setting, did_you_mean
+from merge_dataset.settings import Setting, as_path, as_texts, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,8 +23,8 @@ from merge_dataset.layout import (
     sources,
     split_files,
 )
-from merge_dataset.paths import as_list, as_path
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
+from merge_dataset.settings import as_list, as_path
 from merge_metric.frame.checks import PROBABILITIES, Condition
 from merge_metric.frame.plausibility import AnswerTally, tell_of_answers, tell_of_model
 from merge_metric.frame.predictions import PredictionsFile, model_name, open_predictions

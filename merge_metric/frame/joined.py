@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset, collections, format_in, split_files
-from merge_dataset.paths import as_list, as_texts
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
+from merge_dataset.settings import as_list, as_texts
 from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,

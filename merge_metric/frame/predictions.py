@@ -38,8 +38,8 @@ from merge_dataset.files import (
     read_schema,
 )
 from merge_dataset.layout import as_dataset, collections, format_in
-from merge_dataset.paths import as_path, described
 from merge_dataset.schema import LABELS, parse_config_name
+from merge_dataset.settings import as_path, described
 from merge_metric.frame.checks import (
     ANSWER_TEXT,
     ANSWERS,

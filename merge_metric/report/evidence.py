@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from merge_dataset.files import read_json
 from merge_dataset.layout import PROVENANCE, as_dataset, format_in, require_dataset
-from merge_dataset.paths import as_paths, as_texts
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -26,6 +25,7 @@ from merge_dataset.schema import (
     collection_name,
     parse_config_name,
 )
+from merge_dataset.settings import as_paths, as_texts
 from merge_metric.analyses.curves import difference
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.validity import COLUMNS as _VALIDITY

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import to_json, write_text
-from merge_dataset.paths import as_path
+from merge_dataset.settings import as_path
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart

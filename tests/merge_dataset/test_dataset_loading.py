@@ -10,8 +10,8 @@ import pytest
 from merge_dataset.export import export_dataset
 from merge_dataset.layout import all_configurations, as_dataset
 from merge_dataset.merge_nli import MergeNli, builder
-from merge_dataset.numbered_files import content_hash, find_files
 from merge_dataset.register import register_dataset
+from merge_dataset.schema import content_hash, find_files
 
 Python = Callable[[str, Path], Any]
 

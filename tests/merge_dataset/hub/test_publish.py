@@ -105,7 +105,7 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
     repo = published.hub.repo("dataset", NAME)
     here = Path(__file__).parents[3] / "merge_dataset"
     script = repo.at("script")
-    modules = {"schema.py", "dataset_columns.py", "numbered_files.py"}
+    modules = {"schema.py", "dataset_columns.py"}
     assert set(script) - set(repo.at()) == {"merge-nli.py", *modules}
     assert script["merge-nli.py"] == (here / "merge_nli.py").read_bytes()
     for name in modules:
@@ -114,7 +114,7 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
     assert repo.history("script")[1:] == repo.history()
     text = published.hub.repo("dataset", NAME).at("script")["merge-nli.py"].decode()
     assert re.findall(r"^\s*from \.(\w*) import", text, flags=re.MULTILINE) == [
-        "dataset_columns", "numbered_files", "schema",
+        "dataset_columns", "schema",
     ]  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert repo.history() == ["Data v1.1.0", "A licence", "Data v1.0.0", "initial commit"]
     assert set(repo.at()) == {".gitattributes", "LICENSE", *SMALL}
     assert repo.tags["v1.1.0"] == repo.branches["main"] != repo.tags["v1.0.0"]
-    script = {"merge-nli.py", "schema.py", "dataset_columns.py", "numbered_files.py"}
+    script = {"merge-nli.py", "schema.py", "dataset_columns.py"}
     assert set(repo.at("script")) - set(repo.at()) == script
 
 
