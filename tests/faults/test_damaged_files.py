@@ -15,12 +15,11 @@ from helpers.tiny_generators import saved_generator
 
 from faults import small_world
 from faults.attack import Attack
-from faults.commands import CLASSIFIER, PROBLEMS
+from faults.commands import CLASSIFIER, PROBLEMS, snapshot
 from generation.problems.tagging import Tagger
 from merge_dataset import files
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.commands.command_line import INTERRUPTED
-from merge_dataset.files import digest_of_file
 
 pytestmark = pytest.mark.slow
 
@@ -142,8 +141,8 @@ def outcome(reader: Reader, file: str = "a.parquet") -> tuple[int, object, str]:
     code, printed, error = small_world.call(*reader.command.format(file).split())
     made: object = printed.replace(file, "")
     if reader.made:
-        paths = [path for path in sorted(Path(reader.made).rglob("*")) if path.is_file()]
-        made = {f"{path}": digest_of_file(path) for path in paths if path.name[0] != "."}
+        files = snapshot(Path(reader.made)).items()
+        made = {name: digest for name, digest in files if Path(name).name[0] != "."}
     return code, made, error if "error: " in error else printed
 
 
