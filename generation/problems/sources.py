@@ -36,6 +36,8 @@ from merge_dataset.schema import DEMO_SOURCE, LABELS, NLI, VARIANT_CLASSES
 
 log = logging.getLogger(__name__)
 
+LONGEST_TEXT: Final = 100_000
+"""Maximum of characters, several times whole documents; the tagger takes memory and time."""
 _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
@@ -373,6 +375,11 @@ def _require_text(column: str | None, text: Any) -> str:
         raise ValueError(
             f"expected text in column {column!r}, got half of a character, "
             f"\\u{ord(half.group()):x}, after {text[: half.start()][-20:]!r}"
+        )
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(
+            f"expected text of at most {LONGEST_TEXT:,} characters in column {column!r}, got "
+            f"{len(text):,}; shorten it"
         )
     return text
 

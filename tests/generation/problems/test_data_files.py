@@ -238,6 +238,11 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
         JSON_LINES + '{"premise": "a \\ud83d b", "hypothesis": "b", "label": "e"}\n',
         "half.jsonl:3: expected text in column 'premise', got half of a character, \\ud83d, after",
     ),
+    "far.jsonl": (
+        JSON_LINES + json.dumps({**ROWS[0], "hypothesis": "x " * 50_001}),
+        "far.jsonl:3: expected text of at most 100,000 characters in column 'hypothesis', got "
+        "100,002; shorten it",
+    ),
 }  # fmt: skip
 """File name → content and message."""
 
