@@ -187,26 +187,27 @@ def compare_files(
         with_rows=False,
         merge_labels=merge_labels,
     )
-    found = by_config(frames)
+    of_configs = by_config(frames)
     if len(names) < 2:
         raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
-    shared = [config for config in found if len(found[config]) == len(names)]
+    shared = [config for config in of_configs if len(of_configs[config]) == len(names)]
     if not shared:
+        models = {config: {frame.model for frame in of_configs[config]} for config in of_configs}
         answered = "; ".join(
-            f"{name}: {', '.join(c for c in found if name in [each.model for each in found[c]])}"
+            f"{name}: {', '.join(config for config in models if name in models[config])}"
             for name in names
         )
         raise ValueError(
             f"expected a configuration that all models have predictions for, got {answered}; "
             "ask for one with `config`"
         )
-    for config in (config for config in found if config not in shared):
+    for config in (config for config in of_configs if config not in shared):
         log.warning("%s is not compared: not all models have predictions for it", config)
     for config in shared:
-        tell_few(config, found[config][0].counts)
+        tell_few(config, of_configs[config][0].counts)
     return [
         compare_models(
-            found[config],
+            of_configs[config],
             config=config,
             correctness_threshold=correctness_threshold,
             n_bootstrap=n_bootstrap,
@@ -258,7 +259,7 @@ def compare_models(
     texts = texts or found_texts
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    exact = {name: figures(each, correctness_threshold).means() for name, each in common.items()}
+    exact = {name: figures(of, correctness_threshold).means() for name, of in common.items()}
     names = sorted(common, key=lambda name: -exact[name][DECISIVE][0])
     replicates = max(n_bootstrap, replicates_for(len(names)))
     compared = compare_all(
@@ -329,15 +330,15 @@ def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counte
     kinds = (Frame, HasFrames, *PREDICTIONS)
     expected = "evaluations, frames or predictions files, of two models or more"
     if isinstance(models, Mapping):
-        return {str(name): each for name, each in models.items()}
+        return {str(name): model for name, model in models.items()}
     named: list[tuple[str, Counted]] = []
-    for each in as_list("models", models, kinds, expected):
-        if isinstance(each, Frame):
-            named.append((each.model, each))
-        elif isinstance(each, HasFrames):
-            named.append((next((frame.model for frame in each.frames), ""), each))
+    for model in as_list("models", models, kinds, expected):
+        if isinstance(model, Frame):
+            named.append((model.model, model))
+        elif isinstance(model, HasFrames):
+            named.append((next((frame.model for frame in model.frames), ""), model))
         else:
-            named += [(source.model, source) for source in as_sources("models", each)]
+            named += [(source.model, source) for source in as_sources("models", model)]
     require_distinct([name for name, _ in named])
     return dict(named)
 
@@ -349,25 +350,25 @@ def _counted(
     merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
     """Find the models' counts on one configuration, its name, and the digest of its texts."""
-    given = {name: each for name, each in named.items() if isinstance(each, SeedCounts)}
-    others = {name: each for name, each in named.items() if not isinstance(each, SeedCounts)}
+    given = {name: model for name, model in named.items() if isinstance(model, SeedCounts)}
+    others = {name: model for name, model in named.items() if not isinstance(model, SeedCounts)}
     if not others:
         return given, config, ""
 
-    def read(each: Any) -> Iterator[Frame]:
-        return as_frames("models", each, dataset, merge_labels)
+    def read(model: Any) -> Iterator[Frame]:
+        return as_frames("models", model, dataset, merge_labels)
 
-    found: dict[str, dict[str, Frame]] = {}
+    opened: dict[str, dict[str, Frame]] = {}
     for is_file in (False, True):  # predictions files may need the dataset folder of the others
-        for name, each in others.items():
-            if isinstance(each, PredictionsSource | str | Path) is is_file:
-                found[name] = {frame.config: frame for frame in read(each)}
+        for name, model in others.items():
+            if isinstance(model, PredictionsSource | str | Path) is is_file:
+                opened[name] = {frame.config: frame for frame in read(model)}
         folders = (
-            frame.folder for frames in found.values() for frame in frames.values() if frame.dataset
+            frame.folder for frames in opened.values() for frame in frames.values() if frame.dataset
         )
         dataset = dataset or next(folders, None)
     shared = [
-        c for c in next(iter(found.values())) if all(c in frames for frames in found.values())
+        c for c in next(iter(opened.values())) if all(c in frames for frames in opened.values())
     ]
     if config and config not in shared:
         raise ValueError(
@@ -380,10 +381,10 @@ def _counted(
             + ("; name one with `config`" if shared else "")
         )
     config = config or shared[0]
-    counts = {name: given[name] if name in given else found[name][config].counts for name in named}
-    same_merging({name: each.merged for name, each in counts.items()})
+    counts = {name: given[name] if name in given else opened[name][config].counts for name in named}
+    same_merging({name: model.merged for name, model in counts.items()})
     texts = common_texts(
-        [*(frames[config].texts for frames in found.values()), *([""] if given else [])]
+        [*(frames[config].texts for frames in opened.values()), *([""] if given else [])]
     )
     return counts, config, texts
 
@@ -411,10 +412,12 @@ def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str
         return None
 
     def taus(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        found = [figures(each, settings.correctness_threshold, weights).means() for each in models]
+        of_models = [
+            figures(model, settings.correctness_threshold, weights).means() for model in models
+        ]
         signs = []
         for key in ("seed_accuracy", DECISIVE):
-            values = np.stack([each[key] for each in found])  # (M, B)
+            values = np.stack([model[key] for model in of_models])  # (M, B)
             signs.append(np.sign(np.round(values[:, None] - values[None], 12)))
         with np.errstate(invalid="ignore"):  # 0/0: all tie
             tau: NDArray[np.float64] = (signs[0] * signs[1]).sum(axis=(0, 1)) / np.sqrt(
@@ -434,8 +437,8 @@ def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str
 
 def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:
     value, low, high = (
-        "undefined" if each is None else f"{each:.2f}".replace("-", "−")
-        for each in (tau["value"], *tau["ci"])
+        "undefined" if value is None else f"{value:.2f}".replace("-", "−")
+        for value in (tau["value"], *tau["ci"])
     )
     return (
         f"The orders by S and by SV@{ct}: Kendall's τ {value} [{low}, {high}], by bootstrap over "
