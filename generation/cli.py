@@ -121,7 +121,6 @@ def _describe(error: Any) -> str:
 
 
 def _module_of(command: str) -> ModuleType:
-    """Import the module that has a command's function or app."""
     module: ModuleType
     match command:
         case "models":

@@ -91,7 +91,6 @@ def summarise(
 
 
 def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
-    """Describe how to load a dataset and what to do with it next."""
     if registered:
         return [
             "Dataset and metric load in Python from any directory:",

@@ -186,7 +186,6 @@ class AnswerStore:
         return self._index
 
     def _numbered(self, batch: _Batch, count: int) -> NDArray[np.int64]:
-        """Add a batch, and return the places of its answers."""
         self._batches.append(batch)
         return (len(self._batches) - 1 << _BITS) + np.arange(count)
 

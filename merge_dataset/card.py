@@ -262,7 +262,6 @@ def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _making(made: dict[str, Any]) -> str:
-    """Describe how one collection was made: problems, models, settings, funnel."""
     if provenance.kind_of(made) == PARAPHRASES:
         right = made["problems"]["answered_right"]
         parts = [
@@ -392,7 +391,6 @@ def _cell(value: Any) -> str:
 
 
 def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
-    """Write the introduction: the purpose of the data, and what a variant is."""
     words = TEXT["introduction"]
     if REPLACEMENTS not in kinds:
         text = f"{words['paraphrases']}\n{words['rule']}"
@@ -432,12 +430,10 @@ def column_meanings(
 
 
 def _of_kinds(part: str, kinds: Kinds) -> list[str]:
-    """List the texts of a part for the kinds of variants in a folder."""
     return [text for kind, text in TEXT[part].items() if kind in kinds]
 
 
 def _changes(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield texts on changes beyond one word, by a run's settings."""
     families = config.get("families")
     if families in ("reject", "inflect"):
         yield TEXT["families"][families]

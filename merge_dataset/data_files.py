@@ -176,7 +176,6 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of keys and values; raise ValueError for a repeated key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
@@ -188,13 +187,11 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique_keys)
 
 
 def _shown(text: str) -> str:
-    """Quote the beginning of a text."""
     first = text.strip()[: _SHOWN + 1]
     return repr(first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…") if first else "nothing"
 
 
 def _read_json(path: Path) -> Iterator[Row]:
-    """Read an object per line, or an array of objects."""
     with _text(path) as file:
         is_first = True
         for number, line in enumerate(file, start=1):
@@ -214,7 +211,6 @@ def _read_json(path: Path) -> Iterator[Row]:
 
 
 def _read_array(path: Path, first: int, text: str) -> Iterator[Row]:
-    """Read an array of objects that begins in the line `first`, parsed as a whole."""
     for number, line in enumerate(text.split("\n"), start=first):
         if row := _undecoded(path, f"{path.name}:{number}", line):
             raise ValueError(f"{row.where}: {row.problem}; {row.remedy}")
@@ -367,7 +363,6 @@ def _read_arrow(path: Path) -> Iterator[Row]:
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
-    """Read the description of columns that `datasets` stores in a file, if any."""
     try:
         features = parse_object(schema.metadata[b"huggingface"].decode())["info"]["features"]
     except (ValueError, KeyError, TypeError):
@@ -376,7 +371,6 @@ def _features(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _class_names(feature: Any) -> list[str]:
-    """Return the class names of a column, or of the elements of its lists."""
     if isinstance(feature, list) and feature:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -480,7 +474,6 @@ def _csv_batches(
 
 
 def _list(cell: str | None, line: int, path: Path, name: str) -> list[float] | None:
-    """Parse a list of numbers in JSON."""
     if cell is None:
         return None
     value = None
@@ -518,7 +511,6 @@ def _json_batches(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers from 1."""
     with _opened(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -548,7 +540,6 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Return whether a JSON value is null or of a type."""
     if value is None:
         return True
     if kind == NUMBERS:
@@ -559,7 +550,6 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def _first_problem(path: Path, types: Mapping[str, pa.DataType]) -> str | None:
-    """Describe the error in the first wrong line, if there is one."""
     number = 0
     try:
         for number, line in _lines(path):

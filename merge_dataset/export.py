@@ -136,7 +136,6 @@ def require_target(
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
-    """Read the manifest of a run; require all of its files."""
     needed, manifest = [run / "manifest.json"], {}
     if needed[0].is_file():
         read_record(needed[0])  # this verifies its digest
@@ -172,7 +171,6 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
 
 
 def _values(path: Path, column: str) -> set[Any]:
-    """Collect the distinct values in a column."""
     tables = read_row_groups(path, [column])
     return {value for table in tables for value in table[column].unique().to_pylist()}
 
@@ -194,8 +192,6 @@ def _require_ours_or_empty(out: Path) -> None:
 
 
 def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
-    """Write the variants of each word class, if any, and their seeds."""
-
     def of_class(word_class: str) -> Iterator[pa.Table]:
         for table in read_row_groups(run / "variants.parquet"):
             yield table.filter(pc.equal(table["word_class"], word_class))
@@ -213,7 +209,6 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
 
 
 def _describe_alike(run: Path, fields: Sequence[str]) -> str:
-    """Say which variants have equal texts although their seeds differ, and what to do."""
     with connect() as connection:
         seeds, variants = (
             view_rows(connection, split, run, [f"{split}.parquet"]) for split in SPLITS

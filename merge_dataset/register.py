@@ -140,7 +140,6 @@ def register_dataset(
 
 
 def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, str]:
-    """Find entries of other content than is to be registered, each with its dataset folder."""
     replaced = {}
     for path in sorted(cache.glob(f"*/*/*/{REGISTERED}")):
         entry = path.parent
@@ -151,7 +150,6 @@ def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, 
 
 
 def _remove_damaged(entry: Path) -> None:
-    """Remove an entry that was changed, or has no record."""
     try:
         changed = changed_files(entry, read_record(entry / REGISTERED)[_FILES])
         if not changed:

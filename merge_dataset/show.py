@@ -151,7 +151,6 @@ def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> lis
 def _problems(
     folder: Path, config: str, seed_ids: Sequence[str], variants: int | None, rng_seed: int
 ) -> Iterator[Shown]:
-    """Yield the named problems, in the given order."""
     problem_format, files = format_in(folder, config), split_files(folder, config)
     mine = pc.field("seed_id").isin(list(seed_ids))  # other row groups are not read
     seeds, rows = (

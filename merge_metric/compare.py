@@ -326,7 +326,6 @@ def require_distinct(names: Sequence[str]) -> None:
 
 
 def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counted]:
-    """Give names to models without names."""
     kinds = (Frame, HasFrames, *PREDICTIONS)
     expected = "evaluations, frames or predictions files, of two models or more"
     if isinstance(models, Mapping):
@@ -495,7 +494,6 @@ def _pair_rows(
 
 
 def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, units: str) -> Table:
-    """Make the table with a row per pair: differences with `_ci`, corrected p-values."""
     corrected = ""
     if len(rows) != 1:
         corrected = (

@@ -366,7 +366,6 @@ def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
 
 @contextmanager
 def _eval_mode(model: Any) -> Iterator[None]:
-    """Put a model's networks into evaluation mode, and restore training mode afterwards."""
     networks = model if isinstance(model, tuple) else (model, getattr(model, "model", None))
     trained = [network for network in networks if getattr(network, "training", False) is True]
     try:
@@ -377,7 +376,6 @@ def _eval_mode(model: Any) -> Iterator[None]:
 
 
 def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -> Path:
-    """Find a dataset folder, or fetch the collections of configurations from the Hub."""
     from merge_dataset.layout import PROVENANCE, as_dataset, require_dataset
     from merge_dataset.schema import collection_name, parse_config_name
 

@@ -368,7 +368,6 @@ class _Work:
         return pa.concat_tables(tables).sort_by(order).combine_chunks(), len(tables)
 
     def _write_paraphrases(self, hypotheses: Sequence[str]) -> list[dict[str, int]]:
-        """Write all candidates, and return the funnel."""
         counts, rounds = Counter[tuple[int, str]](), 0
         with (
             atomic(self.run.paraphrases) as temporary,
@@ -391,7 +390,6 @@ class _Work:
         ]
 
     def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
-        """Write seeds, variants and exclusions; return the numbers of seeds and variants."""
         run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
         none_kept = ParaphraseReason.NO_PARAPHRASE, 0
         wrong = ParaphraseReason.ANSWERED_WRONG, None

@@ -174,7 +174,6 @@ def _fetch_text(
 
 
 def _files_of(builder: datasets.DatasetBuilder, split: str) -> tuple[list[Path], dict[str, Any]]:
-    """List a split's files, and the features of its columns that a README.md describes."""
     by_split, usual = builder.config.data_files, type(builder.config)()
     for option in fields(builder.config):
         value = getattr(builder.config, option.name)

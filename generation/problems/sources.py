@@ -200,7 +200,6 @@ def require_source(config: ProblemSettings) -> None:
 
 
 def _open(config: ProblemSettings) -> Opened:
-    """Open the problems that the settings name: files, a folder, bundled ones, or the Hub's."""
     place = config.data or config.dataset
     if place is not None:
         path = Path(place)
@@ -247,7 +246,6 @@ def _open(config: ProblemSettings) -> Opened:
 
 
 def _open_rows(config: ProblemSettings) -> tuple[Opened, Mapping[str, Any], Iterator[Row]]:
-    """Open the problems; return also the columns of the first rows, and all rows."""
     opened = _open(config)
     before: list[Row] = []
     columns: dict[str, Any] = {}
@@ -368,7 +366,6 @@ class _Reader:
 
 
 def _require_text(column: str | None, text: Any) -> str:
-    """Return a text if the tagger and files can take it, or raise ValueError."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
     if half := _SURROGATE.search(text):
@@ -385,7 +382,6 @@ def _require_text(column: str | None, text: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Show a value, or its beginning."""
     if value is None:
         return "nothing"
     text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
@@ -404,7 +400,6 @@ def _say(
     skipped: Sequence[Skipped],
     of_labels: Counter[str],
 ) -> None:
-    """Log warnings about the problems that were read."""
     count = of_labels.total()
     is_nli = config.problem_format.labels == LABELS
     if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
@@ -434,7 +429,6 @@ def _say(
 
 
 def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
-    """Describe rows that cannot be used: one row in a line, several in a list, and what to do."""
     advice = [remedy for remedy in remedies if remedy != _SKIPPING] or [_SKIPPING]
     lines = _reported(bad)
     if len(bad) == 1:
@@ -443,7 +437,6 @@ def _report(bad: Sequence[Skipped], remedies: Iterable[str]) -> str:
 
 
 def _reported(bad: Sequence[Skipped]) -> list[str]:
-    """List the first rows that cannot be used, and the number of others."""
     lines = [f"{row['row']}: {row['problem']}" for row in bad[:_MOST_REPORTED]]
     more = len(bad) - len(lines)
     return [*lines, *([f"… and {more:,} more"] if more else [])]

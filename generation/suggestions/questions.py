@@ -259,7 +259,6 @@ def _keys(table: pa.Table) -> NDArray[np.bytes_]:
 
 
 def _blocks_in(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut a table of questions between sentences into blocks that are small enough."""
     ends = np.cumsum(pc.list_value_length(table["key"]).to_numpy())
     block = (ends - 1) // _QUESTIONS_PER_BLOCK
     starts = np.flatnonzero(np.diff(block, prepend=-1)).tolist()

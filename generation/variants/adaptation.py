@@ -190,7 +190,6 @@ def _change_families(
     *,
     inflect: bool,
 ) -> None:
-    """Change the families of the words too, or reject the replacements; `outcomes` has them all."""
     words, keys = words_of(problems, rows), keys_of(rows)
     families = {key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys)}
     with_family = {n: outcome for n, outcome in enumerate(outcomes) if families[keys[n][:3]]}
@@ -212,7 +211,6 @@ def _inflected(
     family: Sequence[tuple[int, int]],
     tags: Mapping[tuple[int, int], str | None],
 ) -> Perturbation | Reason:
-    """Inflect the replacement for each word of the family, or return the reason why not."""
     sentences = perturbation.sentences
     own = [(edit.text, edit.position) for edit in perturbation.edits]
     if any(is_in_compound(sentences[number], n) for number, n in (*own, *family)):
@@ -239,7 +237,6 @@ def _inflected(
 
 
 def _with_articles(perturbation: Perturbation) -> Perturbation:
-    """Repair the articles before edited words."""
     edited = {(edit.text, edit.position) for edit in perturbation.edits}
     articles = []
     for edit in perturbation.edits:

@@ -74,8 +74,6 @@ def _at_words(
 
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
-    """Estimate the quality of replacements."""
-
     def column(name: str) -> pa.Array:
         values = rows.column(name)
         if name == "neighbour_change" and rows.config.scored_by:
@@ -96,7 +94,6 @@ def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
 
 
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
-    """Count the masked LMs that validated the word in every text."""
     table = rows.written
     standing = {
         (seed.seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]

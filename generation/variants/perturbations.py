@@ -215,7 +215,6 @@ def tags_after(
 def _substitutions(
     perturbations: Sequence[Perturbation],
 ) -> tuple[list[int], list[int], Substitutions]:
-    """Make m substitutions; return their [m] perturbations, [m] texts, and the substitutions."""
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     forms: dict[tuple[str, ...], int] = {}
     distinct: list[Place] = []

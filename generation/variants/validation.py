@@ -142,7 +142,6 @@ def _replacement_table(
     mlms: Sequence[str],
     config: Config,
 ) -> pa.Table:
-    """Make the rows of a table that have `kept` cells into a table with `replacement_schema`."""
     row = np.flatnonzero(kept.any(axis=(1, 2)))
     words, shared, kept = table.words, table.shared[row], kept[row]
     in_text: NDArray[np.bool_] = np.any(kept, axis=2)

@@ -151,7 +151,6 @@ def open_session(
 def _write_sample(
     folder: Path, dataset: Path, configs: list[str], kind: JudgementKind, sizes: Mapping[str, int]
 ) -> None:
-    """Draw a sample and write it, with its description, to a folder."""
     items, population = draw(dataset, configs, **sizes)
     per_source = sizes.get("per_source")
     lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
@@ -426,7 +425,6 @@ def _read_label_studio(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Unwrap the value of a result, which may be in a list, or in an object under its kind."""
     while isinstance(value, dict | list) and len(value) == 1:
         (value,) = value.values() if isinstance(value, dict) else value
     return value

@@ -194,7 +194,6 @@ def chances(
 def _items(
     dataset: Path, config: str, drawn: Mapping[str, str], chance: Mapping[str, float]
 ) -> list[Item]:
-    """Make the items of a configuration, sorted by variant, of what was drawn."""
     files = split_files(dataset, config)
     problem_format = format_of(read_schema(dataset / files["variants"][0]))
     fields = problem_format.fields

@@ -225,7 +225,6 @@ def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
 def _value_rules(
     source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
 ) -> Iterator[Rule]:
-    """Yield rules against missing values, other sources and unknown labels."""
     for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
         yield Rule(f"a value for {name}", f'"{name}" IS NULL', (name,))
     yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))

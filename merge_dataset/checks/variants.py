@@ -185,7 +185,6 @@ def signal_findings(
 
 
 def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
-    """Yield rules for signals: the build's limits, numbers, and where values are possible."""
     if "common_mlm_count" in problem_format.optional:
         # Masked LMs that validated the word in every text that has it. With families, other
         # forms may be in texts that do not have the word.
@@ -281,7 +280,6 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
 
 
 def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for a view of paraphrases with their seeds; others find missing texts."""
     of_seeds = (
         ("the seed's premise", "premise", 'premise IS DISTINCT FROM "seed premise"'),
         ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),

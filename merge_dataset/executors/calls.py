@@ -124,7 +124,6 @@ def read_unit_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.
 
 
 def _results(folder: Path, blocks: Iterable[str]) -> dict[str, Any]:
-    """Read the results of the blocks that have one that is not damaged."""
     results = {}
     for block in blocks:
         try:
@@ -189,7 +188,6 @@ def run_units(
 
 @contextlib.contextmanager
 def _progress(done: Path, total: int) -> Iterator[None]:
-    """Show a progress bar over the blocks done on any machine."""
     ended = Event()
     with tqdm(total=total, desc="blocks", unit="block") as bar:
 

@@ -186,7 +186,6 @@ def _queue(name: str) -> list[tuple[int, int, str, str]]:
 
 
 def _ask(*command: str) -> str:
-    """Return what a command of Slurm prints."""
     answer = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if answer.returncode:
         problem = " ".join(answer.stderr.split())

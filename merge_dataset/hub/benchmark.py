@@ -73,7 +73,6 @@ def task_ids(folder: Path) -> list[str]:
 
 
 def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
-    """Describe a task with the prompts of `merge-nli predict`; the answer is a letter on a line."""
     # Inspect's templates have its input as {prompt}, and other columns by their names.
     fields = problem_format.fields
     asked = "prompt" if "prompt" in fields else fields[-1]

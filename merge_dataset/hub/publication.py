@@ -210,7 +210,6 @@ def _look_at(
 
 
 def _change_lines(branch: Branch) -> Iterator[str]:
-    """Yield a line for a branch, and one for each file that changes."""
     yield str(branch)
     sizes = {file.path: f"  {size_in_words(file.size)}" for file in branch.files}
     marks = {"added": "+", "changed": "~", "removed": "-"}
@@ -530,7 +529,6 @@ def plan_results(
 
 
 def _read_results(target: Repository, path: str, revision: str) -> list[Any]:
-    """Read the entries of a model's file of results; none if there is no such file."""
     from huggingface_hub import parse_eval_result_entries
     from huggingface_hub.errors import RemoteEntryNotFoundError
 

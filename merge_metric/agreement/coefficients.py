@@ -279,7 +279,6 @@ def _agreement_table(
     notes: Sequence[str],
     settings: Settings,
 ) -> Table:
-    """Make a table that adds columns for class, score and, if any, why figures are undefined."""
     why = columns(note="") if any(row["note"] for row in rows) else ()
     drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
     of = columns(**{"class": "class"}, score="score")
@@ -330,7 +329,6 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each pair of annotators, and one for the mean of several pairs."""
     kinds = list(_KAPPAS.items())[: N_ANSWERS[score] - 1]
     measures: dict[str, Measure] = {"agreement": _agreement}
     measures |= {key: partial(kappas, weighting=kind) for key, (_, kind) in kinds}
@@ -385,7 +383,6 @@ def _agreement(matrices: Floats) -> Floats:
 
 
 def _note(given: Codes, score: str, none: str) -> str:
-    """Say why there is no κ or α; empty where there is one."""
     answers = np.unique(given)
     if len(answers) > 1:
         return ""
@@ -403,7 +400,6 @@ def _draws(part: Judgements, settings: Settings) -> Floats | None:
 
 
 def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:
-    """Put figures beside their intervals; None in place of NaN."""
     row: dict[str, Any] = {}
     for key, value in figures.items():
         row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}

@@ -244,7 +244,6 @@ def _read_dataset(
 
 
 def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
-    """List the masked LMs that validated each text; none of a paraphrase."""
     validated = tuple(map(frozenset, by_text))
     return validated if any(validated) else ()
 
@@ -252,7 +251,6 @@ def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
 def _rows_of(
     files: Sequence[Path], names: Sequence[str], variant_ids: Collection[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of some variants, with some columns, of which the first is the id."""
     wanted = pa.array(sorted(variant_ids), pa.string())
     for table in (table for path in files for table in read_row_groups(path, list(names))):
         chosen = table.filter(pc.is_in(table["variant_id"], wanted))

@@ -230,7 +230,6 @@ def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell
 
 
 def _by_cell(items: Sequence[JudgedVariant]) -> dict[Cell, list[int]]:
-    """Group positions of items by source and class, sorted by these."""
     mine: dict[Cell, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         mine[item.cell].append(number)

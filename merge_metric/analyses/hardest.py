@@ -135,7 +135,6 @@ def hardest(
 def _notes(
     config: str, n_models: int, n_seeds: int, wrong: Sequence[Row], few: Sequence[Row], share: float
 ) -> tuple[str, str]:
-    """Write notes: how many seeds are wrong, or mostly wrong, and what annotators said of them."""
     wrong_note = (
         f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) "
         f"are answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "

@@ -94,7 +94,6 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
 
 
 def _row(variants: VariantRows, encode: Encode | None) -> Row:
-    """Measure the pairs of a configuration; with predictions, the pairs that a model answers."""
     n_pairs = len(variants.table)
     texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
     row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}

@@ -278,7 +278,6 @@ def analyse(
 
 
 def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for unknown options, and for clusters where no seeds are resampled."""
     from merge_metric.seed_variant_accuracy.options import USUAL, check_cluster, check_threshold
 
     if other := sorted(options.keys() - chosen.options.keys()):

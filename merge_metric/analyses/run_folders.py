@@ -124,7 +124,6 @@ def potential_seeds(run: Path) -> Table:
 
 
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
-    """Count all labelled problems, and make the rows of `potential_seeds`."""
     rows: list[Row] = []
     with connect() as connection:
         connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
@@ -273,7 +272,6 @@ def of_run(run: Path) -> Counted:
 def _count(
     files: Sequence[Path], config: str, labels: tuple[str, ...], replacements: str = ""
 ) -> Counted:
-    """Count variants by word class and in all; and, if a query gives them, replacements."""
     parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
     with connect() as connection:
         wanted = ("seed_id", "word_class", "label", "subsamples")

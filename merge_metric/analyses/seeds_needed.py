@@ -173,7 +173,6 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
 
 
 def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
-    """Make a figure's row from seeds' contributions, (S,), and its values in draws, (draws,)."""
     value = float(influence.mean())
     off = np.abs(draws - value)
     return {

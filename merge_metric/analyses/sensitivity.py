@@ -306,7 +306,6 @@ def shift(frames: Iterable[Frame]) -> Table:
 
 
 def _shift_row(frame: Frame) -> Row:
-    """Compute mean divergences and σ of a frame, and count the variants of each group."""
     if frame.shift is None:
         raise ValueError(
             f"{frame.model}, {frame.config}: expected label probabilities, in a column called "

@@ -287,7 +287,6 @@ def _bounds(bounds: Floats) -> list[float] | None:
 
 
 def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
-    """Correlate a signal with correct answers and with F + R; compute its AUC for good variants."""
     pairs: dict[str, tuple[Floats, Bools]] = {}
     row: Row = {}
     if observed.right is not None:
@@ -341,7 +340,6 @@ def plot_signals(table: Table) -> Figure:
 
 
 def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a signal's means with intervals, by model and for annotators; a gap before `NONE`."""
     bins = [name for name in distinct(rows, "bin") if name != ALL and not name.startswith(_BEST)]
     lines: list[tuple[str, str, Any, dict[str, Any]]] = []
     style: dict[str, Any]

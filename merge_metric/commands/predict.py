@@ -312,7 +312,6 @@ def _read_problems(
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
-    """Print results, next steps and failures with reasons; exit with 1 if anything failed."""
     from merge_dataset.files import to_json
 
     outcomes, failed, error = done
@@ -341,7 +340,6 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 
 
 def _tell(outcome: Outcome, dataset: str) -> str:
-    """Describe a file: its problems, labels and accuracy, and the command that scores it."""
     from merge_metric.frame.noise import usage_text
     from merge_metric.frame.predictions import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence

@@ -177,7 +177,6 @@ computed by hand."""
 def _model_figures(
     predictions: Path, folder: Path, configs: Sequence[str], model: str, merge_labels: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Score predictions for a model's page, by configuration: accuracy on variants, and notes."""
     import numpy as np
 
     from merge_metric.frame.joined import JoinOptions, read_file

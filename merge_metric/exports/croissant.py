@@ -186,7 +186,6 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
 
 
 def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
-    """Make an object of Croissant's vocabulary, whose name is its identifier."""
     return {"@type": f"cr:{kind}", "@id": identifier, "name": identifier, **more}
 
 

@@ -176,7 +176,6 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
 
 
 def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the answers to seeds and variants, in the order of the dataset."""
     from merge_metric.frame.joined import VARIANT_IDS
     from merge_metric.seed_variant_accuracy.merging import Merging
     from merge_metric.seed_variant_accuracy.options import NO_LABEL

@@ -309,7 +309,6 @@ def _join(
     dataset: DatasetRelations,
     columns: Sequence[str],
 ) -> AnswerTable:
-    """Join a model's predictions to the dataset, and check all of them."""
     merging, where = files[0].merging, ", ".join(str(file.path) for file in files)
     predictions, conditions = union_of(files)
     read = {file.stored: file.path for file in files}
@@ -370,7 +369,6 @@ def _join(
 
 
 def _tell_odd(dataset: DatasetRelations, table: str, files: Sequence[PredictionsFile]) -> None:
-    """Warn of predictions that are not the most probable label, file by file."""
     for row in dataset.fetch(
         f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
     ).to_pylist():
@@ -396,7 +394,6 @@ def _drop_repeated_seeds(
     dataset: DatasetRelations,
     predictions: str,
 ) -> int:
-    """Drop repeated equal answers to seeds, which a model's files may share; return the count."""
     for file in files:
         file.require_distinct()
     repeated = dataset.fetch(

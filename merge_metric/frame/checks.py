@@ -262,7 +262,6 @@ def explain(
 def _advice(
     connection: duckdb.DuckDBPyConnection, rows: str, name: str, labels: Sequence[str]
 ) -> str:
-    """Say what to do about a label that there is not."""
     query = f"SELECT DISTINCT given_{name} FROM {rows} LIMIT {_MOST}"
     values = {value for (value,) in connection.execute(query).fetchall()} - {None}
     if values in ({*range(1, len(labels) + 1)}, {*map(str, range(1, len(labels) + 1))}):

@@ -310,7 +310,6 @@ def _ints(column: pa.ChunkedArray) -> Ints:
 
 
 def _scaled(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale probabilities, (L, n), to sum to 1."""
     scaled: NDArray[np.float64] = shares / shares.sum(axis=0)
     return scaled
 

@@ -275,7 +275,6 @@ def frames_of(
 def _frame_of(
     model: AnswerTable, config: str, options: JoinOptions, *, with_rows: bool, tell: bool
 ) -> Frame:
-    """Check and count a model's answers to a configuration."""
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
     labels, ours = model.merging.of(problem_format.labels), model.labels
@@ -410,7 +409,6 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 
 
 def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
-    """Read a file without dataset, and count every variant once."""
     file = open_predictions(path, merging=merging)
     rows, conditions = union_of([file])
     # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.

@@ -151,7 +151,6 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
 
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
-    """Yield sentences on answers without a label, and on frequent labels never predicted."""
     gold, predicted, is_seed = tally.gold, tally.predicted, tally.is_seed
     none = predicted == NO_LABEL
     if none.mean() > UNLABELLED:
@@ -183,7 +182,6 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
 
 
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on signs in answers to seeds: labels or rows in another order, chance."""
     check = tally.check_order()
     gold, predicted, is_seed = tally.gold, tally.predicted, tally.is_seed
     all_seeds, is_seed = int(is_seed.sum()), is_seed & (predicted != NO_LABEL)
@@ -257,7 +255,6 @@ def best_shift(gold: Labels, predicted: Labels, seeds: NDArray[np.int64]) -> tup
 
 
 def _advice(best: Sequence[int], labels: Sequence[str], metadata: Mapping[str, Any]) -> str:
-    """Say which order of labels would be better."""
     order = metadata.get("label_order") or []
     known = isinstance(order, list) and sorted(map(str, order)) == sorted(labels)
     if metadata.get("gives_names") or not known:

@@ -378,7 +378,6 @@ def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
 
 
 def _table_as_file(table: pa.Table, like: PredictionsFile | None = None) -> PredictionsFile:
-    """Open a table as if it were a file."""
     names = [name for name in COLUMNS if name in table.column_names]
     path = Path() if like is None else like.path
     file = PredictionsFile(path, path, table.schema, len(table), names, source="given")

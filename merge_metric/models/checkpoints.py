@@ -183,7 +183,6 @@ def _read_model(
     dtype: torch.dtype,
     replaced: Set[str] = frozenset(),
 ) -> Any:
-    """Build a model, and read its weights; tensors in `replaced` may be missing."""
     import transformers
 
     head, files, weights = inspection.head, inspection.files, inspection.require()
@@ -232,7 +231,6 @@ def _read_model(
 def _require_all_tensors(
     where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
 ) -> None:
-    """Raise ValueError for tensors that are missing, surplus or of another shape."""
     name, prefix = type(model).__name__, f"{model.base_model_prefix}."
     for key, shape, expected in sorted(info["mismatched_keys"], key=lambda keys: str(keys[0])):
         if key not in replaced:
@@ -264,7 +262,6 @@ def _require_all_tensors(
 
 
 def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source: str) -> Any:
-    """Merge an adapter, whose configuration is in a folder, into its base model."""
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
     from safetensors.torch import save_file
 

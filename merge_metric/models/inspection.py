@@ -288,7 +288,6 @@ def _attempt(problems: list[str], step: Callable[..., T], *arguments: Any) -> T 
 
 
 def _need_packages(known: Inspection, name: str, *packages: str) -> bool:
-    """Return whether the packages that read a file are installed; else add a problem."""
     if missing := [package for package in packages if not _has_package(package)]:
         known.problems.append(
             f"{known.files.where(name)}: expected the packages {' and '.join(packages)} to read "

@@ -383,7 +383,6 @@ def _function(
     labels: tuple[str, ...],
     batch_size: int,
 ) -> AskedFunction:
-    """Make a function of a callable, or of an estimator, whose classes name labels."""
     is_estimator = hasattr(model, "classes_") and hasattr(model, "predict")
     if (
         isinstance(model, type)
@@ -415,7 +414,6 @@ def _function(
 
 
 def _require_order_unsaid(order: LabelOrder, name: str) -> None:
-    """Raise ValueError if a label order is given for a model that names its labels itself."""
     if order.source in ("given", "unknown"):
         raise ValueError(
             f"label_order: expected none for {name}, which answers with names of labels, got "

@@ -175,7 +175,6 @@ def list_files(model: ModelFiles) -> ModelFiles:
 
 
 def _list_cached(model: ModelFiles) -> ModelFiles | None:
-    """Find the files of a model in the Hub's cache; None where it has none."""
     from huggingface_hub import constants
 
     home, commit = _cache_of(model.source), model.revision or "main"

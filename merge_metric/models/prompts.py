@@ -135,7 +135,6 @@ def _bundled(name: str) -> str:
 
 
 def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
-    """Read bundled examples or a file of them, which may have a question of its own."""
     path, rows, content = Path(shots), dict[str, Any](), dict[str, Any]()
     if shots not in _BUNDLED and not path.is_file():
         raise ValueError(f"shots: expected a file at {path}, found none")

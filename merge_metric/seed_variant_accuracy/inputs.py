@@ -197,7 +197,6 @@ def split_predictions(
 def _label_codes(
     name: str, column: ColumnValues, labels: tuple[str, ...], merging: Merging
 ) -> Ints:
-    """Find the positions of a column's labels among the merged ones."""
     every = merging.known(labels)
     if isinstance(column, np.ndarray):
         codes, outside = column, (column < 0) | (column >= len(labels))
@@ -243,7 +242,6 @@ def _one_per_seed(
 
 
 def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[Any]) -> Clusters:
-    """Find the cluster of each seed."""
     if not isinstance(clusters, Mapping) or len(clusters) != 1:
         raise ValueError(
             f"clusters: expected a name and a column, such as {{'premise': […]}}, got {clusters!r}"
@@ -267,7 +265,6 @@ def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[A
 def _draws(
     subsamples: Sequence[Sequence[int]], seed: Ints, ids: Sequence[Any]
 ) -> tuple[Ints, Ints, int]:
-    """Find rows drawn, the subsamples that drew them, and how many subsamples there are."""
     if len(subsamples) != len(seed):
         raise ValueError(
             f"subsamples: expected a list of ints for each of {len(seed):,} variants, "
