@@ -155,7 +155,6 @@ class AnswerStore:
         return pa.concat_tables(tables).take(pa.array(np.argsort(order))).combine_chunks()
 
     def _contents(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the compressed rows of batches by number; None if they are damaged."""
         for path, same in itertools.groupby(numbers, lambda number: self._batches[number].path):
             with path.open("rb") as file:
                 for number in same:
@@ -207,7 +206,6 @@ def _merged(levels: Sequence[_Level]) -> _Level:
 
 
 def _batches_of(path: Path, seed: int) -> Iterator[tuple[_Batch, NDArray[np.bytes_]]]:
-    """Yield the batches of a file and their keys, up to one that was cut off or damaged."""
     end = path.stat().st_size
     with path.open("rb") as file:
         while len(start := file.read(_CHECKSUM.size + _HEAD.size)) == _CHECKSUM.size + _HEAD.size:

@@ -297,7 +297,6 @@ def _read_table(path: Path, place: str = "", *, padded: bool = False) -> Iterato
 
 
 def _require_distinct(names: Sequence[str], where: str) -> list[str]:
-    """Require distinct names of columns, as one would hide the other."""
     twice = [name for name, times in Counter(names).items() if times > 1 and name]
     if twice:
         raise ValueError(f"{where}: expected each column once, got {twice[0]!r} twice")

@@ -64,7 +64,6 @@ _METADATA: Final = b"merge-nli"
 
 
 def _columns_of(optional: Iterable[str]) -> list[DatasetColumn]:
-    """List the columns of files that have some of the optional ones."""
     return [column for column in COLUMNS if not column.optional or column.name in optional]
 
 
@@ -392,7 +391,6 @@ def _base_of(root: str | Path) -> str:
 def _files(
     exists: Callable[[str], bool], find: Callable[[str], list[str]], base: str, name: str
 ) -> list[str]:
-    """List a file, or those that it is divided into, in their order, as far as they exist."""
     if exists(f"{base}/{name}"):
         return [name]
     stem = glob.escape(f"{base}/{name.removesuffix('.parquet')}")

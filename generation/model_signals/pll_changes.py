@@ -198,7 +198,6 @@ def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, s
 
 
 def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
-    """Add the missing scores of a task to each model's store; return the stores' identities."""
     identities, sizes = [], block_sizes(scoring.run.problems)
     blocks = task.of(range(len(sizes)))
     for name, model in scoring.models.items():

@@ -297,7 +297,6 @@ def _write_results(
     suggested: Mapping[str, Any],
     may_be_empty: bool,
 ) -> dict[str, Any]:
-    """Write the results of blocks, all files or none; return counts for a manifest."""
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, most = "", 0
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))

@@ -265,7 +265,6 @@ def _open_rows(config: ProblemSettings) -> tuple[Opened, Mapping[str, Any], Iter
 def _find_columns(
     config: ProblemSettings, row: Mapping[str, Any], description: str
 ) -> dict[str, str | None]:
-    """Map each part to its column: the configured one, or else the first usual name found."""
     columns: dict[str, str | None] = {}
     is_nli = config.fields == NLI.fields
     for part in (*config.fields, "label", "id"):
@@ -352,7 +351,6 @@ class _Reader:
         return tuple(filter(None, named))
 
     def _label(self, value: Any) -> str:
-        """Return the label that a value stands for, or "" if it is unlabelled."""
         text = "" if value is None else str(value).strip()
         number = label_text(value)
         for spelling in (text, number):

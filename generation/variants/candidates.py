@@ -157,16 +157,11 @@ class BlockWork:
         """Write all masked LMs' candidates beside a path, and delete them when the context ends."""
         folder = partial_path(path)
         try:
-            for number in range(len(self.stores)):
-                self.write_candidates(folder, number)
+            for number, store in enumerate(self.stores.values()):
+                Candidates.write(folder / str(number), store, self.asked, self.config)
             yield replace(self, folder=folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def write_candidates(self, folder: Path, number: int) -> None:
-        """Write the candidates of a masked LM, by its number among the stores."""
-        store = list(self.stores.values())[number]
-        Candidates.write(folder / str(number), store, self.asked, self.config)
 
 
 def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Survivors:

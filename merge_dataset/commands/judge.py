@@ -94,41 +94,33 @@ def check_command(folder: DatasetArgument = Path(DATASET_NAME), output: Format =
 
 _SAMPLE = "The sample"
 
-SessionFolder = Annotated[Path, option("The session's folder.", file_okay=False)]
-Begun = Annotated[
-    Path | None,
-    typer.Argument(
-        help="The dataset folder, or its registered name, to begin a session.", **OF_DATASET
-    ),
-]
-Annotators = Annotated[
-    list[str] | None,
-    option(
-        "Who annotates: write them a table to fill in; may be repeated.",
-        "--annotator",
-        metavar="NAME",
-    ),
-]
-PerClass = Annotated[
-    int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
-]
-PerSource = Annotated[
-    int | None,
-    option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
-]
-Sampled = Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)]
-DrawSeed = Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)]
-
 
 @command()
 def annotate_command(
-    out: SessionFolder,
-    dataset: Begun = None,
-    annotator: Annotators = None,
-    per_class: PerClass = None,
-    per_source: PerSource = None,
-    config: Sampled = None,
-    rng_seed: DrawSeed = None,
+    out: Annotated[Path, option("The session's folder.", file_okay=False)],
+    dataset: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The dataset folder, or its registered name, to begin a session.", **OF_DATASET
+        ),
+    ] = None,
+    annotator: Annotated[
+        list[str] | None,
+        option(
+            "Who annotates: write them a table to fill in; may be repeated.",
+            "--annotator",
+            metavar="NAME",
+        ),
+    ] = None,
+    per_class: Annotated[
+        int | None, option("Variants of each source and class. Default: 100.", panel=_SAMPLE, min=1)
+    ] = None,
+    per_source: Annotated[
+        int | None,
+        option("Variants of each source, over all of its classes, instead.", panel=_SAMPLE, min=1),
+    ] = None,
+    config: Annotated[list[str] | None, config_option("all but paraphrases", panel=_SAMPLE)] = None,
+    rng_seed: Annotated[int | None, option("Seed of the random sample.", panel=_SAMPLE)] = None,
     output: Format = "text",
 ) -> None:
     """Draw variants for people to judge, as tables and as tasks for Label Studio.

@@ -402,7 +402,6 @@ def _is_data(path: str) -> bool:
 
 
 def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> dict[Version, bool]:
-    """Map each version in the repository to whether its data equal these files'."""
     data = [file for file in files if _is_data(file.path)]
     versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
     return {

@@ -163,7 +163,6 @@ class Judgements:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the distinct names, sorted, and the position of each row's name among them."""
     names, numbers = np.unique(column.to_pylist(), return_inverse=True)
     return tuple(map(str, names)), numbers
 
@@ -211,7 +210,6 @@ def _read_dataset(
     items: dict[str, JudgedVariant],
     seeds: dict[Cell, int],
 ) -> None:
-    """Add what a dataset knows; raise ValueError where it has other texts than were judged."""
     require_dataset(dataset)
     judged = {name: item for session in sessions for name, item in session.items.items()}
     wanted = {*answered} - {*items}

@@ -47,21 +47,6 @@ BestAndWorst = Annotated[
     ),
 ]
 MlmMap = Annotated[Path | None, option("a TOML file of models and MLMs; else the paper's.")]
-Top = Annotated[int | None, option("number of seeds.", minimum=1)]
-Below = Annotated[
-    float | None,
-    option(
-        "seeds with a smaller share of variants right; the paper looks at 5.", metavar="PERCENT"
-    ),
-]
-Corrected = Annotated[
-    Texts,
-    option(
-        "a table of labels that annotators think are right: that of --format csv, with "
-        "corrected_label filled in; may be repeated.",
-        metavar="FILE",
-    ),
-]
 InDomain = Annotated[
     Texts,
     option(
@@ -91,9 +76,6 @@ Annotations = Annotated[
 Bins = Annotated[int, option("bins of a signal; else 5.", minimum=2)]
 RUN: Final = option("a run folder of merge-nli generate.")
 Draws = Annotated[int, option("draws of seeds; else 100.", minimum=2)]
-DrawnSeeds = Annotated[int, option("seeds of a draw; else 500.", minimum=1)]
-Difference = Annotated[float, option("difference to be shown; else 2.", metavar="POINTS")]
-Width = Annotated[float, option("wanted width of an interval; else 5.", metavar="POINTS")]
 
 # --- The paper ---
 
@@ -226,9 +208,21 @@ def ablations(request: Request) -> Made:
 def hardest(
     request: Request,
     *,
-    top: Top = None,
-    below: Below = None,
-    corrected: Corrected = (),
+    top: Annotated[int | None, option("number of seeds.", minimum=1)] = None,
+    below: Annotated[
+        float | None,
+        option(
+            "seeds with a smaller share of variants right; the paper looks at 5.", metavar="PERCENT"
+        ),
+    ] = None,
+    corrected: Annotated[
+        Texts,
+        option(
+            "a table of labels that annotators think are right: that of --format csv, with "
+            "corrected_label filled in; may be repeated.",
+            metavar="FILE",
+        ),
+    ] = (),
 ) -> Made:
     """Seeds that models fail on; `below` is in percent."""
     from merge_metric.analyses import hardest as failures
@@ -456,8 +450,8 @@ def stability(
     request: Request,
     *,
     draws: Draws = 100,
-    seeds: DrawnSeeds = 500,
-    width: Width = 5.0,
+    seeds: Annotated[int, option("seeds of a draw; else 500.", minimum=1)] = 500,
+    width: Annotated[float, option("wanted width of an interval; else 5.", metavar="POINTS")] = 5.0,
     correctness_threshold: Threshold = 90,
     rng_seed: RandomSeed = 0,
 ) -> Made:
@@ -481,7 +475,7 @@ def stability(
 def power(
     request: Request,
     *,
-    difference: Difference = 2.0,
+    difference: Annotated[float, option("difference to be shown; else 2.", metavar="POINTS")] = 2.0,
     correctness_threshold: Threshold = 90,
     rng_seed: RandomSeed = 0,
 ) -> Made:

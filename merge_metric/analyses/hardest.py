@@ -185,7 +185,6 @@ def _spelled(
     labels: Sequence[str],
     seeds: Mapping[str, pa.Table],
 ) -> dict[str, dict[str, str]]:
-    """Spell out corrected labels that are given as letters; raise where one is no label."""
     spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
     known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
     if unknown := [seed for seed in corrections if seed not in known]:
@@ -259,7 +258,6 @@ def _seeds(
 
 
 def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
-    """Name the texts of the problems; raise where configurations differ."""
     kinds = {format_of(table.schema).fields for table in seeds.values()}
     if len(kinds) > 1:
         raise ValueError(

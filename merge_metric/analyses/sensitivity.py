@@ -117,7 +117,6 @@ _BY_PROBLEMS: Final = "problems"
 def _over_domains(
     rows: Sequence[Row], weights: Mapping[str, str], in_domain: Sequence[str]
 ) -> list[Row]:
-    """Average over all sources and, where some are in the domain, over the others."""
     outside = [row for row in rows if parse_config_name(row["config"])[0] not in in_domain]
     domains = {"all": rows} | ({"out of domain": outside} if in_domain else {})
     averages: list[Row] = []
@@ -324,7 +323,6 @@ def _probability_table(
     what: str,
     gaps: Mapping[str, Sequence[str]],
 ) -> Table:
-    """Tabulate rows and averages; notes say mean differences, second minus first key of `gaps`."""
     means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
     averages = [row for row in means if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):

@@ -98,7 +98,6 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 
 def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
-    """Make arrays of the facts about each variant; seeds may be clustered by a text."""
     seeds = table["seed_id"].combine_chunks().dictionary_encode()
     seed, n_seeds = seeds.indices.to_numpy().astype(np.int64), len(seeds.dictionary)
     weights: BootstrapWeights | None = None

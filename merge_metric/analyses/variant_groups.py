@@ -186,7 +186,6 @@ _DRAWN: Final = (
 def _fixed_rows(
     frame: Frame, groups: Mapping[str, Bools], settings: Settings
 ) -> list[dict[str, Any]]:
-    """Make rows of groups with equal numbers of variants, then rows with all variants."""
     rows = []
     for matched, chosen in ((True, "equally many"), (False, "all")):
         counts = on_fixed_seeds(frame.rows, groups, matched=matched, rng_seed=settings.rng_seed)

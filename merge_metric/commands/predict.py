@@ -43,9 +43,6 @@ baseline_app = typer.Typer(
     help="Predict without reading the premise, or without reading at all.",
 )
 
-ModelName = Annotated[
-    str | None, option("Folder, Hub id, .gguf file, or a server's name for it.", "--model")
-]
 PresetName = Annotated[
     str | None, option("A list of models: paper, sensitivity or poster.", "--preset")
 ]
@@ -56,25 +53,8 @@ Dataset = Annotated[
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
 Out = Annotated[Path | None, option(_OUT.format(""))]
-OutOrFolder = Annotated[Path | None, option(_OUT.format("; with --preset a folder"), "--out")]
 Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
-DryRun = Annotated[
-    bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
-]
-Prices = Annotated[
-    str | None,
-    option(
-        "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
-        metavar="IN,OUT",
-    ),
-]
 Tokenizer = Annotated[Path | None, option("A tokenizer.json by which --dry-run counts tokens.")]
-BatchOut = Annotated[
-    Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
-]
-BatchIn = Annotated[
-    list[Path] | None, option("Take answers from these results of batches; may be repeated.")
-]
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
@@ -84,21 +64,35 @@ Overwrite = Annotated[
 def predict_command(
     *,
     dataset: Dataset,
-    model: ModelName = None,
+    model: Annotated[
+        str | None, option("Folder, Hub id, .gguf file, or a server's name for it.", "--model")
+    ] = None,
     preset: PresetName = None,
     only: Only = None,
     config: Configs = None,
-    out: OutOrFolder = None,
+    out: Annotated[Path | None, option(_OUT.format("; with --preset a folder"), "--out")] = None,
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     merge_labels: MergeLabels = None,
     dataset_revision: Revision = None,
-    dry_run: DryRun = False,
-    prices: Prices = None,
+    dry_run: Annotated[
+        bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
+    ] = False,
+    prices: Annotated[
+        str | None,
+        option(
+            "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
+            metavar="IN,OUT",
+        ),
+    ] = None,
     tokenizer: Tokenizer = None,
-    batch_out: BatchOut = None,
-    batch_in: BatchIn = None,
+    batch_out: Annotated[
+        Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
+    ] = None,
+    batch_in: Annotated[
+        list[Path] | None, option("Take answers from these results of batches; may be repeated.")
+    ] = None,
     given: Annotated[Given, OptionsOf(ModelRequest, "predict", defaults=True)],
     dealt: Dealt,
     output: Format = "text",

@@ -26,42 +26,41 @@ Predictions = Annotated[
         help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
     ),
 ]
-ReportFile = Annotated[Path, option("The report: .html, .md, .tex or .json.")]
-ReportAs = Annotated[ReportFormat | None, option("By default what the suffix says.", "--format")]
-Figures = Annotated[
-    Path | None,
-    option(
-        "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.", file_okay=False
-    ),
-]
-Sessions = Annotated[
-    list[Path] | None,
-    option(
-        "A session of merge-nli annotate, or answers as .csv or .json; may be repeated. Adds "
-        "changes on variants judged good and bad."
-    ),
-]
-ReportReplicates = Annotated[
-    int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
-]
-MaxVariants = Annotated[int, option("Variants shown in the page; figures are those of all.", min=0)]
 
 
 @command(extra="report")
 def report_command(
     predictions: Predictions,
     dataset: DatasetFolder,
-    out: ReportFile = Path("report.html"),
+    out: Annotated[Path, option("The report: .html, .md, .tex or .json.")] = Path("report.html"),
     config: Configs = None,
-    output: ReportAs = None,
-    figures: Figures = None,
+    output: Annotated[
+        ReportFormat | None, option("By default what the suffix says.", "--format")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        option(
+            "Folder for plots as PNG, SVG and PDF, sized for papers; needs matplotlib.",
+            file_okay=False,
+        ),
+    ] = None,
     allow_missing: AllowMissing = False,
     merge_labels: MergeLabels = None,
     cluster: Cluster = "",
-    annotations: Sessions = None,
-    n_bootstrap: ReportReplicates = 1000,
+    annotations: Annotated[
+        list[Path] | None,
+        option(
+            "A session of merge-nli annotate, or answers as .csv or .json; may be repeated. Adds "
+            "changes on variants judged good and bad."
+        ),
+    ] = None,
+    n_bootstrap: Annotated[
+        int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
+    ] = 1000,
     rng_seed: BootstrapSeed = 0,
-    max_variants: MaxVariants = 500_000,
+    max_variants: Annotated[
+        int, option("Variants shown in the page; figures are those of all.", min=0)
+    ] = 500_000,
 ) -> None:
     """Write a report on one or several models: a page that opens offline.
 

@@ -36,13 +36,6 @@ Threshold = Annotated[
 ]
 
 
-PredictionsPath = Annotated[
-    Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
-]
-ScoredDataset = Annotated[
-    Path | None,
-    option("The dataset folder or name, which knows subsamples and word classes.", **OF_DATASET),
-]
 Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
 By = Annotated[
     list[str] | None,
@@ -57,41 +50,19 @@ Figure = Annotated[
         "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
     ),
 ]
-FailUnder = Annotated[
-    list[str] | None,
-    option(
-        "Exit with 1 if a figure of some configuration is lower, such as "
-        "seed_variant_accuracy=0.7; may be repeated.",
-        metavar="FIGURE=VALUE",
-    ),
-]
-FailOver = Annotated[
-    list[str] | None,
-    option("The same if it is higher, such as relaxed_fooling_rate=0.4.", metavar="FIGURE=VALUE"),
-]
-PerSeed = Annotated[
-    Path | None,
-    option(
-        "Also write a row per seed: texts, gold label, votes, variants right, answers, "
-        "agreement; to a .parquet, .csv or .jsonl file."
-    ),
-]
-OverwritePerSeed = Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")]
-LogTo = Annotated[
-    list[str] | None,
-    option(
-        "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
-        "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
-        "repeated.",
-        metavar="TRACKER",
-    ),
-]
 
 
 @command()
 def score_command(
-    predictions: PredictionsPath,
-    dataset: ScoredDataset = None,
+    predictions: Annotated[
+        Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
+    ],
+    dataset: Annotated[
+        Path | None,
+        option(
+            "The dataset folder or name, which knows subsamples and word classes.", **OF_DATASET
+        ),
+    ] = None,
     config: Configs = None,
     output: Tables = "text",
     explain: Explain = False,
@@ -103,12 +74,38 @@ def score_command(
     cluster: Cluster = "",
     ct: Threshold = 90,
     figure: Figure = None,
-    fail_under: FailUnder = None,
-    fail_over: FailOver = None,
-    per_seed: PerSeed = None,
+    fail_under: Annotated[
+        list[str] | None,
+        option(
+            "Exit with 1 if a figure of some configuration is lower, such as "
+            "seed_variant_accuracy=0.7; may be repeated.",
+            metavar="FIGURE=VALUE",
+        ),
+    ] = None,
+    fail_over: Annotated[
+        list[str] | None,
+        option(
+            "The same if it is higher, such as relaxed_fooling_rate=0.4.", metavar="FIGURE=VALUE"
+        ),
+    ] = None,
+    per_seed: Annotated[
+        Path | None,
+        option(
+            "Also write a row per seed: texts, gold label, votes, variants right, answers, "
+            "agreement; to a .parquet, .csv or .jsonl file."
+        ),
+    ] = None,
     for_spreadsheets: ForSpreadsheets = False,
-    overwrite: OverwritePerSeed = False,
-    log_to: LogTo = None,
+    overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
+    log_to: Annotated[
+        list[str] | None,
+        option(
+            "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
+            "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
+            "repeated.",
+            metavar="TRACKER",
+        ),
+    ] = None,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 

@@ -56,17 +56,8 @@ Letters = Literal["spaced", "both"]
 AnswerKind = Literal["letters", "words"]
 
 Shots = Annotated[str, option_of(ModelRequest, "shots", panel=None)]
-PromptStart = Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)]
 Answers = Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)]
 MaxAnswerTokens = Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)]
-LettersOption = Annotated[
-    Letters,
-    option(
-        "Tokens that count as a letter: after a space, or also without, as predict counts "
-        "where the tokenizer has both after a colon.",
-        "--letters",
-    ),
-]
 Thresholds = Annotated[
     list[int] | None,
     option("CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100),
@@ -199,10 +190,17 @@ def export_lm_eval(
     config: Configs = None,
     *,
     shots: Shots = "auto",
-    prompt_start: PromptStart = "",
+    prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
     answers: Answers = "letters",
     max_answer_tokens: MaxAnswerTokens = 1024,
-    letters: LettersOption = "spaced",
+    letters: Annotated[
+        Letters,
+        option(
+            "Tokens that count as a letter: after a space, or also without, as predict counts "
+            "where the tokenizer has both after a colon.",
+            "--letters",
+        ),
+    ] = "spaced",
     ct: Thresholds = None,
     hub: Hub = None,
     revision: Revision = None,

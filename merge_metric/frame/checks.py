@@ -292,7 +292,6 @@ def require_distinct(ids: Any, place: Place, where: str = "") -> None:
 
 
 def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:
-    """Find the position of a name, in any case, or of digits below `numbered`; None for others."""
     if text in labels:
         return labels.index(text)
     folded = {label.casefold(): position for position, label in enumerate(labels)}
@@ -303,7 +302,6 @@ def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:
 
 
 def _element(values: Sequence[int], position: str) -> str:
-    """Write the value at a position in SQL; at -1, as in Python, the last one."""
     cases = [f"WHEN {n} THEN {value}" for n, value in enumerate(values[:-1])]
     return f"(CASE {position} {' '.join(cases)} WHEN {NO_LABEL} THEN {values[-1]} END)::TINYINT"
 

@@ -331,7 +331,6 @@ class AnswerReader:
         return self._position[_plain(found["label"])]
 
     def _in_sentences(self, text: str) -> int:
-        """Find the one choice of the last sentence that names some."""
         for sentence in reversed(_SENTENCES.split(text)):
             named = {
                 each.label

@@ -303,7 +303,6 @@ def _has_package(name: str) -> bool:
 
 
 def _explain_no_tokenizer(files: ModelFiles) -> None:
-    """Raise ValueError: transformers would make up a tokenizer of five tokens."""
     settings = files.read_json(TOKENIZER_CONFIG) if TOKENIZER_CONFIG in files else {}
     if "auto_map" in settings:
         raise ValueError(

@@ -159,7 +159,6 @@ def read_order(
 
 
 def _positions(names: Sequence[str], known: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Return the labels' positions for class names; None unless these name each label once."""
     given = [label_of(name, known) for name in names]
     positions = tuple(position for position in given if position is not None)
     return positions if len(given) == len(known) == len({*positions}) else None

@@ -354,7 +354,6 @@ def as_model(
 
 
 def _parts(model: Any) -> tuple[Any, Any]:
-    """Return network and tokenizer of a tuple, pipeline or `Trainer`; None for other models."""
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
         return model
     network = getattr(model, "model", None)
@@ -365,7 +364,6 @@ def _parts(model: Any) -> tuple[Any, Any]:
 
 
 def _digest(network: Any) -> str:
-    """Digest all weights of a network, to distinguish answers before and after training."""
     import torch
 
     digest = hashlib.sha256()

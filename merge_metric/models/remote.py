@@ -413,12 +413,10 @@ class Endpoint:
         )
 
     def _shown(self, response: httpx.Response) -> str:
-        """Return the beginning of an answer on one line, with possible secrets masked."""
         text = " ".join(response.text.split()) or response.reason_phrase
         return mask_secrets(text, self._secrets)[:_SHOWN]
 
     def _without_secrets(self, value: Any) -> Any:
-        """Mask our own secrets in all texts of an answer; leave the rest unchanged."""
         mask = self._without_secrets
         if isinstance(value, str):
             return mask_known(value, self._secrets)

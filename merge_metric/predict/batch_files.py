@@ -167,7 +167,6 @@ def _unanswered(asking: Asking) -> NDArray[np.bool_]:
 
 
 def _read_result(line: str, asking: Asking, samples: int, where: str) -> tuple[int, int, Any, str]:
-    """Read a result: question, sample, the server's answer, and the reason if there is none."""
     try:
         result = json.loads(line)
         if not isinstance(result, dict):

@@ -243,7 +243,6 @@ class Asking:
             )
 
     def _tell_odd(self, notes: Mapping[str, Any], told: set[str]) -> None:
-        """Warn of oddities of answers that are not in `told` yet, and add them to it."""
         name = self.identity["name"]
         for key, sentence in sentences({"name": name, **notes}).items():
             if key not in told:
@@ -354,7 +353,6 @@ class Asking:
         write_batches(self.out, schema, len(self.problems), partial(self._rows, answers))
 
     def _rows(self, answers: Answers, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of the file, some rows at a time."""
         places = [*map(self._written.index, self.labels)]
         labels = np.array([*places, NO_LABEL])[answers.labels]
         ends = np.cumsum([len(pairs) for pairs in self._rounds])[:-1]

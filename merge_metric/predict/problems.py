@@ -467,7 +467,6 @@ def _require_columns(
 def _load_split(
     name: str, revision: str | None, config: str, split: str
 ) -> tuple[ProblemFormat, pa.Table]:
-    """Load a split's problems, and tell their format from columns and label names."""
     import datasets
 
     where = f"{name}: {config}/{split}"

@@ -349,7 +349,6 @@ def _score_all(
     progress: bool,
     tell: bool,
 ) -> tuple[Frames, Results, list[Row | None]]:
-    """Score each model on its wanted configurations; with judgements, make rows of `validity`."""
     frames: dict[str, dict[str, Frame]] = {config: {} for config in options.configs}
     results: dict[str, dict[str, Result]] = {config: {} for config in options.configs}
     rows: list[Row | None] = []
@@ -373,7 +372,6 @@ def _score_all(
 
 
 def _compared(config: str, frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
-    """Compare the models on a configuration; None if that is not possible."""
     if len(frames) < 2 or not settings.n_bootstrap:
         return None
     try:
@@ -494,6 +492,5 @@ def _columns(key: str) -> tuple[Column, ...]:
 
 
 def _values(result: Result, counts: SeedCounts) -> Row:
-    """Take from a result the values that the columns show."""
     per_seed = float(counts.n_variants.sum() / counts.present.sum())
     return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}

@@ -171,7 +171,6 @@ _REORDERED: Final = (
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
-    """Name models that variants distinguish although seeds do not."""
     pairs = [
         pair
         for pair in (comparison.pairs.rows if comparison else ())
@@ -192,7 +191,6 @@ _HARDEST_CLASS: Final = (
 
 
 def _hardest_class(configuration: Configuration) -> str:
-    """Name a word class with a lower SV@90 than another for every model, intervals apart."""
     results = {
         part.title: [
             r for r, of_all in zip(part.results, configuration.results, strict=True) if of_all
@@ -313,7 +311,6 @@ def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) 
 
 
 def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) -> dict[str, Any]:
-    """Show a variant beside its seed; spans mark the replaced words in each text."""
     seed = int(source.seed[variant])
     gold = int(source.gold[seed])
     columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
@@ -341,19 +338,16 @@ def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) 
 
 
 def _extremes(values: Mapping[str, Estimate]) -> tuple[str, str]:
-    """Find the names with the highest and the lowest value; the first of ties."""
     by_value = {name: value.value or 0.0 for name, value in values.items()}
     return max(by_value, key=by_value.__getitem__), min(by_value, key=by_value.__getitem__)
 
 
 def _pair(comparison: Comparison | None, a: str, b: str) -> Mapping[str, Any] | None:
-    """Find the row that compares two models."""
     rows = comparison.pairs.rows if comparison else ()
     return next((row for row in rows if {row["a"], row["b"]} == {a, b}), None)
 
 
 def _may_be_chance(pair: Mapping[str, Any] | None, key: str, more: str) -> str:
-    """Say that a difference may be chance, with its interval if it has one."""
     if pair is None:
         return ""
     sign = 1 if pair["a"] == more else -1
@@ -367,7 +361,6 @@ def _bounds(value: Estimate, unit: str = "") -> str:
 
 
 def _range(values: Sequence[float]) -> str:
-    """Write a range of figures, or one figure if both ends look the same."""
     return " to ".join(dict.fromkeys((number(min(values)), number(max(values)))))
 
 

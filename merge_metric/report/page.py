@@ -169,7 +169,6 @@ def is_best(results: Sequence[Result | None], result: Result, figure: Figure) ->
 
 
 def _environment() -> jinja2.Environment:
-    """Make the template environment, with everything that all reports share."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_metric.report"),
         autoescape=True,
@@ -210,7 +209,6 @@ def _environment() -> jinja2.Environment:
 
 
 def _is_few(result: Result | Row | None) -> bool:
-    """Return whether a result or row has so few seeds that it is shown in grey."""
     return bool(result) and is_few((result or {}).get("n_seeds"))
 
 

@@ -376,7 +376,6 @@ def _figures(
     notes: Sequence[str] = (),
     parts: Sequence[VariantPart] = (),
 ) -> Table:
-    """Make a table of figures, with a row per model or, if given, per part and model."""
     rows = _rows(evidence, parts or configuration.parts()[:1], figures)
     if not parts:
         rows = ({key: row[key] for key in row if key != "part"} for row in rows)

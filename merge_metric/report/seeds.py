@@ -278,7 +278,6 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
 
 
 def _merged(table: pa.Table, merging: Merging, problem_format: ProblemFormat) -> pa.Table:
-    """Merge the labels in a table of seeds or variants."""
     if not merging:
         return table
     codes = merging.codes(problem_format.labels).tolist()

@@ -268,7 +268,6 @@ def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
 
 
 def _curves(evidence: Evidence, panels: Sequence[tuple[str, VariantPart]]) -> Table:
-    """Make the rows that `plot_curves` draws: one per panel and model."""
     keys = ("seed_accuracy", "matching_threshold", *MATCHING_RANGE)
     rows = []
     for title, part in panels:

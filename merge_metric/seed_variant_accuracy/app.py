@@ -330,7 +330,6 @@ def build() -> Any:
 
 
 def _outputs() -> list[Any]:
-    """Make the parts that show a result, in the order of `answer`."""
     parts: list[Any] = [
         gr.Markdown(elem_id="sva-figures"),
         gr.LinePlot(

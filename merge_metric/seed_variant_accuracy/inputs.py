@@ -140,13 +140,8 @@ def split_predictions(
     labels = check_columns({"label": label, "prediction": prediction})
     given = {"variant_id": variant_id, "seed_id": seed_id}
     ids = {name: check_column(name, values) for name, values in given.items()}
-    _require_same_length(ids)
+    _require_same_length(ids | labels)
     _require_one_kind(ids, "ids")
-    if len(ids["variant_id"]) != len(labels["label"]):
-        raise ValueError(
-            f"expected columns of the same length, got {len(ids['variant_id']):,} ids "
-            f"and {len(labels['label']):,} labels"
-        )
     variants, seeds = ids["variant_id"], ids["seed_id"]
     if isinstance(variants, np.ndarray) and isinstance(seeds, np.ndarray):
         names, codes = factorize(np.concatenate([variants, seeds]))
@@ -318,24 +313,17 @@ def _require_unique_variants(
     if variant_ids is None:
         return
     column = check_column("variant_ids", variant_ids)
-    if len(column) != len(seed):
-        raise ValueError(
-            f"expected columns of the same length, got variant_ids {len(column):,}, "
-            f"the others {len(seed):,}"
-        )
+    _require_same_length({"variant_ids": column, "seed_ids": seed})
     if len(set(column)) == len(column):
         return
     names, variant = factorize(column)
     distinct, times = np.unique(variant * len(ids) + seed, return_counts=True)
-    if len(distinct) == len(column):
-        return
-    twice = [
-        (ids[pair % len(ids)], names[pair // len(ids)]) for pair in distinct[times > 1].tolist()
-    ]
-    raise ValueError(
-        f"expected each variant once per seed, got duplicate (seed, variant): {preview(twice)}; "
-        "drop the repeated rows"
-    )
+    more = distinct[times > 1].tolist()
+    if twice := [(ids[pair % len(ids)], names[pair // len(ids)]) for pair in more]:
+        raise ValueError(
+            "expected each variant once per seed, got duplicate (seed, variant): "
+            f"{preview(twice)}; drop the repeated rows"
+        )
 
 
 def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
@@ -358,8 +346,6 @@ def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
 
 
 # --- Columns ---
-
-_EXAMPLES: Final = 3
 
 
 def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -425,7 +411,6 @@ def check_column(name: str, values: Any) -> ColumnValues:
 
 
 def _without_none(values: Any, none: int | str) -> Any:
-    """Put something in the place of each None."""
     if isinstance(getattr(values, "dtype", None), np.dtype) and values.dtype.kind != "O":
         return values
     if isinstance(values, str) or not hasattr(values, "__len__"):
@@ -453,18 +438,17 @@ def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:
 
 def preview(values: Sequence[Any]) -> str:
     """Show the first few values, and how many more there are."""
-    shown = ", ".join(map(repr, values[:_EXAMPLES]))
-    more = len(values) - _EXAMPLES
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    shown = ", ".join(map(repr, values[:3]))
+    return f"{shown} and {len(values) - 3:,} more" if len(values) > 3 else shown
 
 
 def _what_is_wrong(values: Sequence[Any]) -> str:
     expected = "expected ints or strings"
     for row, value in enumerate(values):
-        if value is None:
-            return f"{expected}, got None in row {row}: leave such rows out or fill them"
-        if isinstance(value, float | np.floating) and math.isnan(value):
-            return f"{expected}, got NaN in row {row}: leave such rows out or fill them"
+        is_nan = isinstance(value, float | np.floating) and math.isnan(value)
+        if value is None or is_nan:
+            shown = "NaN" if is_nan else "None"
+            return f"{expected}, got {shown} in row {row}: leave such rows out or fill them"
     for row, value in enumerate(values):
         if isinstance(value, float | np.floating):
             return (

@@ -121,7 +121,6 @@ def score(
 
 
 def _tell(rows: Rows, counts: SeedCounts) -> None:
-    """Warn of labels that are never gold, and of numbers of variants that differ much."""
     of_gold, of_predicted = (
         np.bincount(codes[codes != NO_LABEL], minlength=len(rows.labels))
         for codes in (rows.gold[rows.seed], rows.prediction)

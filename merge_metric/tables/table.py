@@ -81,7 +81,6 @@ class Column:
         return "–".join(shown).replace(HUNDRED, "100") if tight else f"[{', '.join(shown)}]"
 
     def _undetermined(self, row: Row) -> str:
-        """Format the range of an undetermined threshold; empty for any other value."""
         low, high = (row.get(f"{self.key}_{end}") for end in ("low", "high"))
         if self.kind != "threshold" or low is None or high is None:
             return ""
