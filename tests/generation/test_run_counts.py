@@ -26,7 +26,6 @@ from generation.suggestions import questions
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants.reasons import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
-from merge_dataset.schema import WORD_CLASSES
 from merge_metric.analyses import analyse, run_folders
 
 CLASSES = ("noun", "verb", "adjective")
@@ -146,35 +145,6 @@ def test_each_filter_by_itself(run: RunFolder) -> None:
         key = tuple(row.pop(name) for name in ("mlm", "word_class", "field"))
         assert {name: n for name, n in row.items() if n} == dict(expected[key]), key
     assert sum(row["both"] for row in record["filters"]) > 0
-
-
-@pytest.mark.slow
-def test_shared_words_of_all_classes(run: RunFolder) -> None:
-    rows = {
-        (row["seed_id"], row["word"]): (
-            row["word_class"], row["premise_occurrences"], row["hypothesis_occurrences"],
-            row["other_forms"],
-        )
-        for row in pq.ParquetFile(run.shared_words).read().to_pylist()
-    }  # fmt: skip
-    assert rows == {
-        ("s:0", "dog"): ("noun", 1, 1, []),
-        ("s:0", "man"): ("noun", 2, 1, []),
-        ("s:1", "child"): ("noun", 1, 1, []),
-        ("s:1", "small"): ("adjective", 2, 1, []),
-        ("s:2", "dog"): ("noun", 1, 1, []),
-        ("s:2", "run"): ("verb", 1, 1, ["running"]),
-        ("s:4", "girl"): ("noun", 1, 1, []),
-        ("s:4", "really"): ("adverb", 1, 1, []),
-    }
-    for seed_id, word in rows:
-        assert (word, rows[seed_id, word][0]) in [
-            pair
-            for number in range(len(block_sizes(run.problems)))
-            for seed in read_block(run.problems, number)
-            if seed.seed_id == seed_id
-            for pair in shared(seed, WORD_CLASSES, None)
-        ]
 
 
 @pytest.mark.slow

@@ -125,6 +125,7 @@ def test_files_changed_since_the_build(
     ("key", "value", "message"),
     [
         ("source", "My Set", "source: expected a name"),
+        ("kind", "sentences", "a kind out of replacements, paraphrases, got 'sentences'"),
         ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
         ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
     ],

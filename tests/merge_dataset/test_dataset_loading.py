@@ -214,18 +214,6 @@ def test_relative_folders_do_not_share_an_entry(
     assert found == [["snli:1", "snli:2", "snli:3"], ["snli:2"]]
 
 
-def test_builder_serves_any_source(
-    dataset: Path, make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    export_dataset(make_run("own", "my-own"), dataset)
-    one = builder(dataset, "my-own", cache_dir=str(tmp_path / "cache"))
-    one.download_and_prepare(num_proc=2)
-    assert one.as_dataset(split="seeds")["source"][:] == ["my-own"] * 3
-    assert one.as_dataset(split="variants").num_rows == 11
-    with pytest.raises(ValueError, match=r"'my-own' not found\. Available"):
-        MergeNli(config_name="my-own", data_dir=str(dataset), cache_dir=str(tmp_path))
-
-
 def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         MergeNli(config_name="snli_adverbs", data_dir=str(dataset), cache_dir=str(tmp_path))

@@ -11,7 +11,6 @@ from helpers.paraphrase_run import NLI_MODEL, PROBLEMS, write_paraphrase_run
 from merge_dataset import card, layout
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
-from merge_dataset.files import read_record, write_record
 
 MakeRun = Callable[..., Path]
 
@@ -99,22 +98,6 @@ def test_another_model_is_refused(
     made = json.loads((paraphrases / "snli_paraphrases/provenance.json").read_text())
     assert made["nli_model"]["revision"] == other["revision"]
     assert check_dataset(paraphrases) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "sentences"}, "a kind out of replacements, paraphrases, got 'sentences'"),
-        ({"nli_model": {"name": "m"}}, r"nli_model: expected the keys \['kind', 'revision'\] too"),
-        ({"problems": {"read": 1, "unlabelled": 0, "kept": 1}}, r"the keys \['answered_right'\]"),
-    ],
-)
-def test_wrong_manifest(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    path = write_paraphrase_run(tmp_path / "run") / "manifest.json"
-    write_record(path, read_record(path) | changes)
-    with pytest.raises(ValueError, match=message):
-        export_dataset(tmp_path / "run", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
@@ -12,13 +10,6 @@ from helpers.format_run import PAIRS, READING, write_format_run
 from helpers.tiny_classifiers import tiny_classifier
 
 from merge_dataset.export import export_dataset
-from merge_metric.frame.predictions import (
-    labelled,
-    labels_of,
-    read_predictions,
-    with_metadata,
-    write_predictions,
-)
 from merge_metric.models.label_order import (
     LabelOrder,
     check_order,
@@ -35,19 +26,6 @@ def folder(tmp_path: Path) -> Path:
     export_dataset(write_format_run(tmp_path / "pairs-run", PAIRS), out)
     export_dataset(write_format_run(tmp_path / "reading-run", READING), out)
     return out
-
-
-def test_written_by_name_and_read_back(tmp_path: Path) -> None:
-    rows: dict[str, Any] = {"variant_id": ["x:1", "x:1/noun/a/b"], "seed_id": ["x:1", "x:1"]}
-    rows |= {"label": [2, 2], "prediction": [0, 2]}
-    rows["probabilities"] = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
-    table = pa.table(rows)
-    path = tmp_path / "p.parquet"
-    write_predictions(path, labelled(with_metadata(table, {"name": "m"}), ("c", "a", "b")))
-    assert pq.read_table(path)["label"].to_pylist() == ["b", "b"]
-    found = read_predictions(path)
-    assert labels_of(found) == ("c", "a", "b")
-    assert found["prediction"].to_pylist() == [0, 2]
 
 
 def test_problems_of_a_folder(folder: Path) -> None:

@@ -152,20 +152,6 @@ def test_grouped_by_what_paraphrases_have_not(folder: Path, tmp_path: Path) -> N
     assert "\nlabel: " in text
 
 
-def test_missing_paraphrases(folder: Path, tmp_path: Path) -> None:
-    """A file with some paraphrases is incomplete; the message names other configurations."""
-    path = predicted(tmp_path / "p.parquet", "snli", without=("snli:3/paraphrase/c",))
-    message = (
-        "snli_paraphrases: predictions are missing for 1 of 3 variants: "
-        "'snli:3/paraphrase/c'; `allow_missing` scores the complete seeds, 1 of 2; with "
-        r"`config`: snli \(complete\)"
-    )
-    with pytest.raises(ValueError, match=message):
-        score_file(path, folder, n_bootstrap=0)
-    results = score_file(path, folder, allow_missing=True, n_bootstrap=0)
-    assert results["snli_paraphrases"]["n_seeds_left_out"] == 1
-
-
 def test_examples_for_sources_that_have_none(caplog: pytest.LogCaptureFixture) -> None:
     """ANLI is shown examples of MultiNLI; sources with different examples are refused."""
     assert read_prompt("exc", sources=["anli-r3", "anli-r2"]) == read_prompt("mnli")

@@ -1,12 +1,7 @@
-import json
-import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.analysed import answered, random_dataset, write_answers, write_dataset
-from helpers.commands import refused, run
 from numpy.typing import NDArray
 from scipy.stats import binom
 
@@ -109,26 +104,3 @@ def test_so_many_seeds_show_the_difference_in_four_of_five() -> None:
         compared = compare(*both, Settings(n_bootstrap=300, rng_seed=number))
         found.append(compared["seed_variant_accuracy"]["p_value"] <= 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.07)
-
-
-@pytest.mark.slow
-def test_command(tmp_path: Path) -> None:
-    """The command compares pairs of models on each configuration, by cluster; errors."""
-    rows = random_dataset(random.Random(0), seeds=40)
-    folder = write_dataset(tmp_path / "data", rows)
-    files = [
-        write_answers(tmp_path / f"{name}.parquet", answered(rows, random.Random(name), skill))
-        for name, skill in (("a", 0.9), ("b", 0.8), ("c", 0.6))
-    ]
-    words = ["analyse", "power", *files, "--dataset", folder]
-    found = json.loads(run(*words, "--format", "json", "--difference", 5).stdout)["rows"]
-    assert {(row["a"], row["b"]) for row in found} == {("a", "b"), ("a", "c"), ("b", "c")}
-    assert {row["per_seed"] for row in found} == {None, "5", "all"}
-    plot = tmp_path / "power.svg"
-    text = run(*words, "--cluster", "premise", "--out", plot).stdout
-    assert "seeds, those with the same premise together" in " ".join(text.split())
-    assert plot.exists()
-    alone = refused("analyse", "power", files[0], "--dataset", folder)
-    assert "expected predictions of two models" in alone
-    odd = refused(*words, "--difference", 0)
-    assert "difference: expected percentage points" in odd

@@ -155,16 +155,9 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
          "'snli:a/noun/2', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 3; "
          "with `config`: snli_nouns (1 of 5 variants missing), "
          "snli_verbs (1 of 5 variants missing)"),
-        (["snli:a/noun/2", "snli:b/verb/1"], ["snli_verbs"],
-         "snli_verbs: predictions are missing for 1 of 5 variants: "
-         "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 2"),
         (["snli:b", "snli:b/verb/1"], ["snli"],
          "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
          "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3"),
-        (["snli:b/verb/1"], ["snli"],
-         "snli: predictions are missing for 1 of 10 variants: "
-         "'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3; "
-         "with `config`: snli_nouns (complete)"),
         (["snli:a", "snli:b", "snli:c"], ["snli"],
          "snli: predictions are missing for 3 of 3 seeds: 'snli:a', "
          "'snli:b', 'snli:c'; no seed has all of its predictions; a seed's own prediction is "

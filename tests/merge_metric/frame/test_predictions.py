@@ -171,15 +171,6 @@ def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
         read_predictions(path)
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-def test_a_file_that_changes_is_read_anew(ending: str, tmp_path: Path) -> None:
-    path = tmp_path / f"p.{ending}"
-    for prediction in (0, 1, 2):
-        write_as(path, [{**row, "prediction": prediction} for row in ROWS])
-        for _ in range(2):
-            assert read_predictions(path)["prediction"].to_pylist() == [prediction] * 3
-
-
 LATER = time.time_ns() + 10**12
 """A time at which no test file is recent."""
 
@@ -286,39 +277,6 @@ def test_wrong_types_in_lines(column: str, value: Any, message: str, tmp_path: P
     assert str(caught.value).startswith(f"{path}: line 5: {message}")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"variant_id": "a/1", "seed_',
-         'expected a JSON object per line, got \'{"variant_id": "a/1", '),
-        ("variant_id,seed_id", "if it was cut off there, remove the line"),
-        (b'{"variant_id": "\xff"}', "expected UTF-8, got the byte 0xff in byte 17"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("before", [0, 1])
-def test_malformed_lines(line: str | bytes, message: str, before: int, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    good = (json.dumps(ROWS[0]) + "\n") * before
-    path.write_bytes(good.encode() + (line.encode() if isinstance(line, str) else line))
-    with pytest.raises(ValueError, match="expected") as caught:
-        read_predictions(path)
-    assert str(caught.value).startswith(f"{path}: line {before + 1}: ")
-    assert message in str(caught.value)
-
-
-def test_empty_and_foreign_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    pq.write_table(pa.Table.from_pylist(ROWS).slice(0, 0), path)
-    with pytest.raises(ValueError, match=r"p\.parquet: expected at least one row, got none"):
-        read_predictions(path)
-    pq.write_table(pa.table({"x": [1]}), path)
-    with pytest.raises(ValueError, match="label, prediction, found x alone"):
-        read_predictions(path)
-    path.write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"p\.parquet: expected a whole Parquet file, got "):
-        read_predictions(path)
-
-
 def test_cut_off_gzip(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl.gz"
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
@@ -327,17 +285,6 @@ def test_cut_off_gzip(tmp_path: Path) -> None:
         ValueError, match=r"after line \d+: expected more lines, got the end of a d"
     ):
         read_predictions(path)
-
-
-def test_names_of_files_and_empty_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"gz, \.jsonl, \.csv, \.tsv, got no suffix"):
-        read_predictions(tmp_path / "p")
-    (tmp_path / "p.jsonl").write_text("\n\n")
-    with pytest.raises(ValueError, match="expected a JSON object per line, got an empty file"):
-        read_predictions(tmp_path / "p.jsonl")
-    (tmp_path / "d.jsonl").mkdir()
-    with pytest.raises(FileNotFoundError, match="found no file there"):
-        read_predictions(tmp_path / "d.jsonl")
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])

@@ -95,18 +95,6 @@ def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.Monk
     assert sorted(shapes) == [(2, length + 10), (10, length), (20, length), (20, length)]
 
 
-@pytest.mark.parametrize("kind", ["bert-uncased", "electra", "distilbert"])
-def test_words_say_what_the_tokenizer_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny(kind)
-    by_words, _ = model._encode(PAIRS)
-    assert model._words is not None
-    monkeypatch.setattr(model, "_words", None)
-    for found, expected in zip(by_words, model._encode(PAIRS)[0], strict=True):
-        assert {name: ids.tolist() for name, ids in found.items()} == {
-            name: ids.tolist() for name, ids in expected.items()
-        }
-
-
 def counted(model: Classifier, pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Sums of the counts of all answers, with their notes."""
     found = dict[str, Any]()

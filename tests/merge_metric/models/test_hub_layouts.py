@@ -1,6 +1,5 @@
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from helpers.hub.commands import Result as Ended
 from helpers.hub.damages import DAMAGES, Damage
 from helpers.hub.endpoints import Asked
 from helpers.hub.files import Payload, as_json, safetensors_of, written
-from helpers.hub.layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS, lora
+from helpers.hub.layouts import ABSENT, LAYOUTS, OTHERS, PAPER_MLMS, PAPER_MODELS
 from helpers.hub.plain import LABELS
 from helpers.hub.repositories import entries_of
 from helpers.hub.survey import survey
@@ -24,7 +23,6 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_metric.frame.predictions import read_predictions
-from merge_metric.models.model_files import unfit_torch
 
 PROBLEMS = many_problems(6, 1)
 PROGRESS = re.compile(r"\d+%|^\s*$")
@@ -50,41 +48,6 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
         return done, {row["variant_id"]: row["probabilities"] for row in rows}
 
     return run
-
-
-FIRST = (
-    "ynie/xlnet-large-cased-snli_mnli_fever_anli_R1_R2_R3-nli",
-    "varun-v-rao/gpt2-large-snli-model3",
-    "adapter/stray-config",
-)
-"""A pickle with only SentencePiece, a model without a padding token, an adapter."""
-
-
-def folder_of(name: str, parent: Path) -> Path:
-    """Write a layout as a folder; the base of an adapter is beside it."""
-    layout = LAYOUTS[name]
-    folder = layout.write(parent / name)
-    if "adapter_config.json" in layout.files:
-        base = LAYOUTS["google-bert/bert-large-cased"].write(parent / "base")
-        written(lora(base_model_name_or_path=str(base)), parent / "told")
-        shutil.copy(parent / "told" / "adapter_config.json", folder)
-    return folder
-
-
-def test_folders_give_what_plain_models_give(predict: Predict, tmp_path: Path) -> None:
-    """A few layouts; all of them are tried on the Hub."""
-    for name in FIRST[bool(unfit_torch()) :]:  # torch may be too old to read the pickle
-        layout = LAYOUTS[name]
-        assert layout.plain is not None
-        done, wanted = predict(layout.plain())
-        assert done.exit_code == 0, done.output
-        order = ("--label-order", layout.order) if layout.order else ()
-        done, found = predict(folder_of(name, tmp_path / "models"), *order)
-        assert done.exit_code == 0, (name, done.output)
-        assert found.keys() == wanted.keys() == PROBLEMS.keys()
-        for problem in wanted:
-            np.testing.assert_allclose(found[problem], wanted[problem], 1e-7, 1e-6, err_msg=name)
-    assert not (tmp_path / "payload-ran").exists()
 
 
 SHARPEST = (

@@ -108,21 +108,6 @@ def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatc
             np.testing.assert_array_equal(answers(model, [pairs[n] for n in rows]), expected[rows])
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
-def test_one_pair_many_windows_and_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = oracle(kind)
-    np.testing.assert_allclose(answers(model_of(kind), PAIRS[:1]), expected[:1], atol=TOLERANCE)
-    monkeypatch.setattr(language_model, "_WINDOW", 3)
-    model = model_of(kind)
-    for _ in range(2):
-        np.testing.assert_allclose(answers(model, PAIRS), expected, atol=TOLERANCE)
-    assert list(model.answer([])) == []
-    # A budget of one prompt's keys and values gives batches of one.
-    monkeypatch.setattr(language_model, "_BYTES", 1)
-    model = model_of(kind)
-    assert [len(batch.positions) for batch in model.answer(PAIRS)] == [1] * len(PAIRS)
-
-
 CHAT = (
     "{% for message in messages %}"
     "{% if message.role not in ('user', 'assistant') %}{{ raise_exception('no such role') }}"

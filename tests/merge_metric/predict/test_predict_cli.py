@@ -17,7 +17,6 @@ from typer.testing import Result
 from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
 from merge_metric.models import presets
-from merge_metric.models.loading import find_kind
 from merge_metric.models.pair_model import Answers, Description, ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
@@ -118,18 +117,6 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     assert re.search("they differ in label order, label order source.*: name ano", warned.stderr)
     warned = run("predict", *options, "--label-order", "e,n,c", "--overwrite")
     assert "right on 100.0% of 40 seeds" not in warned.stdout
-
-
-def test_kinds_of_models(tmp_path: Path) -> None:
-    for architecture, kind in {
-        "BertForSequenceClassification": "classifier", "LlamaForCausalLM": "lm",
-        "GPT2LMHeadModel": "lm", "Gemma3ForConditionalGeneration": "lm",
-    }.items():  # fmt: skip
-        (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
-        assert find_kind(ModelRequest(model=str(tmp_path))) == kind
-    assert find_kind(ModelRequest(model="x", base_url="http://localhost")) == "remote"
-    assert find_kind(ModelRequest(model="x", gguf_file="x.gguf")) == "lm"
-    assert find_kind(ModelRequest(model="x.gguf")) == "lm"
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Predictions split into tasks, which run in this process, one after the other."""
 
-import json
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,6 @@ from helpers.units_here import UnitsHere
 from typer.testing import Result
 
 from merge_dataset.executors.plan import Distribution, Resources
-from merge_dataset.schema import LABELS
 from merge_metric.models import classifier, language_model, written_answers
 from merge_metric.models.pair_model import Description
 from merge_metric.models.presets import Preset
@@ -55,21 +52,6 @@ def files(folder: str) -> dict[str, bytes]:
     """All files of a folder except locks, so that leftover files are found."""
     paths = Path(folder).iterdir()
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
-
-
-@pytest.mark.slow
-def test_the_number_of_tasks_changes_no_byte(predict: Run, tasks: UnitsHere) -> None:
-    predict("--model", MODEL, "--out", "mine.parquet")
-    whole = Path("mine.parquet").read_bytes()
-    for count in (1, 5):
-        done = predict("--model", MODEL, "--out", f"{count}/mine.parquet", *TASKS, count)
-        assert tasks.units == [f"{MODEL.name} {i}/{count}" for i in range(count)]
-        assert tasks.distribution == Distribution(executor="local", tasks=count)
-        assert files(str(count)) == {"mine.parquet": whole}
-        assert f"  {count}/mine.parquet\n" in done.stdout
-        assert f"{len(PROBLEMS)} problems" in done.stdout
-    shutil.copytree(MODEL, "problems")  # as in a task's own file
-    predict("--model", "problems", "--out", "p.parquet", *TASKS, 2)
 
 
 @pytest.mark.slow
@@ -117,34 +99,6 @@ def test_tasks_that_had_other_models_are_not_mixed(
     monkeypatch.setattr(dealing, "answer_unit", answer)
     predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2)
     assert len(tasks.units) == 2
-
-
-def test_baselines_are_one_task(tmp_path: Path, predict: Run, tasks: UnitsHere) -> None:
-    words = ("outside", "tall", "asleep")
-    rows = [
-        {"gold_label": LABELS[n % 3], "sentence1": "", "sentence2": f"Dog {n} is {words[n % 3]}."}
-        for n in range(60)
-    ]
-    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    for name, *options in (("hypothesis-only", "--train", "train.jsonl"), ("majority",)):
-        ask = partial(commands.run, "baseline", name, "--dataset", "merge-nli", *options, "--out")
-        ask("mine.parquet")
-        whole = Path("mine.parquet").read_bytes()
-        tasks.failing = (f"{name} 0/1",)
-        failed = ask("out/mine.parquet", *TASKS, 3, code=1)
-        assert f"{name}: 1 of 1 tasks did not finish" in failed.stderr
-        tasks.failing = ()
-        ask("out/mine.parquet", *TASKS, 3, "--gpus-per-task", 1)
-        assert tasks.units == [f"{name} 0/1"]
-        assert tasks.distribution == Distribution(executor="local", tasks=1)
-        assert files("out") == {"mine.parquet": whole}
-        Path("out/mine.parquet").unlink()
-        Path("mine.parquet").unlink()
-    Path("train.jsonl").write_text('{"sentence2": "x", "gold_label": "perhaps"}')
-    words = ("baseline", "hypothesis-only", "--dataset", "merge-nli", "--train", "train.jsonl")
-    told = commands.refused(*words, *TASKS, 3)
-    assert "expected a label out of entailment, neutral, contradiction, got 'perhaps'" in told
-    assert tasks.units == ["majority 0/1"]
 
 
 def test_each_task_of_a_list_has_one_model(
