@@ -7,10 +7,8 @@ from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.problems.shared_words import TaggedProblems
-from generation.records import Seed, Sentence, SharedWord, Span, Token, substitute
+from generation.records import Seed, Span, substitute
 from generation.records import variant_rows as variant_columns
-from generation.variants.perturbations import text_edits_of
 from merge_dataset.schema import SIGNALS, arrow_schema
 
 
@@ -171,20 +169,3 @@ def test_spans_lead_back_to_the_seed(case: tuple[list[Variant], dict[str, Seed],
             assert {row[side][start:end] for start, end in at} == {row["replacement"]}
             back, _ = substitute(row[side], at, row["original"])
             assert back == getattr(seeds[row["seed_id"]], side)
-
-
-def test_spans_of_tokens() -> None:
-    premise = Sentence("A boy, a boy", (Token("A", 0, "DT"), Token("boy", 2, "NN"),
-                       Token(",", 5, ","), Token("a", 7, "DT"), Token("boy", 9, "NN")))  # fmt: skip
-    hypothesis = Sentence("boy", (Token("boy", 0, "NN"),))
-    texts = (premise.text, hypothesis.text)
-    seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
-    problems = TaggedProblems(
-        [seed],
-        {premise.text: premise, hypothesis.text: hypothesis},
-        {"s:1": [SharedWord("boy", "noun", ((1, 4), (0,)))]},
-    )
-    table = variant_table([variant("s:1", "boy", "girl", (0,))])
-    assert text_edits_of(table, problems) == [
-        [([(2, 5), (9, 12)], ["girl"] * 2), ([(0, 3)], ["girl"])]
-    ]

@@ -88,22 +88,6 @@ def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dealt.manifest.read_bytes() == run.manifest.read_bytes()
 
 
-def test_batches_hold_prompts_of_similar_lengths(tmp_path: Path) -> None:
-    problems = [(str(n), "P.", f"H{n}{' word' * (n * 7 % 13)}.", "neutral") for n in range(13)]
-    world = World(problems, lambda request: [candidate("Yes.")], lambda p, h: (0, 1, 0))
-    with pytest.raises(ValueError, match="none of 13 hypotheses"):
-        world.run(tmp_path / "run", max_rounds=1, generator_batches=3)
-    generator = FakeGenerator(world.write, batch_size=3)
-    judge = FakeJudge(world.verdict)
-    config = settings(tmp_path / "new", tmp_path / "run.jsonl", max_rounds=1)
-    with pytest.raises(ValueError, match="none of 13 hypotheses"):
-        paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
-    lengths = [[generator.length(r.hypothesis) for r in batch] for batch in generator.batches]
-    assert sorted(lengths, reverse=True) == [[13, 12, 11], [10, 9, 8], [7, 6, 5], [4, 3, 2], [1]]
-    assert lengths[0] == [13, 12, 11]
-    assert len({r.hypothesis for batch in generator.batches for r in batch}) == 13
-
-
 def never(*_: object) -> Any:
     raise AssertionError("opened")
 

@@ -337,28 +337,6 @@ def test_odd_templates_and_prompts() -> None:
     assert generator("t5").length("dog " * CONTEXT) > CONTEXT  # relative positions have no limit
 
 
-@pytest.mark.parametrize("kind", ["t5", "llama-chat"])
-def test_prompts_are_read_once(kind: str) -> None:
-    model, shapes, encoded = with_bias(kind), [], []
-    name = "decoder_input_ids" if kind == "t5" else "input_ids"
-    model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(tuple(kwargs[name].shape)), with_kwargs=True
-    )
-    if kind == "t5":
-        model.get_encoder().register_forward_pre_hook(
-            lambda module, args, kwargs: encoded.append(len(kwargs["input_ids"])), with_kwargs=True
-        )
-    requests = [ParaphraseRequest(h, 0.5) for h in HYPOTHESES[:3]]
-    generate = generator(kind, model=model)
-    generate.candidates(requests)
-    longest = max(generate.length(request.hypothesis) for request in requests)
-    assert shapes[0] == (3, 1 if kind == "t5" else longest)
-    assert shapes[1][0] <= 3 * 6
-    assert all(shape[1] == 1 for shape in shapes[1:])
-    assert [rows for rows, _ in shapes[1:]] == sorted((r for r, _ in shapes[1:]), reverse=True)
-    assert encoded == ([3] if kind == "t5" else [])
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("generators")

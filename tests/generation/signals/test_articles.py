@@ -2,7 +2,6 @@ import pytest
 
 from generation.records import Sentence, Token
 from generation.signals.grammar import article_before, article_position, fitting_article
-from generation.variants.equation import match_case
 
 
 @pytest.mark.parametrize(
@@ -55,15 +54,3 @@ def test_an_article_is_tagged_as_one() -> None:
               ("an", 18, "DT"), (" ", 21, "_SP"), ("owl", 22, "NN")]  # fmt: skip
     sentence = Sentence(text, tuple(Token(*each) for each in tagged))
     assert [article_position(sentence, n) for n in (0, 2, 6)] == [None, None, 4]
-
-
-@pytest.mark.parametrize(
-    ("article", "word", "expected"),
-    [
-        ("a", "owl", "an"), ("an", "dog", "a"), ("A", "Owl", "An"), ("An", "dog", "A"),
-        ("AN", "OWL", "AN"), ("AN", "DOG", "A"), ("an", "hour", "an"),
-    ],
-)  # fmt: skip
-def test_repairs_keep_the_casing(article: str, word: str, expected: str) -> None:
-    """A single capital counts as the capital of a beginning (D6)."""
-    assert match_case(fitting_article(word), article) == expected

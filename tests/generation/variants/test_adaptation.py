@@ -272,13 +272,6 @@ def family(word: str, word_class: str, *tagged: str) -> list[str]:
 @pytest.mark.parametrize(
     ("word", "premise", "hypothesis", "expected"),
     [
-        # Forms in either text, but not the word itself.
-        (
-            "sleeps/verb",
-            "He/PRP sleeps/VBZ ,/, he/PRP is/VBZ always/RB sleeping/VBG",
-            "He/PRP sleeps/VBZ as/IN he/PRP slept/VBD",
-            ["0 sleeping", "1 slept"],
-        ),
         # Irregular forms, too, and forms that differ only in case.
         (
             "child/noun",
@@ -318,17 +311,11 @@ def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[st
 @pytest.mark.parametrize(
     ("word", "tag", "wanted", "expected"),
     [
-        ("runs", "VBZ", "VBG", "running"),
-        ("runs", "VBZ", "VBZ", "runs"),
         ("ran", "VBD", "VBN", "run"),
         ("sits", "VBZ", "VBP", "sit"),
-        ("girl", "NN", "NNS", "girls"),
         ("men", "NNS", "NN", "man"),
         ("big", "JJ", "JJS", "biggest"),
         ("soon", "RB", "RBR", "sooner"),
-        # There is no such form, or no dictionary has it.
-        ("beautiful", "JJ", "JJR", None),
-        ("frisbee", "NN", "NNS", None),
         # It differs by lemma.
         ("leaves", "NNS", "NN", None),
         ("found", "VBD", "VBG", None),

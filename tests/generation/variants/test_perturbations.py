@@ -15,7 +15,6 @@ from generation.variants.perturbations import (
     Edit,
     Perturbation,
     reject_in_context,
-    tags_after,
 )
 from generation.variants.reasons import Reason
 
@@ -85,18 +84,6 @@ def test_judging_against_whole_sentences(tagger: Tagger, number: int, tag_match:
     expected = [slow_reason(perturbation, tag_match) for perturbation in perturbations]
     assert reject_in_context(perturbations, tagger, tag_match=tag_match) == expected
     assert set(expected) == {None, Reason.TOKENIZATION, Reason.WORD_CLASS}
-
-
-def test_tags_against_whole_sentences(tagger: Tagger) -> None:
-    perturbations = random_perturbations(tagger, 200)
-    for perturbation, found in zip(perturbations, tags_after(perturbations, tagger), strict=True):
-        edits = perturbation.text_edits()
-        slow = [slow_tags(s.text, *e) for s, e in zip(perturbation.sentences, edits, strict=True)]
-        assert found == {
-            (edit.text, edit.position): tags and tags[edit.position]
-            for edit in perturbation.edits
-            for tags in [slow[edit.text]]
-        }
 
 
 def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturbation:

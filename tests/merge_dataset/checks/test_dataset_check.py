@@ -11,7 +11,6 @@ import pytest
 from helpers.dataset_files import read_rows
 
 from merge_dataset.checks import check_dataset, rules
-from merge_dataset.checks.rules import repeated_texts
 from merge_dataset.checks.variants import substitution_rules, with_words
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
@@ -369,27 +368,3 @@ def test_variants_that_cannot_be_told_from_other_rows(
     assert f"expected other texts than those of another seed; got {texts}" in found
     assert f"expected another id than any seed's; got '{other['seed_id']}'" in found
     assert "expected texts that stand in one variant; got " in found
-
-
-def test_texts_of_two_variants() -> None:
-    texts = {"a": ("A dog.", "A cat."), "b": ("A dog.", "A cat."), "c": ("A dog.", "It.")}
-
-    def table(*rows: tuple[str, str, str, str]) -> pa.Table:
-        names = ("variant_id", "seed_id", "premise", "hypothesis")
-        made = [dict(zip(names, row, strict=True)) for row in rows]
-        return pa.Table.from_pylist(made, schema=arrow_schema())
-
-    seeds = table(*((name, name, *both) for name, both in texts.items()))
-    for rows, found in (
-        ([("a/noun/1", "a", "x", "y"), ("b/noun/1", "b", "x", "y")], []),
-        ([("a/noun/1", "a", "x", "y"), ("c/noun/1", "c", "x", "y")], ["a/noun/1 and c/noun/1"]),
-        ([("a/noun/1", "a", "x", "y"), ("a/verb/1", "a", "x", "y")], ["a/noun/1 and a/verb/1"]),
-        ([("a/noun/1", "a", "x", "y"), ("a/noun/1", "a", "x", "y")], []),  # found by its id
-        ([("a/noun/1", "a", "x", "y"), ("a/noun/2", "a", "x", "z")], []),
-    ):
-        with connect() as connection:
-            for name, there in (("seeds", seeds), ("variants", table(*rows))):
-                connection.register(name, there)
-            views = (rules.Rows(connection, name, "here") for name in ("variants", "seeds"))
-            pairs = repeated_texts(*views, ("premise", "hypothesis"))
-        assert [" and ".join(pair) for pair in pairs] == found, rows
