@@ -56,26 +56,6 @@ def test_the_pipeline_of_the_readme() -> None:
     assert "snli: relaxed_fooling_rate is 0.5, wanted 0.4 or less" in result.stderr
 
 
-def test_nothing_is_said_of_even_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ids = [f"snli:{n:02}" for n in range(30)]
-    rows = [{"variant_id": name, "seed_id": name, "label": 0, "subsamples": []} for name in ids]
-    variants = [
-        {**row, "variant_id": f"{row['seed_id']}/{n}", "word_class": "noun", "subsamples": [0]}
-        for row in rows
-        for n in range(2)
-    ]
-    write_source(tmp_path / "merge-nli", rows, variants)
-    answers = [
-        {key: row[key] for key in ("variant_id", "seed_id", "label")} | {"prediction": 0}
-        for row in (*rows, *variants)
-    ]
-    pq.write_table(pa.Table.from_pylist(answers), path := tmp_path / "p.parquet")
-    result = commands.run("score", path, "--dataset", tmp_path / "merge-nli")
-    assert "†" not in result.stdout
-    assert "mixed" not in result.stdout
-    assert [each for each in caplog.messages if "unverified" not in each] == []
-
-
 def test_marks_of_a_table() -> None:
     columns = (Column("rank", "rank"), Column("model", "model"), Column("x", "x", "share"))
     rows = ({"rank": "1", "model": "a", "x": 0.5, "n_seeds": 29}, {"model": "b", "n_seeds": 30})

@@ -70,12 +70,9 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
         ("--fail-under=sv_at_101=0.7", "--fail-under: expected the name of a figure, such as"),
         ("--fail-under=seed_accuracy", "--fail-under: expected FIGURE=VALUE, such as"),
         ("--fail-under=seed_accuracy=nan", "from 0 to 1 for seed_accuracy, got 'nan'"),
-        ("--fail-under=agreement=high", "from 0 to 1 for agreement, got 'high'"),
         ("--fail-under=matching_threshold=101", "a percent from 0 to 100 for matching_threshold"),
         ("--fail-under=qt_gap=0.1",
          "qt_gap is the better the lower it is; use --fail-over qt_gap=0.1"),
-        ("--fail-over=agreement=0.1",
-         "agreement is the better the higher it is; use --fail-under agreement"),
     ],
 )  # fmt: skip
 def test_unusable_gates(gate: str, message: str) -> None:

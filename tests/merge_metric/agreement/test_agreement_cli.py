@@ -64,18 +64,6 @@ def test_one_annotator(ask: Ask) -> None:
     assert "κ" not in text.replace("resamplings", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "nowhere: expected a session folder with files in answers/"),
-        (["study", "--session", "merge-nli"], "merge-nli: expected a session folder with"),
-        (["study", "--dataset", "study"], "study: expected a dataset folder, with <source>/"),
-    ],
-)
-def test_what_is_wrong_is_said(ask: Ask, arguments: list[str], message: str) -> None:
-    assert message in ask(*arguments, code=2).stderr
-
-
 def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path) -> None:
     """It could not be weighted: restore the file, or name answers, without known chances."""
     copy = shutil.copytree(made / "study", tmp_path / "study")

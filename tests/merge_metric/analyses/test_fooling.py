@@ -13,7 +13,6 @@ from merge_dataset.files import write_record
 from merge_metric.analyses.measures import (
     per_config,
     values_of_models,
-    weighted_mean,
 )
 from merge_metric.analyses.sensitivity import (
     fooling_by_size,
@@ -111,16 +110,6 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
     (tmp_path / "snli" / "provenance.json").unlink()
     table = fooling_rates(runs, settings=Settings(n_bootstrap=0))
     assert not any(row.get("weighted_by") == "problems" for row in table.rows)
-
-
-def test_weighted_mean() -> None:
-    """Unknown values do not count, neither as values nor as weights."""
-    assert weighted_mean([1, 2, 4]) == 7 / 3
-    assert weighted_mean([1, None, 4], [1, 100, 2]) == 3
-    assert weighted_mean([None, None]) is None
-    assert weighted_mean([1, 2], [0, 0]) is None
-    with pytest.raises(ValueError, match="shorter"):
-        weighted_mean([1, 2], [1])
 
 
 def rows_of(*values: tuple[str, str, float]) -> list[dict[str, Any]]:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from helpers.dataset_files import write_rows
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
@@ -105,15 +103,6 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
     assert set(counts.values()) == {7}
 
 
-def test_answers_to_other_texts_are_refused(folder: Path, tmp_path: Path) -> None:
-    file = write_answers(tmp_path / "predictions.jsonl", answered(folder, "snli_nouns"))
-    path = folder / "snli/nouns/variants.parquet"
-    rows = pq.ParquetFile(path).read().to_pylist()
-    write_rows(path, [row | {"hypothesis": row["hypothesis"].upper()} for row in rows])
-    with pytest.raises(ValueError, match="got predictions for other texts of "):
-        score_file(file, folder, ["snli_nouns"], n_bootstrap=0)
-
-
 def test_letters() -> None:
     """Letters are read as by `merge-nli predict` from a server's answer."""
     tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
@@ -192,19 +181,6 @@ def test_options(folder: Path) -> None:
     assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
-
-
-def test_unusable_options(folder: Path, tmp_path: Path) -> None:
-    own = write_folder(tmp_path / "own", source="rte")
-    cases: list[tuple[str, Path, dict[str, Any]]] = [
-        (r"--revision: expected --hub with it, got 'v1'", folder, {"revision": "v1"}),
-        (r"^shots: expected auto, exc, mix", folder, {"shots": "many"}),
-        (r"CT|threshold", folder, {"ct": [101]}),
-        (r"^shots: expected with exc problems of one of the .*, got rte;", own, {"shots": "exc"}),
-    ]
-    for message, place, options in cases:
-        with pytest.raises(ValueError, match=message):
-            prepare(place, OUT, **options)
 
 
 def test_harnesses_load_by_the_card(folder: Path) -> None:

@@ -141,16 +141,6 @@ def words_in(path: Path) -> dict[str, str]:
     return dict(open_predictions(path).further(ANSWER_TEXT))
 
 
-def test_columns_in_another_order(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    columns = {"answer_text": ["So A.", None], "repeats": [[0, -1], None]}
-    answers = {"prediction": [0, 1], "label": [0, 0], "seed_id": ["s", "s"]}
-    pq.write_table(pa.table({**columns, **answers, "variant_id": ["s", "s/0"]}), path)
-    found = read_repeats([open_predictions(path)])
-    assert {seed: codes.tolist() for seed, codes in found.items()} == {"s": [0, -1]}
-    assert words_in(path) == {"s": "So A."}
-
-
 def test_text_of_other_programs(tmp_path: Path) -> None:
     answer = {"seed_id": "s", "label": 0, "prediction": 1}
     lines: list[dict[str, Any]] = [{"variant_id": "s/0"} | answer, {"variant_id": "s"} | answer]

@@ -163,18 +163,6 @@ def recorded(result: Ended) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_pull_request_by_its_name(fresh: Console) -> None:
-    name = "pepa/roberta-base-snli"
-    commit = fresh.hub.repos["model", name].branches["refs/pr/1"]
-    told = check_hub(fresh, name, "--revision", "refs/pr/1")
-    assert "pytorch_model.bin" not in told
-    check_hub(fresh, name, "--revision", "refs/pr/1", offline=True)
-    options = ("--revision", "refs/pr/1", "--label-order", "e,n,c", "--format", "json")
-    assert recorded(fresh.predict(name, *options))["revision"] == commit
-    assert fresh.hub.strayed() == []
-
-
-@pytest.mark.slow
 def test_gated_absent_and_moved_models(fresh: Console) -> None:
     name = "meta-llama/Llama-3.1-8B"
     assert re.search(r"log ?in", message := refused(fresh.predict(name))), message

@@ -338,19 +338,3 @@ def test_no_letter_at_all(body: Any) -> None:
         batches = list(model_at(server, missing="uniform").answer(PAIRS[:3]))
     assert all((batch.probabilities == 1 / 3).all() for batch in batches[1:])
     assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 2}
-
-
-def test_secrets_of_the_address_are_masked(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(request: Request, number: int) -> Reply:
-        return Reply({"error": "bad: us%20er pass-word version-7 abc-def p-4-s"}, 400)
-
-    with serving(refuse) as server:
-        url = server.url.replace("://", "://us%20er:pass-word@")
-        url += "/token/abc-def/sk-0123456789?code=version-7"
-        model = RemoteModel(url, "m", prompt=PROMPT, retries=0)
-        with pytest.raises(ValueError, match="expected an answer") as caught:
-            list(model.answer([("a", "b")]))
-    assert "bad: *** *** *** *** p-4-s" in str(caught.value)
-    assert model.describe().identity["endpoint"].endswith("/v1/token/***/***/completions")
-    for secret in ("pass-word", "0123456789", "abc-def", "version-7"):
-        assert secret not in str(caught.value) + caplog.text + str(model.describe())

@@ -9,7 +9,7 @@ from helpers.dataset_files import write_predictions
 from helpers.report_data import EVIL, paraphrased, problems
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import Select
 
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import read_frames
@@ -131,10 +131,6 @@ def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
     def find(css: str) -> list[Any]:
         return browser.find_elements(By.CSS_SELECTOR, css)
 
-    def fits(browser: Chrome) -> bool:  # drawings come a little later
-        width = "document.documentElement.scrollWidth <= window.innerWidth"
-        return bool(browser.execute_script(f"return {width}"))
-
     Select(find("#source")[0]).select_by_visible_text("snli")
     Select(find("#class")[0]).select_by_visible_text("paraphrase")
     assert find("#found")[0].text == "1–16 of 16 seeds"
@@ -157,10 +153,6 @@ def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
     assert find(".variants .p mark") == []
     replaced = [row.find_element(By.CSS_SELECTOR, ".replaced").text for row in rows]
     assert replaced == ["paraphrase"] * 2
-    for width in (1280, 390):
-        browser.set_window_size(width, 900)
-        WebDriverWait(browser, 10).until(fits, f"wider than {width} pixels")
-    browser.set_window_size(1280, 1000)
     assert browser.title == "2 models on mnli-m, snli and snli_paraphrases – MERGE report"
     assert find("img") == []
     assert console_errors(browser) == []
