@@ -109,7 +109,6 @@ def count_run(run: str | Path) -> dict[str, Any]:
 def _counting(
     questions: Questions, stores: Mapping[str, AnswerStore], config: Config
 ) -> Callable[[int], NDArray[np.int32]]:
-    """Return the function that works on blocks of questions; each process has its own tagger."""
     vocabularies = {mlm: stored_vocabulary(store) for mlm, store in stores.items()}
     tagger = Tagger.load(config.tagger, spare_torch=config.workers > 1)
 

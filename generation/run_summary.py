@@ -198,7 +198,6 @@ def funnel_text(
 
 
 def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the fates of rows that edit more than one word, a line per class."""
     if rows:
         yield "Where more than one word changes:"
     for row in rows:

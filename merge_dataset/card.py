@@ -209,7 +209,6 @@ def read_front_matter(card: str) -> dict[str, Any]:
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
-    """List the signals that no variant of any collection has, by the files' statistics."""
     filled: set[str] = set()
     for name in formats:
         for path in split_files(folder, name)["variants"]:

@@ -143,7 +143,6 @@ def _conversion(name: str, encoding: str) -> str:
 
 
 def _undecoded(path: Path, where: str, line: str) -> Row | None:
-    """Make the error row for a line with bytes that are not UTF-8; None for other lines."""
     if (undecoded := _UNDECODED.search(line)) is None:
         return None
     byte, before = ord(undecoded.group()) - 0xDC00, line[: undecoded.start()][-20:]
@@ -274,7 +273,6 @@ def _cells(path: Path, file: TextIO, place: str) -> Iterator[tuple[int, list[str
 
 
 def _read_table(path: Path, place: str = "", *, padded: bool = False) -> Iterator[Row]:
-    """Read rows of cells below a header; if `padded`, cells missing at the end are None."""
     place = place or f"{path.name}:"
     with _text(path) as file:
         header: list[str] | None = None
@@ -523,7 +521,6 @@ def _first_row(path: Path) -> dict[str, Any]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield blocks of whole lines, of about `_LONGEST` bytes; skip blank blocks."""
     with _opened(path) as file:
         begun = b""
         while block := file.read(_LONGEST):

@@ -150,7 +150,6 @@ def _read_manifest(run: Path) -> dict[str, Any]:
 
 
 def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:
-    """Raise FileExistsError if there is a collection that was made differently."""
     if not (target / PROVENANCE).is_file():
         return
     try:

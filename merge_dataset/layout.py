@@ -161,7 +161,6 @@ def require_collections(folder: Path) -> None:
 
 
 def _near(folder: Path) -> str:
-    """Suggest a dataset folder inside another folder, for the end of a message."""
     names = (path.parents[1].name for path in folder.glob(f"*/*/{PROVENANCE}"))
     name = next((name for name in sorted(names) if not name.startswith(".")), None)
     return f"; did you mean {os.path.relpath(folder / name)}?" if name else ""

@@ -348,7 +348,6 @@ def _counted(
     config: str,
     merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
-    """Find the models' counts on one configuration, its name, and the digest of its texts."""
     given = {name: model for name, model in named.items() if isinstance(model, SeedCounts)}
     others = {name: model for name, model in named.items() if not isinstance(model, SeedCounts)}
     if not others:

@@ -248,7 +248,6 @@ class Evaluation:
         return file
 
     def _beside(self, others: Sequence[Evaluation]) -> list[Evaluation]:
-        """List this and other evaluations, whose names differ."""
         every = [self, *others]
         require_distinct([evaluation.name for evaluation in every])
         return every

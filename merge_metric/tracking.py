@@ -15,7 +15,6 @@ Tracker = Literal["wandb", "mlflow", "tensorboard"]
 PREFIX: Final = "eval_merge_"
 """Prefix of names in a Trainer's log; in W&B and TensorBoard they become `eval/merge_…`."""
 
-PROJECT: Final = "merge-nli"
 
 _CURES: Final[Mapping[str, str]] = {
     "wandb": "log in with `wandb login`, or keep runs here with WANDB_MODE=offline",
@@ -77,7 +76,7 @@ def _to_wandb(figures: Mapping[str, float], about: Mapping[str, str], step: int 
 
     active = wandb.run
     run = active or wandb.init(
-        project=os.environ.get("WANDB_PROJECT", PROJECT), name=about["model"]
+        project=os.environ.get("WANDB_PROJECT", "merge-nli"), name=about["model"]
     )
     run.config.update({"merge": dict(about)}, allow_val_change=True)
     # As a Trainer does: W&B's own steps only grow, and values of earlier steps would be dropped.
@@ -108,7 +107,6 @@ def _to_mlflow(figures: Mapping[str, float], about: Mapping[str, str], step: int
 def _to_tensorboard(
     figures: Mapping[str, float], about: Mapping[str, str], step: int | None
 ) -> str:
-    """Write an event file in a subfolder of the logging folder, named like the model."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto

@@ -181,7 +181,6 @@ def write_changes(
 
 
 def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, str], Score]:
-    """Load a model; return the identity of its store, and a function that scores texts."""
     loaded: MaskedLM | CausalLM
     score: Score
     if kind == CAUSAL:
@@ -264,7 +263,6 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
 
 
 def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """Write the changes of replacements in nats, as means over the models; return counts."""
     stores = [likelihood_store(scoring.stores, identity) for identity in identities]
     is_of_words = scoring.kind == NEIGHBOURS
     names = scoring.config.problem_format.pll_changes

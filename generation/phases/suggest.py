@@ -213,7 +213,6 @@ def ask_what_matters(
 
 
 def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    """Return [questions] whether to ask each one."""
     folder = reach.run.tasks("asking")
     wanted = np.zeros(len(reach.asked.questions), np.bool_)
     for tables, _ in work_on_blocks(reach, "chosen", folder, distribution):

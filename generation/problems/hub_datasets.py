@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 CONVERTED: Final = "refs/convert/parquet"
 """Branch with the Hub's copy in Parquet, with a folder for each configuration."""
-_ONLY_CONFIG: Final = "default"
 
 _TEXT: Final = ("csv", "json", "text")
 """Modules of `datasets` whose files `read_file` reads instead."""
@@ -58,7 +57,7 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
     import datasets
 
     commit = _resolve(name, revision)
-    folder = {"data_dir": config or _ONLY_CONFIG} if revision == CONVERTED else {}
+    folder = {"data_dir": config or "default"} if revision == CONVERTED else {}
     try:
         text = None if folder else _fetch_text(name, config, split, revision)
         if text is None:
@@ -216,7 +215,6 @@ def _resolve(name: str, revision: str | None) -> str | None:
 
 
 def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
-    """Describe what is wrong with a data set and what to do, in terms of our settings."""
     from huggingface_hub import HfApi
 
     reason, is_local = " ".join(str(error).split()), Path(name).is_dir()

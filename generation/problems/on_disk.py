@@ -128,7 +128,6 @@ _BY_ID = attrgetter("seed_id")
 
 
 def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
-    """Write a file of problems, whole or not at all, block by block."""
     block: list[Seed] = []
     letters = 0
     schema = problem_schema(problem_format)

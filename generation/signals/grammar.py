@@ -84,8 +84,6 @@ _PLURAL: Final = frozenset({"these", "those", "many", "few", "several", "both", 
                             "numerous", "multiple", "two", "three", "four", "five", "six", "seven",
                             "eight", "nine", "ten", "dozen"})  # fmt: skip
 """Words before a noun that show its number; other words tagged as numerals ask for a plural."""
-_SINGULAR_VERBS: Final = frozenset({"is", "was", "has", "does"})
-_PLURAL_VERBS: Final = frozenset({"are", "were", "have", "do"})
 
 _QUANTIFIERS: Final = frozenset({"many", "several", "few", "most", "more", "fewer", "less", "much",
                                  "enough", "all", "both", "half", "such", "various", "two",
@@ -93,9 +91,7 @@ _QUANTIFIERS: Final = frozenset({"many", "several", "few", "most", "more", "fewe
                                  "ten"})  # fmt: skip
 _AFTER_QUANTIFIERS: Final = frozenset({"more", "fewer", "less"})
 """Quantifiers that may follow another: "two more", "many fewer"."""
-_ARTICLES: Final = frozenset({"a", "an"})
 _SINGLE: Final = frozenset({"a", "an", "each", "every", "another", "this", "that", "no"})
-_ORDINALS: Final = frozenset({"first", "last", "next", "second", "third"})
 _FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two"),
                                    ("every", "few"), ("another", "two"), ("another", "few"),
                                    ("no", "more"), ("no", "less"), ("no", "fewer"),
@@ -123,9 +119,9 @@ def number_agrees(sentence: Sentence, position: int, word: str) -> bool | None:
         break
     for token in sentence.tokens[position + 1 : position + 2]:
         after = token.text.lower()
-        if token.tag == "VBZ" or after in _SINGULAR_VERBS:
+        if token.tag == "VBZ" or after in {"is", "was", "has", "does"}:
             asked.add("NN")
-        elif token.tag == "VBP" or after in _PLURAL_VERBS:
+        elif token.tag == "VBP" or after in {"are", "were", "have", "do"}:
             asked.add("NNS")
     answers = [has_form(word.lower(), tag) for tag in sorted(asked)]
     known = [answer for answer in answers if answer is not None]
@@ -151,10 +147,10 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
         return determiner not in ("a", "an", "another")
     if word == "own":
         return before.tag in ("PRP$", "POS")
-    if word in _ORDINALS:
+    if word in {"first", "last", "next", "second", "third"}:
         return not counts and (determiner, word) != ("a", "next")
     is_superlative = word.endswith(("est", "st")) and bool(has_form(word, "JJS"))
-    return not (is_superlative and (counts or determiner in _ARTICLES))
+    return not (is_superlative and (counts or determiner in ("a", "an")))
 
 
 def in_compound(sentence: Sentence, position: int) -> bool:

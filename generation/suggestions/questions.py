@@ -267,7 +267,6 @@ def _blocks_in(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> None:
-    """Append questions to files by the first bits of their keys."""
     folder.mkdir()
 
     def append(rows: pa.Table) -> None:

@@ -231,7 +231,6 @@ def _in_order(session: Session, annotator: str) -> list[Item]:
 
 
 def _table(session: Session, annotator: str) -> str:
-    """Render a CSV table to fill in, with a row per item, and a byte order mark for Excel."""
     items = _in_order(session, annotator)
     fields = list(dict.fromkeys(field for item in items for field in item.variant_texts))
     texts = [f"{side}_{field}" for field in fields for side in ("original", "variant")]
@@ -369,7 +368,6 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield places and answers of a table, whose columns show the kind; skip blank rows."""
     asked = ASKED["equivalence" if "equivalent" in column_names(path) else "scores"]
     rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), ended=True)
     for number, cells in rows:

@@ -45,7 +45,6 @@ _PLAN: Final = "call.json"
 _RESULTS: Final = "results"
 _TABLES: Final = "tables"
 
-_PROGRESS_SECONDS: Final = 1.0
 _FAILURES_SHOWN: Final = 5
 
 
@@ -194,7 +193,7 @@ def _progress(done: Path, total: int) -> Iterator[None]:
         def follow() -> None:
             last_look = False
             while not last_look:
-                last_look = ended.wait(_PROGRESS_SECONDS)
+                last_look = ended.wait(1.0)
                 if more := sum(1 for _ in done.iterdir()) - bar.n:
                     bar.update(more)
 

@@ -41,7 +41,6 @@ from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_datase
 log = logging.getLogger(__name__)
 
 SCRIPT_REVISION: Final = "script"
-FIRST_VERSION: Final = (1, 0, 0)
 
 Version = tuple[int, int, int]
 
@@ -357,7 +356,7 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
         if alike := [version for version, is_same in same.items() if is_same]:
             return max(alike), "it has these data"
         if newest is None:
-            return FIRST_VERSION, "the first"
+            return (1, 0, 0), "the first"
         major, minor, _ = newest
         return (major, minor + 1, 0), f"the data differ from those of {tag_of(newest)}"
     if same.get(wanted):

@@ -303,7 +303,6 @@ def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -
 def _dataset_folder(
     chosen: Analysis, sources: Sequence[PredictionsSource], dataset: Path | None
 ) -> Path:
-    """Find the dataset folder of the files that name none."""
     name = chosen.name
     own = [source.dataset for source in sources if source.dataset]
     if own and not chosen.names_datasets:

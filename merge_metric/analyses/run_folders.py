@@ -38,7 +38,6 @@ SHARED_WORDS: Final = "shared_words.parquet"
 
 MANIFEST: Final = "manifest.json"
 _COUNTS: Final = "counts.json"
-_SUGGESTED: Final = "suggested.json"
 
 
 def file_of_build(run: Path, name: str) -> Path:
@@ -59,7 +58,7 @@ def file_of_build(run: Path, name: str) -> Path:
 
 def read_counts(run: Path) -> dict[str, Any]:
     """Read the counts of a run's suggestions; count where there are none, or older ones."""
-    path, suggested = run / _COUNTS, run / _SUGGESTED
+    path, suggested = run / _COUNTS, run / "suggested.json"
 
     def is_current() -> bool:
         return (

@@ -150,7 +150,6 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
 
 
 def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str, Any]:
-    """Fill in Croissant's RAI vocabulary (1.0) from the card's text and the runs' records."""
     names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
     made = {name: read_record(folder / name / PROVENANCE, verify=False) for name in names}
     sections = dict[str, str]()

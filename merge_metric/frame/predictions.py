@@ -336,7 +336,6 @@ def _rows_of(stored: Path) -> str:
 
 
 def _require_types(file: PredictionsFile) -> None:
-    """Check the types of columns, and leave out those without a value."""
     for name in (name for name in file.names if name in COLUMNS):
         if name in (TEXT_DIGEST, PROBABILITIES):
             some = f"SELECT 1 FROM {file.source} WHERE {name} IS NOT NULL LIMIT 1"
@@ -408,7 +407,6 @@ def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
 
 
 def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
-    """Find the labels of the predictions' problems; the ids of seeds name their sources."""
     formats: dict[str, set[tuple[str, ...]]] = {}
     if dataset is not None and dataset.is_dir():
         for name in collections(dataset):

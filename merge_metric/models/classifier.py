@@ -175,7 +175,6 @@ class Classifier:
         return list(self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _encode(self, pairs: Sequence[Pair]) -> tuple[list[_Encoded], set[int]]:
-        """Encode pairs; return them, and the places of those that were cut."""
         known = self._tokenizer.model_input_names
         names = [name for name in ("input_ids", "token_type_ids") if name in known]
 

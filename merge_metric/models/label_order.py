@@ -30,11 +30,10 @@ _SHOWN_ORDERS: Final = 6
 SEEDS: Final = "seeds"
 """Value in place of an order: use the order that scores best on the seeds."""
 
-_STEMS: Final = ("entail", "neutral", "contradict")
 _SUFFIXES: Final = ("", "s", "ed", "ion", "ment", "ory", "ing")
 _WORDS: Final = {
     word: position
-    for position, stem in enumerate(_STEMS)
+    for position, stem in enumerate(("entail", "neutral", "contradict"))
     for word in (stem[0], *(stem + suffix for suffix in _SUFFIXES))
 }
 """Name of a label in a model's configuration → its position in `LABELS`."""

@@ -99,7 +99,6 @@ def require_choices(prompt: Prompt) -> None:
 
 
 def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
-    """Find the bundled file with examples from other splits of the given sources."""
     own = {
         source: name
         for name in _BUNDLED

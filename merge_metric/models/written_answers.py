@@ -266,7 +266,6 @@ class WritingModel:
         draw: tuple[int, int],
         counts: dict[str, int],
     ) -> list[WrittenAnswer]:
-        """Write an answer per prompt of a batch, of one draw, (sample, repeat); count tokens."""
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer

@@ -25,7 +25,6 @@ _FEATURES: Final = {
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
 }
 _COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
-_ITERATIONS: Final = 200
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class HypothesisOnly:
         features = [
             (kind, TfidfVectorizer(**settings, **_COMMON)) for kind, settings in _FEATURES.items()
         ]
-        regression = LogisticRegression(solver="lbfgs", max_iter=_ITERATIONS)
+        regression = LogisticRegression(solver="lbfgs", max_iter=200)
         self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
         with threadpool_limits(1):  # the same order of summation on all machines
             self._model.fit(data.hypotheses, data.labels)

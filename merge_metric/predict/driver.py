@@ -296,7 +296,6 @@ class Asking:
             self.store.folder.parent.rmdir()
 
     def _renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Record the dataset's current draw in the finished file; return the metadata."""
         problems = description_of(self.problems)
         recorded = metadata.get("problems") or {}
         if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
@@ -314,7 +313,6 @@ class Asking:
         return metadata
 
     def _metadata(self, answers: Answers, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the file's metadata; warn of suspicious answers, and of few letters."""
         written, merging = self._written, self._merging
         tally = tally_of(self._rows(answers, REQUIRED), merging.of(written), merging.codes(written))
         check = tally.check_order()

@@ -340,7 +340,6 @@ def _written(
     *,
     overwrite: bool,
 ) -> Outcome:
-    """Write the predictions file for which all tasks have answers, of which they made records."""
     first, *others = records
     for other in others:
         one, two = first["identity"], other["identity"]

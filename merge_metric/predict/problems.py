@@ -424,7 +424,6 @@ def _read_folder(path: Path, chosen: Sequence[str], description: dict[str, Any])
 
 
 def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
-    """Read all labelled problems of a source, as `merge-nli suggest` leaves them."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     if configs:

@@ -143,7 +143,6 @@ class Configuration:
         return [whole, *(classes if len(classes) > 1 else ()), *labels]
 
     def _parts(self, kind: str, names: Sequence[str]) -> list[VariantPart]:
-        """List the parts of a kind, given their names, for which some model has a result."""
         by = [
             result["by_label"] if kind == "label" else result.get("by_group", {}).get(kind, {})
             for result in (of or {"by_label": {}} for of in self.results)

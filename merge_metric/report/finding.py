@@ -66,7 +66,6 @@ _ANSWERING: Final = {
 
 
 def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
-    """Say how many seeds the models answer right, and which model is best if certain."""
     values = {name: cell(result, SEED) for name, result in scored.items()}
     most, least = _extremes(values)
     low, high = number(values[least].value), number(values[most].value)
@@ -290,7 +289,6 @@ def flipped_example(
 
 
 def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) -> int:
-    """Choose one of some variants; see `flipped_example`."""
     seed = source.seed[chosen]
     gold, answer = source.gold[seed], source.answers[model, chosen]
     opposites = {pair: True for p in check_opposites(None, tuple(labels)) for pair in (p, p[::-1])}

@@ -42,7 +42,6 @@ from .inputs import split_predictions
 from .options import LABELS
 from .scoring import score
 
-MAX_FILE_SIZE: Final = "200mb"
 ROWS_AT_MOST: Final = 1_000_000
 REPLICATES_AT_MOST: Final = 10_000
 HOUR: Final = 3600
@@ -369,7 +368,7 @@ def main() -> None:
     build().launch(
         theme=theme,
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
-        max_file_size=MAX_FILE_SIZE,
+        max_file_size="200mb",
         run_history=False,
         ssr_mode=False,
         footer_links=[],

@@ -276,7 +276,6 @@ class Table:
         return self.to_latex(long=True)
 
     def _marked(self) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-        """Mark rows with few seeds (`n_seeds` or `n_right`), and add a note on the mark."""
         leading = [*takewhile(lambda column: column.is_text, self.columns)]
         few = [is_few(row.get("n_seeds", row.get("n_right"))) for row in self.rows]
         keys = [f"{column.key}_n_seeds" for column in self.columns]
