@@ -153,10 +153,15 @@ def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
     >>> parquet([Path("it's [1].parquet")])
     "read_parquet(['it''s [[]1].parquet'], hive_partitioning = false)"
     """
-    # Otherwise brackets, stars and question marks are patterns, and a folder `a=1` is a column.
-    listed = ", ".join(quoted(re.sub(r"[\[*?]", r"[\g<0>]", str(path))) for path in paths)
+    listed = ", ".join(map(no_pattern, paths))
     union = ", union_by_name = true" if by_name else ""
+    # Otherwise a folder `a=1` is a column.
     return f"read_parquet([{listed}], hive_partitioning = false{union})"
+
+
+def no_pattern(path: Path) -> str:
+    """Write a path as a literal in which brackets, stars and question marks are themselves."""
+    return quoted(re.sub(r"[\[*?]", r"[\g<0>]", str(path)))
 
 
 def quoted(text: str) -> str:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset import data_files
-from merge_dataset.engine import connect, naming_damaged, parquet
+from merge_dataset.engine import connect, naming_damaged, no_pattern, parquet
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -307,6 +307,10 @@ def open_predictions(
         if twice := [name for name in names if folded.count(name) > 1]:
             raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
         file = PredictionsFile(path, path, schema, rows, names, source=_rows_of(path))
+        # The engine crashes where a row group does not describe a column.
+        chunks = f"SELECT 1 FROM parquet_metadata({no_pattern(path)}) WHERE path_in_schema = ''"
+        if len(file.sql(chunks)):
+            raise ValueError(f"{path}: expected a whole Parquet file, got a damaged one")
     file.place, file.where = place_in(path), f"{path}: "
     lacking = [name for name in OF_DATASET if name not in file.names]
     known = file.schema.names if file.stored == path else file.names
