@@ -94,13 +94,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Masked LM → number of questions that it answered."""
     counts: Counter[str] = Counter()
-    score = MaskedLM.score
+    answer = MaskedLM.answer
 
     def counted(self: MaskedLM, queries: Sequence[Any], **options: Any) -> Any:
         counts[self.name] += len(queries)
-        return score(self, queries, **options)
+        return answer(self, queries, **options)
 
-    monkeypatch.setattr(MaskedLM, "score", counted)
+    monkeypatch.setattr(MaskedLM, "answer", counted)
     return counts
 
 

@@ -15,7 +15,7 @@ from merge_dataset import check_dataset
 from merge_metric import (
     Comparison,
     Evaluation,
-    Run,
+    Frame,
     Table,
     compare_files,
     evaluate_model,
@@ -39,7 +39,7 @@ assert_type(result.summary().to_html(), str)
 assert_type(result.compare(result), dict[str, Comparison])
 assert_type(result.report("out.html"), Path)
 assert_type(result.log("wandb", step=3), str)
-assert_type(result.frames, tuple[Run, ...])
+assert_type(result.frames, tuple[Frame, ...])
 for row in result.per_seed().to_pylist():
     print(row["seed_id"])
 for figures in score_file("a.parquet", "merge-nli").values():

@@ -41,7 +41,10 @@ def work_on_blocks(
     """
     blocks = range(len(block_sizes(work.run.problems)))
     if distribution is None:
-        yield from map_blocks(blocks, partial(getattr, work, method), workers=work.config.workers)
+        workers = work.config.workers
+        # Other processes open a tagger of their own, as an open one cannot be sent there.
+        own = work if workers == 1 else replace(work)
+        yield from map_blocks(blocks, partial(getattr, own, method), workers=workers)
         return
     alone = replace(work, run=RunFolder(work.run.path.absolute()), in_task=True)
     plan = {

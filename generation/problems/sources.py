@@ -321,7 +321,9 @@ class _Reader:
                 texts = tuple(_require_text(c, values.get(c or "")) for c in columns)
                 votes = self._votes(values)
                 if has_id:
-                    _require_text(self.columns["id"], str(row_id))
+                    # The text of a list or the like is not a useful id.
+                    is_plain = not isinstance(row_id, list | dict | bool | bytes)
+                    _require_text(self.columns["id"], str(row_id) if is_plain else row_id)
         except ValueError as error:
             problem = str(error)
             if isinstance(error, _UnknownLabelError):

@@ -186,10 +186,10 @@ class Asking:
         """Ask about a task's missing pairs; return their number, and seconds."""
         kept = from_rows(self.store.read(self.keys[~self.store.missing(self.keys)]))
         notes, told = dict(kept.notes), set[str]()
-        self._tell_odd(notes, told)
         if self.known.strict:
             noted = {"name": self.identity["name"], **notes}
             require_as_asked(f"{self.store.folder}: ", noted, "; remove it to ask again")
+        self._tell_odd(notes, told)
         count, start = 0, time.perf_counter()
 
         def answer(questions: Sequence[int]) -> Iterator[tuple[list[int], pa.Table]]:
