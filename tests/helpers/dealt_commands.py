@@ -65,7 +65,7 @@ COMMANDS: Final = {
         ("predict", "--model", "classifier", "--dataset", "merge-nli", "--device", "cpu",
          "--batch-tokens", "60", "--out", "out/mine.parquet"),
         "out/*",
-        "out/.mine.parquet.*.answers.*",
+        "out/.mine.parquet.answers/*/*.answers",
     ),
     "baseline": Command(
         ("baseline", "hypothesis-only", "--train", "train.jsonl", "--dataset", "merge-nli",
