@@ -1,6 +1,7 @@
 """Draw the pictures of the README: `make pictures`.
 
 - worked-example.svg: five seeds and their variants, and every main figure computed from them;
+- spine.svg: what asks models, keeps their answers and counts them, for those who change the code;
 - funnel.svg: what became of the suggestions in the demo;
 - report.webp: the top of a report on the demo, by headless Chromium.
 
@@ -364,6 +365,86 @@ def _definitions(figures: Mapping[str, Any], y: float) -> list[str]:
     return parts
 
 
+# --- The spine ---
+
+FILES: Final = ("NLI problems", "run folder", "dataset", "predictions", "figures")
+VERBS: Final = ("suggest", "build", "predict", "score")
+"""The main road: files, and the commands between them."""
+
+
+def draw_spine(theme: str) -> str:
+    """Draw what the commands call: the store, the models, the frame."""
+    width, gap, top = 112, 80, 8
+    lefts = [(width + gap) * place for place in range(len(FILES))]
+    middles = [left + width + gap / 2 for left in lefts[:-1]]
+    parts = []
+    for left, name in zip(lefts, FILES, strict=True):
+        parts += _box(left, top, width, (name,), "line")
+    for left, middle, verb in zip(lefts, middles, VERBS, strict=False):
+        parts += _arrow((left + width + 6, top + 22), (left + width + gap - 8, top + 22))
+        parts.append(text(middle, top + 12, verb, colour="accent", text_anchor="middle"))
+    store, models, frame, counts = 112, 214, 112, 214
+    ends = middles[0] - 76, middles[2] + 76
+    asks = ("AnswerStore.ask", "which answers are missing? ask, keep them at once, show progress")
+    kinds = "masked LM, classifier, language model, server, function, baseline"
+    parts += _box(ends[0], store, ends[1] - ends[0], asks, "right")
+    parts += _box(ends[0], models, ends[1] - ends[0], ("Models", kinds), "right")
+    parts += _box(middles[3] - 76, frame, 192, ("Frame", "dataset joined to answers"), "right")
+    parts += _box(middles[3] - 76, counts, 192, ("SeedCounts", "NumPy, one row per seed"), "right")
+    for middle in (middles[0], middles[2], middles[3]):
+        parts += _arrow((middle, top + 32), (middle, store - 8))
+    for middle in (middles[0], middles[3]):
+        parts += _arrow((middle, store + 56), (middle, models - 8))
+    parts += _arrow((middles[2], models - 8), (middles[2], store + 60))
+    questions = ((middles[0], "questions"), (middles[2], "Answers"))
+    parts += [text(x + 10, store + 82, word, size=13, colour="quiet") for x, word in questions]
+    also = "also: signals, paraphrase"
+    parts.append(
+        text(
+            (middles[0] + middles[2]) / 2,
+            store - 14,
+            also,
+            size=13,
+            colour="quiet",
+            text_anchor="middle",
+        )
+    )
+    return document(parts, models + 60, "The spine: one answer, one store, one frame", theme)
+
+
+def _box(x: float, y: float, width: float, lines: Sequence[str], colour: str) -> list[str]:
+    """Draw a box; its first line is bold where others follow."""
+    parts = [rectangle(x, y, width, 8 + 24 * len(lines) + 10 * (len(lines) == 1), colour, 6)]
+    ink = "on-right" if colour == "right" else "ink"
+    for number, words in enumerate(lines):
+        bold = {"font_weight": "700"} if len(lines) > 1 and not number else {}
+        base = y + 22 + 22 * number + 4 * (len(lines) == 1)
+        parts.append(
+            text(
+                x + width / 2,
+                base,
+                words,
+                colour=ink,
+                size=14 - number,
+                text_anchor="middle",
+                **bold,
+            )
+        )
+    return parts
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float]) -> list[str]:
+    """Draw an arrow along one axis."""
+    (x0, y0), (x, y) = start, end
+    dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
+    head = [
+        (x - 7 * dx - 5 * dy, y - 7 * dy - 5 * dx),
+        (x, y),
+        (x - 7 * dx + 5 * dy, y - 7 * dy + 5 * dx),
+    ]
+    return [line(points, "quiet", stroke_width="1.6") for points in ([start, end], head)]
+
+
 # --- The funnel ---
 
 STEPS: Final = (
@@ -466,13 +547,14 @@ def photograph(report: Path, theme: str) -> bytes:
 
 
 def main() -> None:
-    """Write the pictures beside this file; without options only the worked example."""
+    """Write the pictures beside this file; without options only the drawings without data."""
     parser = argparse.ArgumentParser(description="Draw the pictures of the README.")
     parser.add_argument("--run", type=Path, help="the demo's run folder, for the funnel")
     parser.add_argument("--report", type=Path, help="an HTML report on the demo")
     given = parser.parse_args()
     for theme in THEMES:
         (HERE / f"worked-example{theme}.svg").write_text(draw_example(theme), encoding="utf-8")
+        (HERE / f"spine{theme}.svg").write_text(draw_spine(theme), encoding="utf-8")
         if given.run:
             drawn = draw_funnel(given.run, theme)
             (HERE / f"funnel{theme}.svg").write_text(drawn, encoding="utf-8")

@@ -13,7 +13,15 @@ from helpers.hub.publishing import desk_at_a_hub
 from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 
-from docs.pictures import THEMES, draw_example, draw_funnel, figures_of, funnel_of, worked_example
+from docs.pictures import (
+    THEMES,
+    draw_example,
+    draw_funnel,
+    draw_spine,
+    figures_of,
+    funnel_of,
+    worked_example,
+)
 from generation.config import Config
 from merge_metric.frame.predictions import with_metadata
 
@@ -149,6 +157,12 @@ def test_picture_of_the_worked_example_is_right() -> None:
     for theme in THEMES:
         drawn = (DOCS / f"worked-example{theme}.svg").read_text(encoding="utf-8")
         assert draw_example(theme) == drawn, "make pictures"
+
+
+def test_picture_of_the_spine_is_drawn() -> None:
+    for theme in THEMES:
+        drawn = (DOCS / f"spine{theme}.svg").read_text(encoding="utf-8")
+        assert draw_spine(theme) == drawn, "make pictures"
 
 
 @pytest.mark.slow
