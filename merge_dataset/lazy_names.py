@@ -17,7 +17,7 @@ def lazy_names(package: str, file: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         blocks = ast.parse(Path(file).read_text(encoding="utf-8")).body
         for node in (node for block in blocks if isinstance(block, ast.If) for node in block.body):
-            if isinstance(node, ast.ImportFrom) and name in {each.name for each in node.names}:
+            if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
                 return getattr(import_module(str(node.module)), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -159,10 +159,10 @@ def write_changes(
         if distribution is None:
             identities = _fill_stores(scoring, Task())
         else:
-            units = [str(task) for task in Task.all(distribution.tasks)]
+            tasks = [str(task) for task in Task.all(distribution.tasks)]
             plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
-            unit = f"{__name__}:score_unit"
-            of_tasks = call_tasks(unit, folder, units, distribution, plan).all()
+            function = f"{__name__}:score_task"
+            of_tasks = call_tasks(function, folder, tasks, distribution, plan).all()
             identities = of_tasks[0]
             if others := [other for other in of_tasks if other != identities]:
                 raise ValueError(
@@ -225,11 +225,11 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
 
 
 @keeps_result
-def score_unit(folder: Path, unit: str) -> list[dict[str, str]]:
-    """Do a unit of work: add a task's missing scores to each store; return their identities."""
+def score_task(folder: Path, task: str) -> list[dict[str, str]]:
+    """Do a task: add its missing scores to each store; return their identities."""
     scoring: Scoring = pickle.loads(b64decode(plan_of(folder)["scoring"]))
     scoring.require_models(this_machine(scoring.config.device))
-    return _fill_stores(scoring, Task.parse(unit))
+    return _fill_stores(scoring, Task.parse(task))
 
 
 def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:

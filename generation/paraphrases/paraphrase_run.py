@@ -42,7 +42,7 @@ from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     RowGroupWriter,
@@ -186,9 +186,9 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
     return open_model(request, sources=[config.source], seeds=sample)
 
 
-def do_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work ("problems" or "search", and a task): ask models and keep the answers."""
-    step, task = unit.split(" ")
+def do_task(folder: Path, name: str) -> None:
+    """Do a step's task, such as "search 0/2": ask models and keep the answers."""
+    step, task = name.split(" ")
     run = RunFolder(folder)
     work = _Work(run, ParaphraseConfig.read(run.config))
     if step == "problems":
@@ -290,8 +290,8 @@ class _Work:
 
         def deal(step: str) -> None:
             if distribution is not None:
-                units = [f"{step} {task}" for task in Task.all(distribution.tasks)]
-                run_units(f"{__name__}:do_unit", self.run.path, units, distribution)
+                names = [f"{step} {task}" for task in Task.all(distribution.tasks)]
+                run_blocks(f"{__name__}:do_task", self.run.path, names, distribution)
 
         deal("problems")
         right, hypotheses = self.answers()

@@ -20,8 +20,8 @@ from merge_dataset.executors.calls import (
     keeps_result,
     map_blocks,
     plan_of,
-    read_unit_tables,
-    write_unit_table,
+    read_block_tables,
+    write_block_table,
 )
 from merge_dataset.executors.plan import Distribution
 
@@ -52,21 +52,21 @@ def work_on_blocks(
         "method": method,
         "made_with": _made_with(work),
     }
-    units, where = [f"block {number}" for number in blocks], distribution.without_gpus()
-    results = call_tasks(f"{__name__}:do_block", folder, units, where, plan).all()
-    for unit, (names, facts) in zip(units, results, strict=True):
-        tables = read_unit_tables(folder, unit, list(names.values()))
-        yield dict(zip(names, tables, strict=True)), facts
+    names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
+    results = call_tasks(f"{__name__}:do_block", folder, names, where, plan).all()
+    for block, (files, facts) in zip(names, results, strict=True):
+        tables = read_block_tables(folder, block, list(files.values()))
+        yield dict(zip(files, tables, strict=True)), facts
 
 
 @keeps_result
-def do_block(folder: Path, unit: str) -> tuple[dict[str, str], Mapping[str, Any]]:
-    """Do a unit of work, such as "block 3": write tables; return their names, and more facts."""
-    number = int(unit.split()[1])
+def do_block(folder: Path, name: str) -> tuple[dict[str, str], Mapping[str, Any]]:
+    """Do a block, such as "block 3": write tables; return their names, and more facts."""
+    number = int(name.split()[1])
     work, method = _work_of(json.dumps(plan_of(folder)))
     tables, facts = getattr(work, method)(number)
     names = {
-        name: write_unit_table(folder, f"{number:06}.{name}", table)
+        name: write_block_table(folder, f"{number:06}.{name}", table)
         for name, table in tables.items()
     }
     return names, facts

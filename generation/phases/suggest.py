@@ -24,13 +24,13 @@ from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import load_problems, require_labels, require_source
 from generation.records import pairs
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import ask_unit, collect, mlm_names, wanted_mlms
+from generation.suggestions.ask import ask_task, collect, mlm_names, wanted_mlms
 from generation.suggestions.questions import Asked, Questions, question_table, questions_about
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     digest_of,
@@ -189,12 +189,12 @@ def ask_what_matters(
 
     def ask_now() -> None:
         count = min(distribution.tasks if distribution else 1, len(asked.questions.blocks))
-        units = [f"{name} {task}" for name in mlm_names(config.mlms) for task in Task.all(count)]
+        names = [f"{mlm} {task}" for mlm in mlm_names(config.mlms) for task in Task.all(count)]
         if distribution is None:
-            for unit in units:
-                ask_unit(run.path, unit)
+            for name in names:
+                ask_task(run.path, name)
         else:
-            run_units("generation.suggestions.ask:ask_unit", run.path, units, distribution)
+            run_blocks("generation.suggestions.ask:ask_task", run.path, names, distribution)
 
     run.asked.unlink(missing_ok=True)
     # Only with these settings is one text's set a bound on the number of replacements.

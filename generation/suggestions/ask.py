@@ -59,14 +59,14 @@ def wanted_mlms(
     ]
 
 
-def ask_unit(folder: Path, unit: str) -> None:
-    """Do a unit of work, a masked LM's name and a task: add the missing answers to the store."""
+def ask_task(folder: Path, task: str) -> None:
+    """Do a task of a masked LM, such as "bert 0/2": add the missing answers to the store."""
     from generation.suggestions.masked_lm import MaskedLM
 
     run = RunFolder(folder)
     config, asked = Config.read(run.config), Asked(Questions(run.questions), run.asked)
-    name, _, task = unit.rpartition(" ")
-    blocks = Task.parse(task).of(asked.questions.blocks)
+    name, _, dealt = task.rpartition(" ")
+    blocks = Task.parse(dealt).of(asked.questions.blocks)
     mlm = MaskedLM.load(
         mlm_names(config.mlms)[name],
         name=name,
@@ -124,7 +124,7 @@ def collect(run: RunFolder, config: Config) -> list[dict[str, Any]]:
 
 
 def asked_mlms(run: RunFolder, config: Config) -> list[dict[str, Any]]:
-    """Read the records of the masked LMs that the units of work asked."""
+    """Read the records of the masked LMs that tasks asked."""
     paths = {name: _record(run, name) for name in mlm_names(config.mlms)}
     if missing := [name for name, path in paths.items() if not path.is_file()]:
         raise ValueError(f"{missing[0]}: expected answers, found none; run the same command again")

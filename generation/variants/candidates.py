@@ -114,7 +114,7 @@ class BlockWork:
     folder: Path | None = field(default=None, kw_only=True)
     """Folder of the candidates; None before anything was asked."""
     in_task: bool = field(default=False, kw_only=True)
-    """Whether this process does units of work that an executor assigned."""
+    """Whether this process does a task of an executor."""
 
     def problems(self, block: int) -> TaggedProblems:
         """Read and tag the problems of a block."""

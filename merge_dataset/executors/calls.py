@@ -49,7 +49,7 @@ _FAILURES_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class UnitResults:
+class BlockResults:
     """Results of the blocks that are done."""
 
     records: dict[str, Any]
@@ -68,7 +68,7 @@ def call_tasks(
     blocks: Sequence[str],
     distribution: Distribution,
     plan: Mapping[str, Any],
-) -> UnitResults:
+) -> BlockResults:
     """Run blocks in tasks, all of them anew, and read the results; the caller removes the folder.
 
     What should not be done twice is for an `AnswerStore`.
@@ -78,7 +78,7 @@ def call_tasks(
         shutil.rmtree(folder / name, ignore_errors=True)
     write_json(folder / _PLAN, plan)
     try:
-        run_units(function, folder, blocks, distribution)
+        run_blocks(function, folder, blocks, distribution)
     except ExecutorError as failed:
         error = failed
     results = _results(folder, blocks)
@@ -87,7 +87,7 @@ def call_tasks(
             f"{folder}: expected the result of {lost[0]}, found none, or a damaged one; give the "
             "same command again"
         )
-    return UnitResults(results, error)
+    return BlockResults(results, error)
 
 
 def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
@@ -105,13 +105,13 @@ def plan_of(folder: Path) -> Any:
     return read_json(folder / _PLAN)
 
 
-def write_unit_table(folder: Path, name: str, table: pa.Table) -> str:
+def write_block_table(folder: Path, name: str, table: pa.Table) -> str:
     """Write a table that a block made; return its file name, which the block returns, too."""
     write_table(folder / _TABLES / f"{name}.parquet", table)
     return f"{name}.parquet"
 
 
-def read_unit_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.Table]:
+def read_block_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.Table]:
     """Read the tables whose file names a block returned."""
     try:
         return [read_table(folder / _TABLES / name) for name in names]
@@ -138,7 +138,7 @@ def _result(folder: Path, block: str) -> Path:
     return folder / _RESULTS / f"{digest_of(block)[:16]}.json"
 
 
-def run_units(
+def run_blocks(
     function: str, folder: Path, blocks: Sequence[str], distribution: Distribution
 ) -> None:
     """Run `module:name` on the folder and each block, in tasks, and wait; or raise ExecutorError.

@@ -307,18 +307,18 @@ def _run_in_tasks(
         ):
             writer.write(problems)
         tasks = Task.all(max(1, distribution.tasks // len(jobs)))
-        units = {job.name: [f"{job.name} {task}" for task in tasks] for job in jobs}
+        names = {job.name: [f"{job.name} {task}" for task in tasks] for job in jobs}
         given = call_tasks(
-            "merge_metric.predict.jobs:answer_unit",
+            "merge_metric.predict.jobs:answer_task",
             work,
-            list(chain.from_iterable(units.values())),
+            list(chain.from_iterable(names.values())),
             replace(distribution, tasks=len(tasks) * len(jobs)),
             plan,
         )
         outcomes, failed = list[Outcome](), list[str]()
         parts = [problems] if out is not None else by_source(problems)
         for job in jobs:
-            records = [given.records[unit] for unit in units[job.name] if unit in given.records]
+            records = [given.records[name] for name in names[job.name] if name in given.records]
             if missing := len(tasks) - len(records):
                 failed.append(f"{job.name}: {missing} of {len(tasks)} tasks did not finish")
                 continue
@@ -371,9 +371,9 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 
 
 @keeps_result
-def answer_unit(folder: Path, unit: str) -> list[dict[str, Any]]:
+def answer_task(folder: Path, task: str) -> list[dict[str, Any]]:
     """Ask a model about a task's pairs; return a record for each predictions file."""
-    name, _, text = unit.rpartition(" ")
+    name, _, text = task.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
     settings = plan["jobs"][name]["request"]
     request = (BaselineRequest if "train" in settings else ModelRequest)(**settings)

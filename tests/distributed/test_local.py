@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from helpers import namespaces
 from helpers.processes import PATIENCE, running
-from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
+from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slow  # workers are processes with many imports
 
 
 def run(folder: Path, names: list[str], **options: Any) -> None:
-    """Run the unfinished units of `names` in two tasks, on one worker each."""
+    """Run the unfinished blocks of `names` in two tasks, on one worker each."""
     todo = unfinished(folder, names)
     options = {"executor": "local", "tasks": 2, "workers": 2, **options}
-    run_units(FUNCTION, folder, todo, Distribution(**options))
+    run_blocks(FUNCTION, folder, todo, Distribution(**options))
 
 
 def failure_of(folder: Path, names: list[str], **options: Any) -> list[str]:
@@ -47,8 +47,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_more_tasks_than_units(tmp_path: Path) -> None:
-    """A unit that runs twice would fail, and a unit that does not run would be missing."""
-    names = units(5)
+    """A block that runs twice would fail, and a block that does not run would be missing."""
+    names = blocks(5)
     run(tmp_path, names, tasks=7)
     assert sorted(outputs(tmp_path)) == names
     assert outputs(tmp_path)["fine-3"].startswith(b"386c9f28")
@@ -58,11 +58,11 @@ def test_more_tasks_than_units(tmp_path: Path) -> None:
 
 def test_each_call_has_a_log_per_task(tmp_path: Path) -> None:
     """There is no task without blocks."""
-    run(tmp_path, units(3), tasks=9)
+    run(tmp_path, blocks(3), tasks=9)
     logs = tmp_path / "tasks" / "0001"
     names = [f"task_0000{task}.log" for task in range(3)]
     assert sorted(path.name for path in logs.glob("*.log")) == names
-    run(tmp_path, units(4), tasks=1)
+    run(tmp_path, blocks(4), tasks=1)
     assert (tmp_path / "tasks" / "0002" / "task_00000.log").exists()
 
 
@@ -75,7 +75,7 @@ def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_unit_that_raises(tmp_path: Path) -> None:
-    names = units(6, "raise-0")
+    names = blocks(6, "raise-0")
     assert failure_of(tmp_path, names) == [
         "1 of 2 tasks failed:",
         "  task 1: 1 of 3 blocks failed: raise-0: ValueError: expected something else, got raise-0",
@@ -92,7 +92,7 @@ def test_a_unit_that_raises(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker(tmp_path: Path) -> None:
-    names = units(6, "kill-0")
+    names = blocks(6, "kill-0")
     message = failure_of(tmp_path, names)
     assert message[:2] == [
         "1 of 2 tasks failed:",
@@ -110,7 +110,7 @@ def test_words_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     message = failure_of(tmp_path, ["exit-0", "exit-1"])
     assert message[:3] == ["2 of 2 tasks failed:", "  task 0: the library gave up", "  and 1 more"]
     with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
-        run_units("helpers.nothing:f", tmp_path, ["a"], Distribution(executor="local"))
+        run_blocks("helpers.nothing:f", tmp_path, ["a"], Distribution(executor="local"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -119,10 +119,10 @@ def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
     code = f"""
 import signal
 from pathlib import Path
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
-run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
+run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
           Distribution(executor="local", tasks=2, workers=2))
 """
     with running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
@@ -140,13 +140,13 @@ def outputs_of(pids: Path) -> list[int]:
 FULL_DISK = f"""
 import sys
 from pathlib import Path
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution
-from helpers.toy_units import unfinished
+from helpers.toy_blocks import unfinished
 folder, names = Path(sys.argv[1]), sys.argv[2:]
 try:
     here = Distribution(executor="local", tasks=2)
-    run_units({FUNCTION!r}, folder, unfinished(folder, names), here)
+    run_blocks({FUNCTION!r}, folder, unfinished(folder, names), here)
 except RuntimeError as error:
     print(error)
 print("missing", *unfinished(folder, names))
@@ -168,7 +168,7 @@ cp -r "$1/out" "$4-out"'''
     assert done.returncode == 0, done.stderr
     first, reason, *rest = done.stdout.splitlines()
     assert first == "1 of 2 tasks failed:"
-    # From the unit, or from the task if not even that could be written.
+    # From the block, or from the task if not even that could be written.
     assert reason.startswith("  task 1: ")
     assert "OSError: [Errno 28] No space left on device" in reason
     assert rest == [

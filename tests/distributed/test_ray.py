@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers import namespaces
 from helpers.ray_cluster import CLUSTER, short_folder
-from helpers.toy_units import FUNCTION, outputs, undisturbed, units
+from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed
 
 from merge_dataset.executors import clusters
 
@@ -18,16 +18,16 @@ RUN_TWICE = f"""
 import json, logging, sys
 from pathlib import Path
 from merge_dataset.executors.plan import Distribution, Resources
-from merge_dataset.executors.calls import run_units
-from helpers.toy_units import unfinished
+from merge_dataset.executors.calls import run_blocks
+from helpers.toy_blocks import unfinished
 logging.basicConfig()
 for run in json.loads(sys.argv[1]):
     folder, names = Path(run["folder"]), run["names"]
-    there = Distribution(executor="ray", tasks=run["tasks"], workers=2,
+    cluster = Distribution(executor="ray", tasks=run["tasks"], workers=2,
                          resources=Resources(memory_gb=run.get("memory_gb")))
     for attempt in range(2):
         try:
-            run_units({FUNCTION!r}, folder, unfinished(folder, names), there)
+            run_blocks({FUNCTION!r}, folder, unfinished(folder, names), cluster)
         except RuntimeError as error:
             print(error)
         print("missing", *unfinished(folder, names))
@@ -45,7 +45,7 @@ def _namespaces() -> None:
 
 def test_faults_and_the_rest(tmp_path: Path) -> None:
     """Tasks that raise or are killed are named, others finish; a resumed run gives equal bytes."""
-    names, orphan = units(5, "raise-0", "kill-0"), units(3, "orphan-0")
+    names, orphan = blocks(5, "raise-0", "kill-0"), blocks(3, "orphan-0")
     runs = [
         {"folder": f"{tmp_path}/run", "names": names, "tasks": 4, "memory_gb": 1},
         {"folder": f"{tmp_path}/orphan", "names": orphan, "tasks": 2},

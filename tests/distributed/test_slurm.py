@@ -10,25 +10,25 @@ from pathlib import Path
 import pytest
 from helpers import processes
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
-from helpers.toy_units import FUNCTION, outputs, undisturbed, unfinished, units
+from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slurm
 
 
 def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
-    there = Distribution(
+    cluster = Distribution(
         executor="slurm", tasks=tasks, workers=3, resources=resources or Resources()
     )
-    run_units(FUNCTION, folder, unfinished(folder, names), there)
+    run_blocks(FUNCTION, folder, unfinished(folder, names), cluster)
 
 
 def test_more_tasks_than_an_array_takes(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     """Elements of the array do several tasks; a killed task and one that fails are named."""
     tasks = MAX_ARRAY_SIZE + 2
-    names = [*units(tasks - 2, "kill-0"), "raise-0", "fine-a", "fine-b"]
+    names = [*blocks(tasks - 2, "kill-0"), "raise-0", "fine-a", "fine-b"]
     with pytest.raises(RuntimeError) as caught:
         run(tmp_path / "run", names, tasks)
     first, killed, failed, *_ = str(caught.value).splitlines()
@@ -60,10 +60,10 @@ def test_an_interrupted_run_cancels_its_job(on_slurm: SlurmCluster, tmp_path: Pa
     code = f"""
 import signal
 from pathlib import Path
-from merge_dataset.executors.calls import run_units
+from merge_dataset.executors.calls import run_blocks
 from merge_dataset.executors.plan import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
-run_units({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))
+run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))
 """
     with processes.running([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as process:
         while not (tmp_path / "pids" / "sleep-0").exists():

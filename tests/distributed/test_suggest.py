@@ -92,10 +92,10 @@ def test_answers_that_are_damaged_or_lost(
 
 
 def test_tasks_have_to_agree(tmp_path: Path) -> None:
-    from generation.suggestions.ask import ask_unit
+    from generation.suggestions.ask import ask_task
 
     run = suggest(config(tmp_path / "run"))
     record = run.stores / "bert-tiny-mlm.json"
     record.write_text(record.read_text().replace('"cpu"', '"cuda"'))
     with pytest.raises(ValueError, match="expected the same model, device and dtype in every task"):
-        ask_unit(run.path, "bert-tiny-mlm 0/1")
+        ask_task(run.path, "bert-tiny-mlm 0/1")

@@ -77,7 +77,7 @@ class Forks:
         self._began: dict[int, float] = {}
 
     def start(self, *arguments: str | Path, **more: Any) -> int:
-        call = Call([str(each) for each in arguments], **more)
+        call = Call([*map(str, arguments)], **more)
         self._process.stdin.write(json.dumps(asdict(call)) + "\n")
         self._process.stdin.flush()
         while (said := self._read())["ended"] is not None:
@@ -130,8 +130,8 @@ def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterat
     """Start, and later end, a server of commands that work in a folder, whose changes count."""
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests.parent), str(tests)])
-    for each in (folder, logs):
-        each.mkdir(parents=True, exist_ok=True)
+    for path in (folder, logs):
+        path.mkdir(parents=True, exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-m", "faults.forking", str(folder), str(logs)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0,

@@ -166,12 +166,12 @@ def test_damage_is_noticed_or_harmless(
         ends = "either: refused by the file's name, or harmless, with the same result"
         if reader.unchecked:
             ends += f"; in {reader.unchecked} a flipped bit that the format does not find passes"
-        for each in attack.tries(reader.area, reader.tries, ends):
-            with each:
-                path = each.random.choice(paths)
+        for attempt in attack.tries(reader.area, reader.tries, ends):
+            with attempt:
+                path = attempt.random.choice(paths)
                 # Another model's predictions rightly give that model's figures.
                 others = [] if "{}" in reader.command else paths
-                with damaged(path, others, each.random) as how:
+                with damaged(path, others, attempt.random) as how:
                     code, made, said = outcome(reader, str(path))
                 _restore(whole)  # a failed build has begun to write
                 read = path

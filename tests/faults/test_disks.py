@@ -59,29 +59,29 @@ def _remount(workshop: Workshop, options: str) -> None:
 def test_no_room(part: int, attack: Attack, workshop: Workshop, can_mount: bool) -> None:
     names = WRITING[part::3]
     ends = "refused: by the file's name and a cure; with room the same command ends well"
-    for each in attack.tries("full and read-only disks", 3 * len(names), ends):
-        with each:
-            name = names[each.number % len(names)]
-            kind = each.random.choice(("full", "full", "read-only")) if can_mount else "limit"
-            if each.random.random() < 0.2:
+    for attempt in attack.tries("full and read-only disks", 3 * len(names), ends):
+        with attempt:
+            name = names[attempt.number % len(names)]
+            kind = attempt.random.choice(("full", "full", "read-only")) if can_mount else "limit"
+            if attempt.random.random() < 0.2:
                 kind = "limit"
-            _without_room(workshop, name, kind, each)
+            _without_room(workshop, name, kind, attempt)
 
 
-def _without_room(workshop: Workshop, name: str, kind: str, each: Try) -> None:
+def _without_room(workshop: Workshop, name: str, kind: str, attempt: Try) -> None:
     arguments = words(name)
     good = workshop.undisturbed(name)
     if kind == "limit":
         most = max(good.sizes.values())
         workshop.restore()
-        limit = each.random.randrange(LEAST, max(most, LEAST + 1))
+        limit = attempt.random.randrange(LEAST, max(most, LEAST + 1))
         ended = workshop.forks.run(*arguments, limits={"FSIZE": limit})
         _try(workshop, name, ended, f"limit {limit}")
         again(workshop, name)
         return
     growth = sum(-(-size // PAGE) + 1 for file, size in good.sizes.items()
                  if good.after[file] != good.before.get(file))  # fmt: skip
-    free = PAGE * each.random.randrange(growth) if kind == "full" else 2**26
+    free = PAGE * attempt.random.randrange(growth) if kind == "full" else 2**26
     with small_disk(workshop, free):
         if kind == "read-only":
             _remount(workshop, "ro")
@@ -113,8 +113,8 @@ def again(workshop: Workshop, name: str, *, renamed: bool = False) -> None:
     ended = workshop.forks.run(*words(name))
     if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
         assert ended.status == 0, (name, ended.stderr)
-    good, there = workshop.outcomes[name], snapshot(workshop.folder)
+    good, after = workshop.outcomes[name], snapshot(workshop.folder)
     if renamed:
-        there = {file: found for file, found in there.items() if not LOCKS.search(file)}
-    assert set(there) - set(good.after) == set(), f"{name}: temporary files stay"
-    assert there == good.after, name
+        after = {file: digest for file, digest in after.items() if not LOCKS.search(file)}
+    assert set(after) - set(good.after) == set(), f"{name}: temporary files stay"
+    assert after == good.after, name

@@ -54,7 +54,7 @@ def read(path: Path, *, skip: bool) -> tuple[list[Kept], int]:
 
 def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
     """Whether a file must be refused as a whole: an id of a variant, an array, no problem."""
-    ids = {each.id for each in wanted if isinstance(each, Kept)}
+    ids = {row.id for row in wanted if isinstance(row, Kept)}
     begins = next((row.raw for row in rows), None) or b""
     is_variant = any(name.startswith("1/noun/dog/cat") for name in ids) and "1" in ids
     return is_variant or begins.startswith(b"[") or not ids
@@ -62,14 +62,14 @@ def is_refused_whole(rows: Sequence[Row], wanted: Sequence[Kept | str]) -> bool:
 
 def test_problems(attack: Attack, tmp_path: Path) -> None:
     ends = "either: a bad row is refused by its number, or skipped where --skip-bad-rows says so"
-    for each in attack.tries("hostile problems", 240, ends):
+    for attempt in attack.tries("hostile problems", 240, ends):
         for kind in hostile_rows.KINDS:
-            with each:
-                rows = hostile_rows.draw(each.random, kind, ROWS)
+            with attempt:
+                rows = hostile_rows.draw(attempt.random, kind, ROWS)
                 path = tmp_path / kind / f"test.{kind}"
                 path.parent.mkdir(exist_ok=True)
-                hostile_rows.write(path, rows, each.random)
-                _check_problems(path, rows, path.parent if each.number % 2 else path)
+                hostile_rows.write(path, rows, attempt.random)
+                _check_problems(path, rows, path.parent if attempt.number % 2 else path)
 
 
 def _check_problems(path: Path, rows: Sequence[Row], given: Path) -> None:
@@ -94,14 +94,14 @@ def _check_problems(path: Path, rows: Sequence[Row], given: Path) -> None:
 
 def test_problems_through_the_commands(attack: Attack, tmp_path: Path) -> None:
     ends = "passes: with --skip-bad-rows the rest is built, and what is left out is listed"
-    for each in attack.tries("hostile problems, commands", 60, ends):
-        folder = tmp_path / f"{each.number}"
+    for attempt in attack.tries("hostile problems, commands", 60, ends):
+        folder = tmp_path / f"{attempt.number}"
         folder.mkdir()
-        with each, chdir(folder):
-            kind = hostile_rows.KINDS[each.number % 3]
-            rows = hostile_rows.draw(each.random, kind, ROWS)
+        with attempt, chdir(folder):
+            kind = hostile_rows.KINDS[attempt.number % 3]
+            rows = hostile_rows.draw(attempt.random, kind, ROWS)
             path = Path(f"rows.{kind}")
-            hostile_rows.write(path, rows, each.random)
+            hostile_rows.write(path, rows, attempt.random)
             _check_generate(path, rows)
         shutil.rmtree(folder)
 
@@ -121,7 +121,7 @@ def _check_generate(path: Path, rows: Sequence[Row]) -> None:
         return
     if code:  # a few problems may have no replacements
         assert re.search("shared by|has a replacement left|no seed has", said(error))
-    ids = sorted(each.id for each in wanted if isinstance(each, Kept))
+    ids = sorted(row.id for row in wanted if isinstance(row, Kept))
     assert sorted(read_table(Path("run/problems.parquet"))["seed_id"].to_pylist()) == sorted(
         f"mine:{name}" for name in ids
     )
@@ -185,11 +185,11 @@ def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) 
             code, known[command], error = figures(command, Path("model.jsonl"))
             assert code == 0, error
         ends = "either: odd but harmless rows give the same figures, wrong ones are refused"
-        for each in attack.tries("hostile predictions", 300, ends):
-            with each:
-                command = COMMANDS[each.number % len(COMMANDS)]
-                path = Path(f"model{hostile_predictions.KINDS[each.number % 3]}")
-                is_wrong = _write_odd(path, each.random)
+        for attempt in attack.tries("hostile predictions", 300, ends):
+            with attempt:
+                command = COMMANDS[attempt.number % len(COMMANDS)]
+                path = Path(f"model{hostile_predictions.KINDS[attempt.number % 3]}")
+                is_wrong = _write_odd(path, attempt.random)
                 code, found, error = figures(command, path)
                 if is_wrong:
                     assert path.name in said(error)

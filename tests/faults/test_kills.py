@@ -39,19 +39,19 @@ def test_killed_commands_go_on(group: str, attack: Attack, workshop: Workshop) -
     count, names = GROUPS[group]
     assert set(names) <= set(COMMANDS)
     ends = "passes: nothing is half-written, and the same command goes on to the usual end"
-    for each in attack.tries("kills", count, ends):
-        with each:
-            _kill(workshop, names[each.number % len(names)], each)
+    for attempt in attack.tries("kills", count, ends):
+        with attempt:
+            _kill(workshop, names[attempt.number % len(names)], attempt)
 
 
 @pytest.mark.slow
 def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
     names = ("build", "build", "predict", "report", "score p.parquet --dataset merge-nli")
     ends = "said: in a line what is kept and how to go on, or too late to stop anything"
-    for each in attack.tries("interrupts", 120, ends):
-        with each:
-            name = names[each.number % len(names)]
-            seconds = each.random.random() * workshop.undisturbed(name).seconds
+    for attempt in attack.tries("interrupts", 120, ends):
+        with attempt:
+            name = names[attempt.number % len(names)]
+            seconds = attempt.random.random() * workshop.undisturbed(name).seconds
             workshop.restore()
             pid = workshop.forks.start(*words(name))
             workshop.forks.kill(pid, signal.SIGINT, after=seconds)
@@ -65,13 +65,13 @@ def test_every_command_is_killed() -> None:
     assert sorted(COMMANDS) == sorted(name for _, names in GROUPS.values() for name in names)
 
 
-def _kill(workshop: Workshop, name: str, each: Try) -> None:
+def _kill(workshop: Workshop, name: str, attempt: Try) -> None:
     good = workshop.undisturbed(name)
     workshop.restore()
     arguments, said = words(name), [name]
     with noted(lambda: "; ".join(said)):
-        for _ in range(each.random.choice((1, 1, 2))):
-            said.append(_killed_once(workshop, name, arguments, each))
+        for _ in range(attempt.random.choice((1, 1, 2))):
+            said.append(_killed_once(workshop, name, arguments, attempt))
             require_whole(workshop, name)
         ended = workshop.forks.run(*arguments)
         if SAYS_NOTHING in ended.stderr:
@@ -80,21 +80,21 @@ def _kill(workshop: Workshop, name: str, each: Try) -> None:
             said.append("was finished")
         else:
             assert ended.status == 0, ended.stderr
-        there = snapshot(workshop.folder)
-        assert set(there) - set(good.after) == set(), "temporary files stay"
-        assert there == good.after
+        after = snapshot(workshop.folder)
+        assert set(after) - set(good.after) == set(), "temporary files stay"
+        assert after == good.after
 
 
-def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], each: Try) -> str:
+def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], attempt: Try) -> str:
     """Kill a command at a file change or at any time; return a description."""
     good = workshop.undisturbed(name)
-    by = each.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
-    if good.changes and each.random.random() < 0.75:
-        number = each.random.randrange(len(good.changes))
+    by = attempt.random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
+    if good.changes and attempt.random.random() < 0.75:
+        number = attempt.random.randrange(len(good.changes))
         ended = workshop.forks.run(*arguments, end_at=number, signal=int(by))
         when = f"before {good.changes[number]}"
     else:
-        seconds = each.random.uniform(0, good.seconds)
+        seconds = attempt.random.uniform(0, good.seconds)
         pid = workshop.forks.start(*arguments)
         workshop.forks.kill(pid, by, after=seconds)
         ended = workshop.forks.end(pid)
@@ -119,10 +119,10 @@ def require_whole(workshop: Workshop, name: str) -> None:
             continue
         if (workshop.folder / file).is_dir():  # a store, which may hold a part of the answers
             continue
-        known = {each[file] for each in (good.before, good.after) if file in each}
+        known = {files[file] for files in (good.before, good.after) if file in files}
         assert not known or digest in known, f"{file} is half-written"
     for data in (workshop.folder / "merge-nli", workshop.folder / "new-data"):
         if data.is_dir() and collections(data):
             # An interrupted export may leave files behind, and lack the card.
             found = check_dataset(data)
-            assert [each for each in found if not each.startswith((".", "README.md"))] == []
+            assert [name for name in found if not name.startswith((".", "README.md"))] == []

@@ -81,12 +81,12 @@ def make(folder: Path) -> None:
 
 def test_links(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
     world = once("links", make)
-    for each in attack.tries("links", 2 * len(KINDS)):
-        kind = KINDS[each.number % len(KINDS)]
-        with each.of(f"links: {kind.what}, {kind.leads}", f"{kind.ends}: {kind.why}"):
-            folder = tmp_path / str(each.number)
+    for attempt in attack.tries("links", 2 * len(KINDS)):
+        kind = KINDS[attempt.number % len(KINDS)]
+        with attempt.of(f"links: {kind.what}, {kind.leads}", f"{kind.ends}: {kind.why}"):
+            folder = tmp_path / str(attempt.number)
             shutil.copytree(world, folder / "work")
-            _try(kind, folder, is_relative=each.number < len(KINDS))
+            _try(kind, folder, is_relative=attempt.number < len(KINDS))
 
 
 def _try(kind: Kind, folder: Path, *, is_relative: bool) -> None:
@@ -108,6 +108,6 @@ def _try(kind: Kind, folder: Path, *, is_relative: bool) -> None:
         if code:
             assert code in (1, 2)
             assert "error: " in said if code == 2 else "merge-nli" in printed
-            assert [each for each in after[1] if "partial" in each or ".old" in each] == []
+            assert [name for name in after[1] if "partial" in name or ".old" in name] == []
             assert before[1].items() <= after[1].items()
             assert "[Errno" not in said + printed

@@ -65,9 +65,9 @@ def test_keys_that_servers_repeat(
     monkeypatch.setenv("THE_KEY", KEY)
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that repeat the key", 91, _MASKED, least=len(_PLACES)):
-            with each:
-                _ask(each.number, each.random)
+        for attempt in attack.tries("servers that repeat the key", 91, _MASKED, least=len(_PLACES)):
+            with attempt:
+                _ask(attempt.number, attempt.random)
 
 
 def _ask(number: int, random: Random) -> None:
@@ -120,9 +120,9 @@ def test_servers_that_do_something_else_than_asked(
 ) -> None:
     shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        for each in attack.tries("servers that answer something else", 24, _TOLD, least=3):
-            with each:
-                _ask_for_something_else(each.random, each.number)
+        for attempt in attack.tries("servers that answer something else", 24, _TOLD, least=3):
+            with attempt:
+                _ask_for_something_else(attempt.random, attempt.number)
 
 
 def _ask_for_something_else(random: Random, number: int) -> None:

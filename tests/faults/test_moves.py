@@ -28,17 +28,17 @@ MOVED = {
 REPLACE = "build --run run --set subsamples=1 --out merge-nli --overwrite"
 
 
-def _stopped(workshop: Workshop, name: str, each: Try) -> int:
+def _stopped(workshop: Workshop, name: str, attempt: Try) -> int:
     """Start a command, and stop it before one of its file changes, or at any time."""
     good = workshop.undisturbed(name)
     workshop.restore()
     line = words(name)
-    if good.changes and each.random.random() < 0.6:
-        number = each.random.randrange(len(good.changes))
+    if good.changes and attempt.random.random() < 0.6:
+        number = attempt.random.randrange(len(good.changes))
         pid = workshop.forks.start(*line, end_at=number, signal=int(signal.SIGSTOP))
     else:
         pid = workshop.forks.start(*line)
-        workshop.forks.kill(pid, signal.SIGSTOP, after=each.random.random() * good.seconds)
+        workshop.forks.kill(pid, signal.SIGSTOP, after=attempt.random.random() * good.seconds)
     wait_until_stopped(pid)
     return pid
 
@@ -55,10 +55,10 @@ def _go_on(workshop: Workshop, pid: int) -> None:
 def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
     pairs = [(name, folder) for name, folders in MOVED.items() for folder in folders]
     ends = "either: refused, where the files are wanted after that"
-    for each in attack.tries("folders renamed midway", 4 * len(pairs), ends):
-        name, moved = pairs[each.number % len(pairs)]
-        with each:
-            pid = _stopped(workshop, name, each)
+    for attempt in attack.tries("folders renamed midway", 4 * len(pairs), ends):
+        name, moved = pairs[attempt.number % len(pairs)]
+        with attempt:
+            pid = _stopped(workshop, name, attempt)
             place, away = workshop.folder / moved, workshop.folder.with_name("away")
             shutil.rmtree(away, ignore_errors=True)
             if place.is_dir():
@@ -81,16 +81,16 @@ def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:
     names = ("predict", "jsonl", "report", "per-seed", "majority", "annotate")
     after: dict[str, dict[str, str]] = {}
     ends = "either: refused where the files changed while they were read"
-    for each in attack.tries("datasets replaced midway", 4 * len(names), ends):
-        name = names[each.number % len(names)]
-        with each:
+    for attempt in attack.tries("datasets replaced midway", 4 * len(names), ends):
+        name = names[attempt.number % len(names)]
+        with attempt:
             good = workshop.undisturbed(name)
             if name not in after:
                 workshop.restore()
                 for line in (REPLACE, name):
                     workshop.forks.run(*words(line))
                 after[name] = snapshot(workshop.folder)
-            pid = _stopped(workshop, name, each)
+            pid = _stopped(workshop, name, attempt)
             assert workshop.forks.run(*words(REPLACE)).status == 0
             _go_on(workshop, pid)
             made = {f: d for f, d in snapshot(workshop.folder).items() if f.startswith("new")}
@@ -103,13 +103,13 @@ def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:
 
 def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
     ends = "said by `check`, unless the copy is whole"
-    for each in attack.tries("datasets copied midway", 24, ends):
-        with each:
+    for attempt in attack.tries("datasets copied midway", 24, ends):
+        with attempt:
             workshop.restore()
             source, copy = workshop.folder / "merge-nli", workshop.folder / "copy"
             whole = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
-            files = sorted(whole, key=lambda _: each.random.random())
-            first = each.random.randrange(len(files) + 1)
+            files = sorted(whole, key=lambda _: attempt.random.random())
+            first = attempt.random.randrange(len(files) + 1)
             digests = [_copied(source, copy, files[:first])]
             assert workshop.forks.run(*words(REPLACE)).status == 0
             digests.append(_copied(source, copy, files[first:]))
@@ -185,11 +185,11 @@ def _suggested(folder: Path) -> None:
 def test_changed_between_phases(attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
     world = once("suggested", _suggested)
     usual: dict[str, str] = {}
-    for each in attack.tries("between phases", 2 * len(CHANGES)):
-        what = list(CHANGES)[each.number % len(CHANGES)]
+    for attempt in attack.tries("between phases", 2 * len(CHANGES)):
+        what = list(CHANGES)[attempt.number % len(CHANGES)]
         change, command, ends, why = CHANGES[what]
-        with each.of(f"changed between phases: {what}", f"{ends}: {why}"):
-            folder = tmp_path / str(each.number)
+        with attempt.of(f"changed between phases: {what}", f"{ends}: {why}"):
+            folder = tmp_path / str(attempt.number)
             shutil.copytree(world, folder)
             with chdir(folder):
                 if not usual:
@@ -198,7 +198,7 @@ def test_changed_between_phases(attack: Attack, once: Callable[..., Path], tmp_p
                     shutil.rmtree(folder)
                     shutil.copytree(world, folder)
             with chdir(folder):
-                change(each.random)
+                change(attempt.random)
                 before = snapshot(Path())
                 code, _, said = small_world.call(*command.split())
                 assert (code == 0) == (ends == "passes"), said

@@ -71,9 +71,9 @@ def _made(folder: Path, name: str) -> dict[str, str]:
 def _run(
     folder: Path, world: Path, name: str, command: str
 ) -> tuple[int, str, str, dict[str, str]]:
-    for each in ("in", "out"):
-        shutil.rmtree(folder / each, ignore_errors=True)
-        (folder / each / name).mkdir(parents=True)
+    for folder_name in ("in", "out"):
+        shutil.rmtree(folder / folder_name, ignore_errors=True)
+        (folder / folder_name / name).mkdir(parents=True)
     places = {}
     for key, source in INPUTS.items():
         letter, _, suffix = key.partition(".")
@@ -96,10 +96,10 @@ def test_names(kind: str, attack: Attack, once: Callable[..., Path], tmp_path: P
     ends = "passes: nothing in a name means anything"
     if kind == "not UTF-8":
         ends = "either: what pyarrow or DuckDB cannot open is refused, with the advice to rename it"
-    for each in attack.tries(f"names: {kind}", whole, ends):
-        name = NAMES[kind][each.number % len(NAMES[kind])]
-        command = COMMANDS[each.random.randrange(len(COMMANDS))]
-        with each:
+    for attempt in attack.tries(f"names: {kind}", whole, ends):
+        name = NAMES[kind][attempt.number % len(NAMES[kind])]
+        command = COMMANDS[attempt.random.randrange(len(COMMANDS))]
+        with attempt:
             code, printed, said, made = _run(tmp_path, world, name, command)
             note = f"{name!r}: {command}: {code}, {said[-600:]}"
             usual = _run(tmp_path, world, "plain", command)

@@ -69,12 +69,12 @@ def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
     count, pairs = PAIRS[group]
     serial: dict[tuple[str, str], list[dict[str, str]]] = {}
     ends = "either: both end as if one had come after the other, or one says who is at work"
-    for each in attack.tries("pairs at once", count, ends):
-        first, second = pairs[each.number % len(pairs)]
-        with each:
+    for attempt in attack.tries("pairs at once", count, ends):
+        first, second = pairs[attempt.number % len(pairs)]
+        with attempt:
             if (first, second) not in serial:
                 serial[first, second] = _in_turn(workshop, first, second)
-            _both(workshop, first, second, serial[first, second], each)
+            _both(workshop, first, second, serial[first, second], attempt)
 
 
 def _in_turn(workshop: Workshop, first: str, second: str) -> list[dict[str, str]]:
@@ -88,15 +88,15 @@ def _in_turn(workshop: Workshop, first: str, second: str) -> list[dict[str, str]
 
 
 def _both(
-    workshop: Workshop, first: str, second: str, good: list[dict[str, str]], each: Try
+    workshop: Workshop, first: str, second: str, good: list[dict[str, str]], attempt: Try
 ) -> None:
     changes = len(workshop.undisturbed(first).changes)
     workshop.restore()
-    number = each.random.randrange(changes)
+    number = attempt.random.randrange(changes)
     one = workshop.forks.start(*words(first), end_at=number, signal=int(signal.SIGSTOP))
     wait_until_stopped(one)
     other = workshop.forks.start(*words(second))
-    ended = workshop.forks.ended(other, each.random.choice((2.0, 8.0)))
+    ended = workshop.forks.ended(other, attempt.random.choice((2.0, 8.0)))
     os.kill(one, signal.SIGCONT)
     said = [workshop.forks.end(one), ended or workshop.forks.end(other)]
     meeting = f"{first} | {second}; the first stopped before change {number}"
@@ -105,10 +105,10 @@ def _both(
         assert 0 in [end.status for end in said]
         for end in said:
             _require_words(end)
-        there = snapshot(workshop.folder)
+        after = snapshot(workshop.folder)
         names = {name for known in good for name in known}
-        assert set(there) <= names, "temporary files stay"
-        others = [sorted(name for name, _ in there.items() ^ known.items()) for known in good]
+        assert set(after) <= names, "temporary files stay"
+        others = [sorted(name for name, _ in after.items() ^ known.items()) for known in good]
         assert [] in others, "neither before nor after: " + str(min(others, key=len))
         for data in ("merge-nli", "new-data"):
             if (workshop.folder / data).is_dir():

@@ -69,7 +69,7 @@ def _limit(name: str, least: int, most: int) -> Around:
 def _foreign(*patterns: str, mode: int) -> Around:
 
     def around(workshop: Workshop, random: Random) -> dict[str, Any]:
-        found = sorted({path for each in patterns for path in workshop.base.glob(each)})
+        found = sorted({path for pattern in patterns for path in workshop.base.glob(pattern)})
         chosen = random.choice([path for path in found if path.is_dir() == bool(mode & 0o100)])
         path = workshop.folder / chosen.relative_to(workshop.base)
         os.chown(path, NOBODY, NOBODY)
@@ -118,12 +118,12 @@ _SPEED: Final = re.compile(r"in [\d.]+ s \([\d,]+ per second\)")
 
 @pytest.mark.parametrize("part", range(2))
 def test_odd_surroundings(part: int, attack: Attack, workshop: Workshop) -> None:
-    for each in attack.tries(f"surroundings {part}", 84):
-        number = 2 * each.number + part
+    for attempt in attack.tries(f"surroundings {part}", 84):
+        number = 2 * attempt.number + part
         kind = KINDS[number % len(KINDS)]
-        with each.of(kind.what, f"{kind.ends}: {kind.why}"):
+        with attempt.of(kind.what, f"{kind.ends}: {kind.why}"):
             name = kind.commands[number // len(KINDS) % len(kind.commands)]
-            _try(workshop, name, kind, each)
+            _try(workshop, name, kind, attempt)
 
 
 def _home(state: str) -> Around:
@@ -166,13 +166,13 @@ OF_A_PROCESS = (
 
 def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> None:
     commands = ("build", "predict", "report", "jsonl", "per-seed", "annotate", SCORE, CHECK)
-    for each in attack.tries("surroundings of a process", 2 * len(OF_A_PROCESS)):
-        kind = OF_A_PROCESS[each.number % len(OF_A_PROCESS)]
-        with each.of(kind.what, f"{kind.ends}: {kind.why}"):
-            name = each.random.choice(commands)
+    for attempt in attack.tries("surroundings of a process", 2 * len(OF_A_PROCESS)):
+        kind = OF_A_PROCESS[attempt.number % len(OF_A_PROCESS)]
+        with attempt.of(kind.what, f"{kind.ends}: {kind.why}"):
+            name = attempt.random.choice(commands)
             good = workshop.undisturbed(name)
             workshop.restore()
-            around = kind.around(workshop, each.random)
+            around = kind.around(workshop, attempt.random)
             path = {"PYTHONPATH": str(ROOT)}
             asked = {**os.environ, **environment_of(workshop.folder), **path, **around}
             ended = subprocess.run(
@@ -181,7 +181,7 @@ def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> No
                 env={name: value for name, value in asked.items() if value is not None},
             )  # fmt: skip
             encoding = around.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
-            said, told = (each.decode(encoding) for each in (ended.stdout, ended.stderr))
+            said, told = (output.decode(encoding) for output in (ended.stdout, ended.stderr))
             assert ended.returncode == 0, (name, around, told[-900:])
             assert "Traceback" not in told
             usual = _SPEED.sub("", good.stdout)
@@ -196,10 +196,10 @@ def _without_caches(files: dict[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in files.items() if not name.startswith(("hf/", "."))}
 
 
-def _try(workshop: Workshop, name: str, kind: Kind, each: Try) -> None:
+def _try(workshop: Workshop, name: str, kind: Kind, attempt: Try) -> None:
     good = workshop.undisturbed(name)
     workshop.restore()
-    call = kind.around(workshop, each.random)
+    call = kind.around(workshop, attempt.random)
     ended = workshop.forks.run(*words(name), **call)
     said = f"{ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
     with noted(lambda: f"{name}; {call}: {said}"):
@@ -220,7 +220,7 @@ def _require_good_end(
     if ended.status == 0:
         assert kind.ends != "refused"
         assert snapshot(workshop.folder) == good.after
-        said, usual = (_SPEED.sub("", each.stdout) for each in (ended, good))
+        said, usual = (_SPEED.sub("", process.stdout) for process in (ended, good))
         in_ascii = usual.encode("ascii", "backslashreplace").decode()
         assert said in (usual, in_ascii) or "stdout" in call
         return

@@ -9,14 +9,14 @@ from faults.commands import COMMANDS, Workshop
 @pytest.mark.slow
 def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
     ends = "passes: what has its name after a crash of the machine is whole"
-    for each in attack.tries("synced before renamed", len(COMMANDS), ends):
-        name = sorted(COMMANDS)[each.number]
-        with each:
+    for attempt in attack.tries("synced before renamed", len(COMMANDS), ends):
+        name = sorted(COMMANDS)[attempt.number]
+        with attempt:
             good = workshop.undisturbed(name)
             assert unsynced(good.changes, good.after) == [], name
 
 
-def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
+def unsynced(changes: list[str], files: dict[str, str]) -> list[str]:
     synced: set[str] = set()
     found = []
     for change in changes:
@@ -26,7 +26,7 @@ def unsynced(changes: list[str], there: dict[str, str]) -> list[str]:
         elif what == "open":
             synced.discard(name)
         elif what == "os.rename" and not name.startswith("hf/datasets") and ".old" not in new[0]:
-            inside = [file.removeprefix(new[0]) for file in there if file.startswith(f"{new[0]}/")]
+            inside = [file.removeprefix(new[0]) for file in files if file.startswith(f"{new[0]}/")]
             found += [f"{name}{rest}" for rest in inside or [""] if f"{name}{rest}" not in synced]
             synced |= {f"{new[0]}{rest}" for rest in inside or [""] if f"{name}{rest}" in synced}
     return found
@@ -36,5 +36,5 @@ def test_what_is_not_synced_is_found() -> None:
     file = ["open a", "fsync a", "open a", "os.rename a b"]
     folder = ["open f/x", "open f/y", "fsync f/x", "os.rename f g"]
     good = ["open c", "fsync c", "os.rename c d", "os.rename d .d.old"]
-    there = dict.fromkeys(("b", "g/x", "g/y", "d"), "")
-    assert unsynced([*file, *folder, *good], there) == ["a", "f/y"]
+    files = dict.fromkeys(("b", "g/x", "g/y", "d"), "")
+    assert unsynced([*file, *folder, *good], files) == ["a", "f/y"]

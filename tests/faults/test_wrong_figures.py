@@ -147,11 +147,11 @@ def test_wrappers_of_models(
     attack: Attack, once: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = once("wrong-figures", _make)
-    for each in attack.tries("wrong figures, wrappers", 4 * len(WAYS), least=len(WAYS)):
-        way = WAYS[each.number % len(WAYS)]
+    for attempt in attack.tries("wrong figures, wrappers", 4 * len(WAYS), least=len(WAYS)):
+        way = WAYS[attempt.number % len(WAYS)]
         why = "" if way.ends != "passes" else f": {way.why}"
-        with each.of(f"wrong figures: a function gives {way.what}", f"{way.ends}{why}"):
-            random = each.random
+        with attempt.of(f"wrong figures: a function gives {way.what}", f"{way.ends}{why}"):
+            random = attempt.random
 
             def model(pairs: Pairs, way: Way = way, random: Random = random) -> Any:
                 return way.answer(random, pairs, [_gold()[pair] for pair in pairs])
@@ -277,22 +277,22 @@ def test_files_changed_on_the_way(
 ) -> None:
     """Each command that reads the file reports the change once, for JSON lines if it can."""
     dataset = str(once("wrong-figures", _make) / "merge-nli")
-    for each in attack.tries("wrong figures, files", 4 * len(CHANGES), least=len(CHANGES)):
-        change = CHANGES[each.number % len(CHANGES)]
+    for attempt in attack.tries("wrong figures, files", 4 * len(CHANGES), least=len(CHANGES)):
+        change = CHANGES[attempt.number % len(CHANGES)]
         why = f": {change.why}" if change.why else ""
-        with each.of(f"wrong figures: a file with {change.what}", f"{change.ends}{why}"):
+        with attempt.of(f"wrong figures: a file with {change.what}", f"{change.ends}{why}"):
             made, told = _problems(), {"name": "m", "distinct_pairs": 1999, "max_tokens": 8}
             asked = [*made.seeds, *made.variants]
             assert len(asked) == told["distinct_pairs"]
-            answers = good(each.random, [row["label"] for row in asked])
+            answers = good(attempt.random, [row["label"] for row in asked])
             names = ("variant_id", "seed_id", "label")
             rows = [
                 {**{name: row[name] for name in names}, "prediction": answer}
                 for row, answer in zip(asked, answers, strict=True)
             ]
-            change.change(each.random, rows, told)
-            path = tmp_path / f"{each.number}.parquet"
-            if change.ends == "refused" or (len(told) == 3 and each.number % 2):
+            change.change(attempt.random, rows, told)
+            path = tmp_path / f"{attempt.number}.parquet"
+            if change.ends == "refused" or (len(told) == 3 and attempt.number % 2):
                 path = path.with_suffix(".jsonl")
                 path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
             else:
@@ -302,7 +302,7 @@ def test_files_changed_on_the_way(
                 f"analyse accuracy {path} --dataset {dataset}",
                 f"report {path} --dataset {dataset} --n-bootstrap 0 --out {path}.md",
             )
-            code, _, said = small_world.call(*each.random.choice(commands).split())
+            code, _, said = small_world.call(*attempt.random.choice(commands).split())
             assert code == (2 if change.ends == "refused" else 0), said
             warned = [line for line in said.splitlines() if "warning: " in line]
             assert change.ends == "refused" or len(warned) == (change.ends == "said"), said
@@ -316,20 +316,22 @@ def test_the_same_texts_in_other_subsamples(
     path = tmp_path / "p.parquet"
     small_world.do(f"baseline majority --dataset {folder} --out {path}")
     ends = "said, but for rows in another order, which are the same draw"
-    for each in attack.tries("wrong figures: a dataset of another draw", 12, ends, least=2):
-        with each:
-            other = _problems().write(tmp_path / str(each.number) / "merge-nli")
+    for attempt in attack.tries("wrong figures: a dataset of another draw", 12, ends, least=2):
+        with attempt:
+            other = _problems().write(tmp_path / str(attempt.number) / "merge-nli")
             variants = other / "snli/nouns/variants.parquet"
             rows = pq.read_table(variants, partitioning=None).to_pylist()
-            if each.number % 3:
-                for row in each.random.sample(rows, each.random.randrange(1, 20)):
+            if attempt.number % 3:
+                for row in attempt.random.sample(rows, attempt.random.randrange(1, 20)):
                     row["subsamples"] = [0, 1, 2]
             else:
-                each.random.shuffle(rows)
+                attempt.random.shuffle(rows)
             schema = pq.read_schema(variants)
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), variants)
             code, _, said = small_world.call(
                 "score", str(path), "--dataset", str(other), "--n-bootstrap", "0"
             )
             assert code == 0, said
-            assert ("these predictions are of another draw" in said) == bool(each.number % 3), said
+            assert ("these predictions are of another draw" in said) == bool(attempt.number % 3), (
+                said
+            )

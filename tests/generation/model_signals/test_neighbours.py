@@ -11,8 +11,8 @@ import pytest
 from helpers.commands import run as run_command
 from helpers.dataset_files import read_rows as rows_in
 from helpers.run_folders import copy_of
+from helpers.tasks_here import TasksHere
 from helpers.tiny_models import tiny_model
-from helpers.units_here import UnitsHere
 
 from generation import Config, build, generate, suggest
 from generation.model_signals import pll_changes
@@ -165,7 +165,7 @@ def test_in_tasks_and_by_command(
     before = scored.neighbours.read_bytes()
     shutil.rmtree(run.path / "likelihoods")
     with monkeypatch.context() as patch:
-        UnitsHere(patch)
+        TasksHere(patch)
         two = Distribution(executor="local", tasks=2)
         write_changes(run.path, "neighbours", of=SCORED, distribution=two)
     assert scored.neighbours.read_bytes() == before

@@ -14,9 +14,9 @@ from helpers.kept_answers import keys_in
 from helpers.pages import commands, section
 from helpers.reference import tag
 from helpers.run_folders import copy_of
+from helpers.tasks_here import TasksHere
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
-from helpers.units_here import UnitsHere
 
 from generation import Config, build, generate
 from generation.model_signals import pll_changes
@@ -229,26 +229,26 @@ def test_nothing_is_scored_twice(
 def test_tasks_have_to_have_the_same_model(
     run: RunFolder, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    UnitsHere(monkeypatch)
-    score = pll_changes.score_unit
+    TasksHere(monkeypatch)
+    score = pll_changes.score_task
 
-    def elsewhere(folder: Path, unit: str) -> Any:
-        made = score.__wrapped__(folder, unit)  # type: ignore[attr-defined]
-        return [each | {"device": "cuda"} for each in made] if unit == "1/2" else made
+    def elsewhere(folder: Path, task: str) -> Any:
+        made = score.__wrapped__(folder, task)  # type: ignore[attr-defined]
+        return [facts | {"device": "cuda"} for facts in made] if task == "1/2" else made
 
     two = Distribution(executor="local", tasks=2)
     with monkeypatch.context() as patch:
-        patch.setattr(pll_changes, "score_unit", keeps_result(elsewhere))
+        patch.setattr(pll_changes, "score_task", keeps_result(elsewhere))
         with pytest.raises(ValueError, match="expected the same model, device, dtype and packages"):
             write_changes(run.path, "mlm", model, distribution=two)
 
-    def lose(folder: Path, unit: str) -> None:
-        score(folder, unit)
+    def lose(folder: Path, task: str) -> None:
+        score(folder, task)
         for answers in run.likelihoods.rglob("*.answers"):
             answers.write_bytes(answers.read_bytes()[:-9])
 
     with monkeypatch.context() as patch:
-        patch.setattr(pll_changes, "score_unit", lose)
+        patch.setattr(pll_changes, "score_task", lose)
         with pytest.raises(ValueError, match=r"are missing; run: merge-nli signals"):
             write_changes(run.path, "mlm", model, distribution=two)
 

@@ -18,7 +18,7 @@ from helpers.paraphrasing import (
     settings,
     write_problems,
 )
-from helpers.units_here import UnitsHere
+from helpers.tasks_here import TasksHere
 
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
@@ -77,7 +77,7 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
 def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World.of(3)
     run, _, _ = world.run(tmp_path / "one")
-    monkeypatch.setattr(paraphrase_run, "run_units", UnitsHere(monkeypatch).run_units)
+    monkeypatch.setattr(paraphrase_run, "run_blocks", TasksHere(monkeypatch).run_blocks)
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     generator, judge = FakeGenerator(world.write), FakeJudge(world.verdict)
     monkeypatch.setattr(paraphrase_run, "open_generator", lambda *_: generator)

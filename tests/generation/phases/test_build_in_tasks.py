@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from helpers.dataset_files import files_of
-from helpers.units_here import UnitsHere
+from helpers.tasks_here import TasksHere
 from typer.testing import CliRunner
 
 from generation import Config, suggest
@@ -39,8 +39,8 @@ def suggested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
-    return UnitsHere(monkeypatch)
+def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
+    return TasksHere(monkeypatch)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ TASKS = ("--executor", "local", "--tasks")
 @pytest.mark.parametrize("count", [1, 2, 5], ids=str)
 def test_the_number_of_tasks_changes_no_byte(
     build: Run,
-    tasks: UnitsHere,
+    tasks: TasksHere,
     suggested: Path,
     tmp_path: Path,
     count: int,
@@ -79,7 +79,7 @@ def test_the_number_of_tasks_changes_no_byte(
     assert build(whole, *options).exit_code == 0
     done = build(dealt, *options, *TASKS, count, "--gpus-per-task", 1)
     assert done.exit_code == 0, done.output
-    assert tasks.units == [f"block {number}" for number in range(BLOCKS)]
+    assert tasks.blocks == [f"block {number}" for number in range(BLOCKS)]
     assert "this step has no use for GPUs, so its tasks get none" in caplog.text
     assert tasks.distribution == Distribution(executor="local", tasks=count)
     made = files(suggested / whole)
@@ -90,7 +90,7 @@ def test_the_number_of_tasks_changes_no_byte(
 
 @pytest.mark.slow
 def test_ablations_and_signals_reach_the_tasks(
-    build: Run, tasks: UnitsHere, suggested: Path
+    build: Run, tasks: TasksHere, suggested: Path
 ) -> None:
     own = ["build", "--run", "run", "--out", "own", *TASKS, "2"]
     assert CliRunner().invoke(app, own).exit_code == 0
@@ -130,16 +130,16 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
 
 @pytest.mark.parametrize("where", ["results", "tables"])
 def test_what_a_task_made_is_made_anew_after_damage(
-    where: str, find: Find, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, find: Find, tasks: TasksHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damage(*call: Any) -> None:
-        run_units(*call)
+        run_blocks(*call)
         path = sorted((tmp_path / "dealt").rglob(f"{where}/*"))[0]
         path.write_bytes(path.read_bytes()[::-1])
 
-    run_units = tasks.run_units
+    run_blocks = tasks.run_blocks
     with monkeypatch.context() as patch:
-        patch.setattr("merge_dataset.executors.calls.run_units", damage)
+        patch.setattr("merge_dataset.executors.calls.run_blocks", damage)
         with pytest.raises((ValueError, ExecutorError), match=r"block .* give the same command"):
             find("dealt", 2)
     tasks.failing = ("block 4",)
@@ -147,12 +147,12 @@ def test_what_a_task_made_is_made_anew_after_damage(
         find("dealt", 2)
     tasks.failing = ()
     assert find("dealt", 2) == find("here")
-    assert len(tasks.units) == BLOCKS
+    assert len(tasks.blocks) == BLOCKS
 
 
 @pytest.mark.parametrize("there", [{"tagger": "en_other 1"}, {"numpy": "1"}], ids=str)
 def test_tasks_on_other_machines(
-    there: dict[str, Any], find: Find, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
+    there: dict[str, Any], find: Find, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_with = block_tasks._made_with
     monkeypatch.setattr(block_tasks, "_made_with", lambda work: made_with(work) | there)

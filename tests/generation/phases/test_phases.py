@@ -194,7 +194,7 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("generation.phases.suggest.ask_unit", killed)
+        patch.setattr("generation.phases.suggest.ask_task", killed)
         with pytest.raises(KeyboardInterrupt):
             suggest(demo_config(other.path, word_classes=("noun",)), overwrite=True)
     for ablation in (None, "union"):

@@ -47,7 +47,7 @@ def test_blocks_are_read_as_they_are_needed() -> None:
 
 
 def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "run_units", lambda *_: None)
+    monkeypatch.setattr(calls, "run_blocks", lambda *_: None)
     done = calls.call_tasks("module:function", tmp_path, ["a"], Distribution(executor="local"), {})
     with pytest.raises(ExecutorError, match="expected the result of a, found none, or a damaged"):
         done.all()

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
+from helpers.tasks_here import TasksHere
 from helpers.tiny_classifiers import folder_of, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from helpers.units_here import UnitsHere
 from typer.testing import Result
 
 from merge_dataset.executors.plan import Distribution, Resources
@@ -28,8 +28,8 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> UnitsHere:
-    return UnitsHere(monkeypatch)
+def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
+    return TasksHere(monkeypatch)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def files(folder: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_a_model_that_answers_in_words(
-    predict: Run, tasks: UnitsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    predict: Run, tasks: TasksHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(written_answers, "_WINDOW", 8)
     save_tiny(tmp_path / "tiny")
@@ -73,7 +73,7 @@ def test_a_model_that_answers_in_words(
 
 @pytest.mark.slow
 def test_tasks_that_had_other_models_are_not_mixed(
-    predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
+    predict: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     describe = classifier.Classifier.describe
 
@@ -82,27 +82,27 @@ def test_tasks_that_had_other_models_are_not_mixed(
         known.identity.update({"device": "cuda"} if tasks.distribution else {})
         return known
 
-    answer = dealing.answer_unit
+    answer = dealing.answer_task
 
-    def answer_elsewhere(folder: Path, unit: str) -> None:
+    def answer_elsewhere(folder: Path, task: str) -> None:
         with monkeypatch.context() as patch:
-            if unit.endswith("1/2"):
+            if task.endswith("1/2"):
                 patch.setattr(classifier.Classifier, "describe", other)
-            answer(folder, unit)
+            answer(folder, task)
 
-    monkeypatch.setattr(dealing, "answer_unit", answer_elsewhere)
+    monkeypatch.setattr(dealing, "answer_task", answer_elsewhere)
     done = predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2, code=1)
     assert "expected the same model, device and versions in every task, got different device" in (
         done.stderr
     )
     assert not Path("mine.parquet").exists()
-    monkeypatch.setattr(dealing, "answer_unit", answer)
+    monkeypatch.setattr(dealing, "answer_task", answer)
     predict("--model", MODEL, "--out", "mine.parquet", *TASKS, 2)
-    assert len(tasks.units) == 2
+    assert len(tasks.blocks) == 2
 
 
 def test_each_task_of_a_list_has_one_model(
-    predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    predict: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entries = [Preset("A", str(MODEL), "S"), Preset("B", str(MODEL), "M")]
     monkeypatch.setattr("merge_metric.models.presets.read_presets", lambda name, only: entries)
@@ -110,7 +110,7 @@ def test_each_task_of_a_list_has_one_model(
     predict(*command, "--out", "one")
     tasks.failing = ("B 0/2",)
     failed = predict(*command, "--out", "dealt", *TASKS, 5, "--workers", 3, code=1)
-    assert tasks.units == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
+    assert tasks.blocks == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
     assert tasks.distribution == Distribution(executor="local", tasks=4, workers=3)
     assert "1 models failed:\n  B: 1 of 2 tasks did not finish" in failed.stderr
     assert Path("dealt/A-demo.parquet").read_bytes() == Path("one/A-demo.parquet").read_bytes()
@@ -118,11 +118,11 @@ def test_each_task_of_a_list_has_one_model(
     predict(*command, "--out", "dealt", *TASKS, 5)
     assert files("dealt") == files("one")
     predict(*command, "--out", "few", *TASKS, 1)
-    assert tasks.units == ["A 0/1", "B 0/1"]
+    assert tasks.blocks == ["A 0/1", "B 0/1"]
 
 
 def test_a_model_that_does_not_fit_a_task(
-    predict: Run, tasks: UnitsHere, monkeypatch: pytest.MonkeyPatch
+    predict: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine("cpu", 1_000_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)

@@ -1,4 +1,4 @@
-"""Units of work, whose names say how they fail; all succeed if a file `healed` exists."""
+"""Blocks, whose names say how they fail; all succeed if a file `healed` exists."""
 
 import hashlib
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from merge_dataset.files import write_text
 
-FUNCTION = "helpers.toy_units:run"
+FUNCTION = "helpers.toy_blocks:run"
 
 
-def run(folder: Path, unit: str) -> None:
-    """Write the output of `unit`; raise an error if it exists already."""
-    out = folder / "out" / unit
+def run(folder: Path, block: str) -> None:
+    """Write the output of `block`; raise an error if it exists already."""
+    out = folder / "out" / block
     if out.exists():
-        raise AssertionError(f"{unit} was there and was asked for again")
-    kind = unit.partition("-")[0]
+        raise AssertionError(f"{block} was there and was asked for again")
+    kind = block.partition("-")[0]
     if not (folder / "healed").exists():
         if kind == "raise":
-            raise ValueError(f"expected something else,\n got {unit}")
+            raise ValueError(f"expected something else,\n got {block}")
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "exit":
@@ -31,7 +31,7 @@ def run(folder: Path, unit: str) -> None:
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(300)
         if kind == "sleep":
-            write_text(folder / "pids" / unit, str(os.getpid()))
+            write_text(folder / "pids" / block, str(os.getpid()))
             time.sleep(300)
         if kind == "fill":
             fill(folder / "filler")
@@ -39,7 +39,7 @@ def run(folder: Path, unit: str) -> None:
         names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
         write_text(out, " ".join(os.environ.get(name, "-") for name in names))
     else:
-        write_text(out, hashlib.sha256(unit.encode()).hexdigest())
+        write_text(out, hashlib.sha256(block.encode()).hexdigest())
 
 
 def fill(path: Path) -> None:
@@ -48,7 +48,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
-def units(count: int, *special: str) -> list[str]:
+def blocks(count: int, *special: str) -> list[str]:
     fine = [f"fine-{number}" for number in range(count)]
     return [*fine[:1], *special, *fine[1:]]
 
