@@ -141,18 +141,9 @@ class Scores:
         return type(self)(**columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
-    """A seed, word or (seed, class) that yields no variants, and the reason."""
-
-    seed_id: str
-    source: str
-    reason: str
-    replacements: int | None = None
-    """Number of its replacements, if that was decisive."""
-    word: str | None = None
-    word_class: str | None = None
-
+Exclusion = dict[str, Any]
+"""A row of `EXCLUSIONS`: a seed, word or (seed, class) that yields no variants, the reason, and the
+number of replacements if that was decisive."""
 
 _NAMES = pa.list_(pa.string())
 
@@ -188,11 +179,9 @@ def sorted_replacements(table: pa.Table) -> pa.Table:
 
 def exclusion_table(exclusions: Iterable[Exclusion]) -> pa.Table:
     """Return one row per exclusion, sorted by seed, class and word."""
-    ordered = sorted(
-        exclusions, key=lambda e: (e.seed_id, e.word_class or "", e.word or "", e.reason)
-    )
-    columns = {name: [getattr(row, name) for row in ordered] for name in EXCLUSIONS.names}
-    return pa.table(columns, schema=EXCLUSIONS)
+    names = ("seed_id", "word_class", "word", "reason")
+    ordered = sorted(exclusions, key=lambda row: [row.get(name) or "" for name in names])
+    return pa.Table.from_pylist(ordered, EXCLUSIONS)
 
 
 def with_columns(table: pa.Table, new: Mapping[str, Any]) -> pa.Table:

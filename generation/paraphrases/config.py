@@ -1,6 +1,7 @@
 """Settings of a run that paraphrases hypotheses: the prompt, the search, and the run itself."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from generation.config import ProblemSettings, check_problem_settings
@@ -8,7 +9,6 @@ from merge_dataset.schema import NLI
 from merge_dataset.settings import (
     REQUIRED,
     RUNNING,
-    Value,
     check_ranges,
     check_types,
     setting,
@@ -26,8 +26,10 @@ INSTRUCTION: Final = (
     "Rephrase the following sentence while preserving its original meaning: {hypothesis}"
 )
 
-_FLOATS: Final = ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty")
-_GENERATOR, _MODEL, _SEARCH = "Text generator", "NLI model M", "Search"
+_paraphrase: Final[Any] = partial(setting, commands="paraphrase")
+_generator: Final[Any] = partial(_paraphrase, panel="Text generator")
+_model: Final[Any] = partial(_paraphrase, panel="NLI model M", affects_output=False)
+_search: Final[Any] = partial(_paraphrase, panel="Search")
 
 
 def fill_prompt(prompt: str, hypothesis: str) -> str:
@@ -37,10 +39,6 @@ def fill_prompt(prompt: str, hypothesis: str) -> str:
     'Rephrase the following sentence while preserving its original meaning: A girl jumps.'
     """
     return prompt.replace("{hypothesis}", hypothesis)
-
-
-def _paraphrase_setting(default: Value, help: str, panel: str, **more: Any) -> Value:
-    return setting(default, help, commands="paraphrase", panel=panel, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,72 +55,58 @@ class ParaphraseConfig(ProblemSettings):
     Vijayakumar et al. found group beam search to work well.
     """
 
-    generator: str = _paraphrase_setting(
+    generator: str = _generator(
         GENERATOR,
         "Seq2seq or chat model: Hub id (optionally id@revision), folder, or .gguf file.",
-        _GENERATOR,
         affects_output=False,
     )
-    gguf_file: str | None = _paraphrase_setting(
-        None, "A GGUF file in that folder or repository.", _GENERATOR, affects_output=False
+    gguf_file: str | None = _generator(
+        None, "A GGUF file in that folder or repository.", affects_output=False
     )
-    prompt: str = _paraphrase_setting(
-        INSTRUCTION, "Prompt for the generator, with {hypothesis} in it.", _GENERATOR
-    )
+    prompt: str = _generator(INSTRUCTION, "Prompt for the generator, with {hypothesis} in it.")
 
     # NLI model: answers the problems, and decides what is a paraphrase
-    model: str = _paraphrase_setting(
-        REQUIRED,
-        "The model to be tested: folder, Hub id, or .gguf file.",
-        _MODEL,
+    model: str = _model(REQUIRED, "The model to be tested: folder, Hub id, or .gguf file.")
+    model_kind: Literal["classifier", "lm"] | None = _model(
+        None, "Kind of the model; found out by default."
+    )
+    model_revision: str | None = _model(None, "Revision of the model on the Hub.")
+    label_order: str | None = setting_of(
+        ModelRequest,
+        "label_order",
+        commands="paraphrase",
+        panel="NLI model M",
         affects_output=False,
     )
-    model_kind: Literal["classifier", "lm"] | None = _paraphrase_setting(
-        None, "Kind of the model; found out by default.", _MODEL, affects_output=False
-    )
-    model_revision: str | None = _paraphrase_setting(
-        None, "Revision of the model on the Hub.", _MODEL, affects_output=False
-    )
-    label_order: str | None = setting_of(
-        ModelRequest, "label_order", commands="paraphrase", panel=_MODEL, affects_output=False
-    )
 
-    k: int = _paraphrase_setting(10, "Paraphrases wanted for each hypothesis.", _SEARCH, minimum=1)
-    max_rounds: int = _paraphrase_setting(
-        5, "Most rounds of rewriting, until there are k.", _SEARCH, minimum=1
-    )
+    k: int = _search(10, "Paraphrases wanted for each hypothesis.", minimum=1)
+    max_rounds: int = _search(5, "Most rounds of rewriting, until there are k.", minimum=1)
     """Each round has a new temperature."""
     temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")
     temperature_max: float = setting(TEMPERATURES[1], "Greatest temperature drawn.")
-    num_beams: int = _paraphrase_setting(
-        20, "Candidates of a round.", _SEARCH, option="--beams", minimum=1
+    num_beams: int = _search(20, "Candidates of a round.", option="--beams", minimum=1)
+    num_beam_groups: int = _search(
+        10, "Groups of beams; each avoids the words of the others.", option="--groups", minimum=1
     )
-    num_beam_groups: int = _paraphrase_setting(
-        10,
-        "Groups of beams; each avoids the words of the others.",
-        _SEARCH,
-        option="--groups",
-        minimum=1,
+    diversity_penalty: float = _search(
+        1.0, "Penalty in nats for a word of an earlier group.", minimum=0
     )
-    diversity_penalty: float = _paraphrase_setting(
-        1.0, "Penalty in nats for a word of an earlier group.", _SEARCH, minimum=0
+    sibling_penalty: float = _search(
+        0.5, "Penalty in nats for each better continuation of a beam.", minimum=0
     )
-    sibling_penalty: float = _paraphrase_setting(
-        0.5, "Penalty in nats for each better continuation of a beam.", _SEARCH, minimum=0
-    )
-    max_new_tokens: int = _paraphrase_setting(40, "Longest candidate.", _SEARCH, minimum=1)
-    rng_seed: int = _paraphrase_setting(0, "Seed of the random temperatures.", _SEARCH)
+    max_new_tokens: int = _search(40, "Longest candidate.", minimum=1)
+    rng_seed: int = _search(0, "Seed of the random temperatures.")
 
-    batch_size: int | None = _paraphrase_setting(
-        None, "Hypotheses rewritten at a time.", RUNNING, minimum=1
+    batch_size: int | None = _paraphrase(
+        None, "Hypotheses rewritten at a time.", panel=RUNNING, minimum=1
     )
     """By default a number that suits the device. Hypotheses of a batch affect each other only by
     rounding, which may decide between two words."""
     device: str = setting_of(ModelRequest, "device", commands="paraphrase", affects_output=False)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase_setting(
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _paraphrase(
         "auto",
         "Precision of the generator; auto is bfloat16 on CUDA, else float32.",
-        RUNNING,
+        panel=RUNNING,
         affects_output=False,
     )
     run: str = setting(
@@ -140,7 +124,8 @@ class ParaphraseConfig(ProblemSettings):
                 "fields, labels: expected problems of NLI, as it is their hypotheses that are "
                 f"paraphrased, got {list(self.fields)}, {list(self.labels)}"
             )
-        for name in _FLOATS:
+        penalties = ("diversity_penalty", "sibling_penalty")
+        for name in ("temperature_min", "temperature_max", *penalties):
             object.__setattr__(self, name, float(getattr(self, name)))
         for name in ("generator", "model"):
             if not getattr(self, name):
@@ -155,7 +140,7 @@ class ParaphraseConfig(ProblemSettings):
                 f"temperature: expected two numbers above 0, the smaller one first, got "
                 f"{self.temperature_min} and {self.temperature_max}"
             )
-        for name in ("diversity_penalty", "sibling_penalty"):
+        for name in penalties:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(
                     f"{name}: expected a number of nats from 0 on (0: no penalty), got "

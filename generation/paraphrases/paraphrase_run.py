@@ -1,13 +1,14 @@
-"""The run of the second system, from problems to paraphrases: the order of the steps."""
+"""The run of the second system: problems, two models whose answers are kept, and paraphrases."""
 
+import json
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.paraphrases.model_answers import (
-    CANDIDATES,
-    PROBABILITIES,
-    LazyModel,
-    judged,
-    rewritten,
-)
 from generation.paraphrases.rounds import (
     ANSWERS,
     FUNNEL_COLUMNS,
@@ -31,13 +25,12 @@ from generation.paraphrases.rounds import (
     ParaphraseReason,
     ParaphraseRequest,
     TextGenerator,
-    kept_texts,
     render_funnel,
     run_rounds,
-    variant_rows,
+    variants_of,
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.sources import Problems, load_problems, require_source
+from generation.problems.sources import load_problems, require_source
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
@@ -51,7 +44,7 @@ from merge_dataset.files import (
     digest_of_file,
     digests,
     draw_rank,
-    read_row_groups,
+    read_record,
     read_table,
     write_record,
     write_table,
@@ -65,7 +58,7 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.loading import open_model
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.pair_model import Model, ModelRequest, Pair
+from merge_metric.models.pair_model import Model, ModelRequest, Pair, require_probabilities
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 log = logging.getLogger(__name__)
@@ -74,6 +67,12 @@ BLOCK: Final = 1024
 """Number of hypotheses whose rounds are held in memory together, and done in one task."""
 
 _PACKAGES: Final = ("datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+
+_CANDIDATE: Final = pa.struct({"text": pa.string(), "finished": pa.bool_(), "score": pa.float64()})
+_CANDIDATES: Final = pa.schema([("candidates", pa.list_(_CANDIDATE))])
+"""Answer of the text generator."""
+_PROBABILITIES: Final = pa.schema([(label, pa.float64()) for label in LABELS])
+"""Answer of the NLI model."""
 
 
 def paraphrase(
@@ -132,9 +131,71 @@ def paraphrase(
                 "command again"
             )
 
+        def deal(step: str) -> None:
+            if distribution is not None:
+                names = [f"{step} {task}" for task in Task.all(distribution.tasks)]
+                run_blocks(f"{__name__}:do_task", run.path, names, distribution)
+
         if distribution is not None:
             generator = judge = refuse
-        return _Work(run, config, generator, judge).do(problems, distribution)
+        deal("problems")
+        right, hypotheses = _Work(run, config, generator, judge).answers()
+        deal("search")
+        work = _Work(run, config, generator, judge)
+        funnel, kept = work.write_paraphrases(hypotheses)
+        left_out = list(unlabelled(problems.unlabelled, config.source))
+        with (
+            atomic(run.seeds) as seeds_file,
+            atomic(run.variants) as variants_file,
+            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
+            RowGroupWriter(variants_file, arrow_schema()) as variants,
+        ):
+            for number in range(len(block_sizes(run.problems))):
+                mine = []
+                for seed in read_block(run.problems, number):
+                    row: Exclusion = {"seed_id": seed.seed_id, "source": seed.source}
+                    if seed.seed_id not in right:
+                        left_out.append(row | {"reason": ParaphraseReason.ANSWERED_WRONG})
+                    elif seed.hypothesis not in kept:
+                        row |= {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
+                        left_out.append(row)
+                    else:
+                        mine.append(seed)
+                seeds.write(seed_rows(mine))
+                variants.write(variants_of(mine, kept))
+        write_table(run.exclusions, exclusion_table(left_out))
+        if not variants.rows:
+            raise ValueError(
+                f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take "
+                "another generator or prompt, more rounds or higher temperatures\n"
+                f"{render_funnel(funnel)}"
+            )
+        made_from = {
+            "config": config.output_settings(),
+            "source_data": problems.source_data,
+            "generator": work.generator.description,
+            "nli_model": work.judge.description,
+        }
+        files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
+        manifest = {
+            "kind": "paraphrases",
+            "source": config.source,
+            "fingerprint": digest_of(made_from),
+            **made_from,
+            "generator": work.generator.provenance,
+            "nli_model": work.judge.provenance,
+            "prompt": config.prompt,
+            "packages": versions(*_PACKAGES),
+            "problems": {**problems.counts, "answered_right": len(right)},
+            "hypotheses": len(hypotheses),
+            "funnel": funnel,
+            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
+            "eligible": {PARAPHRASE: seeds.rows},
+            "variants": variants.rows,
+            "files": digests({path.name: path for path in files}),
+        }
+        write_record(run.manifest, manifest)
+        return run
 
 
 def look_at_models(config: ParaphraseConfig, distribution: Distribution | None = None) -> None:
@@ -194,15 +255,107 @@ def do_task(folder: Path, name: str) -> None:
     if step == "problems":
         table = read_table(run.problems, ("premise", "hypothesis"))
         pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        work.ask_judge(step, Task.parse(task).of(list(dict.fromkeys(pairs))))
+        work.judge(step, Task.parse(task).of(list(dict.fromkeys(pairs))))
     else:
         _, hypotheses = work.answers()
-        for block in Task.parse(task).of(range(0, len(hypotheses), BLOCK)):
-            work.search(hypotheses, block)
+        for start in Task.parse(task).of(range(0, len(hypotheses), BLOCK)):
+            work.search(hypotheses, start)
+
+
+ModelT = TypeVar("ModelT", bound=TextGenerator | Model)
+
+
+class _KeptModel(Generic[ModelT]):
+    """A model with its answers in a store; opened only for new questions, or if no record has it.
+
+    The record, of this or an earlier run, has the settings asked for, what identifies the model,
+    and digests of its weights, which are not used to find answers.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        record: str,
+        open_model: Callable[[], ModelT],
+        answer: Callable[[ModelT, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]],
+        *,
+        asked: Mapping[str, Any],
+        schema: pa.Schema,
+        search: Mapping[str, Any],
+        unit: str,
+    ) -> None:
+        """Prepare to open the model that the settings `asked` name; answers depend on `search`."""
+        self._folder, self._path = run.model_answers, run.path / record
+        self._open, self._answer, self._search = open_model, answer, search
+        self._schema, self._unit = schema, unit
+        self._asked = json.loads(json.dumps(asked))
+        self._model: ModelT | None = None
+        self._record: dict[str, Any] = {}
+
+    def _opened(self) -> ModelT:
+        if self._model is None:
+            model = self._open()
+            known, before = model.describe(), self._record
+            description, evidence = dict(known.identity), "label_order_evidence"
+            if description.get("label_order_source") == SEEDS:  # the problems tell it
+                description |= {evidence: known.facts.get(evidence, description.get(evidence))}
+            made = {
+                "asked": self._asked,
+                "description": description,
+                "weights": known.facts.get("weights"),
+            }
+            self._record = json.loads(json.dumps(made))
+            write_record(self._path, self._record)
+            if before and before["description"] != self._record["description"]:
+                raise ValueError(
+                    f"{self._path}: expected the model of the run so far, got another of the same "
+                    "name; give the same command again, and this one is asked"
+                )
+            self._model = model
+        return self._model
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What identifies the model."""
+        if not self._record and self._path.is_file():
+            try:
+                record = read_record(self._path)
+            except ValueError as error:
+                log.warning("%s; the model is opened to write it anew", error)
+            else:
+                self._record = record if record.get("asked") == self._asked else {}
+        if not self._record:
+            self._opened()
+        description: dict[str, Any] = self._record["description"]
+        return description
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The description with the digests of the weights, if any."""
+        description, weights = self.description, self._record["weights"]
+        return {**description, **({"weights": weights} if weights else {})}
+
+    @cached_property
+    def _store(self) -> AnswerStore:
+        identity = {**self.description, **self._search}
+        return AnswerStore(self._folder, identity, self._schema, redo="merge-nli paraphrase")
+
+    def __call__(self, what: str, questions: Sequence[Any]) -> pa.Table:
+        """Return the answers to questions; the model is asked for those that are not kept yet."""
+        ask(
+            self._store,
+            [questions],
+            lambda new: self._answer(self._opened(), new),
+            key=key_of,
+            sizes=[len(questions)],
+            what=what,
+            unit=self._unit,
+        )
+        return self._store.read(np.array(list(map(key_of, questions)), KEY))
 
 
 class _Work:
-    """A run whose problems are read, and its models."""
+    """A run whose problems are read, and its two models."""
 
     def __init__(
         self,
@@ -213,125 +366,36 @@ class _Work:
     ) -> None:
         """Prepare to open the models given, or else the models of the settings."""
         self.run, self.config = run, config
-        open_it = judge or partial(open_judge, config)
-
-        def described(model: Model) -> dict[str, Any]:
-            # With the problems' evidence for the meaning of its classes, if it was needed.
-            known, name = model.describe(), "label_order_evidence"
-            if known.identity.get("label_order_source") != SEEDS:
-                return known.identity
-            return known.identity | {name: known.facts.get(name, known.identity.get(name))}
 
         def asked(model: str, *names: str) -> dict[str, Any]:
-            return {**{n: getattr(config, n) for n in names}, "files": file_stamps(model)}
+            named = {name: getattr(config, name) for name in names}
+            return {"model": model, **named, "files": file_stamps(model)}
 
-        names = ("generator", "gguf_file", "device", "dtype", "batch_size", "num_beams")
-        self.generator = LazyModel(
+        self.generator = _KeptModel(
+            run,
+            "generator.json",
             generator or partial(open_generator, config),
-            lambda model: {**model.describe(), "batch_size": model.batch_size},
-            asked=asked(config.generator, *names),
-            path=run.path / "generator.json",
-        )
-        of_judge = ("model", "model_kind", "model_revision", "label_order", "device")
-        # The order of labels may have been inferred from the problems.
-        made_from = {"problems": digest_of_file(run.problems)}
-        self.judge = LazyModel(
-            lambda: open_it(run.problems),
-            described,
-            asked=asked(config.model, *of_judge) | made_from,
-            path=run.path / "nli_model.json",
-        )
-
-    @cached_property
-    def generated(self) -> AnswerStore:
-        """The text generator's answers."""
-        search = {"prompt": self.config.prompt, "decoding": self.config.decoding}
-        return self._store(self.generator.description | search, CANDIDATES)
-
-    @cached_property
-    def judged(self) -> AnswerStore:
-        """The NLI model's answers."""
-        return self._store(self.judge.description, PROBABILITIES)
-
-    def _store(self, identity: dict[str, Any], schema: pa.Schema) -> AnswerStore:
-        return AnswerStore(self.run.model_answers, identity, schema, redo="merge-nli paraphrase")
-
-    def rewrite(self, what: str, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Return the text generator's candidates for each request."""
-        ask(
-            self.generated,
-            [requests],
-            lambda new: rewritten(self.generator(), new),
-            key=_key_of_request,
-            sizes=[len(requests)],
-            what=what,
+            _rewritten,
+            asked=asked(
+                config.generator, "gguf_file", "device", "dtype", "batch_size", "num_beams"
+            ),
+            schema=_CANDIDATES,
+            search={"prompt": config.prompt, "decoding": config.decoding},
             unit="hypothesis",
         )
-        table = self.generated.read(np.array([_key_of_request(r) for r in requests], KEY))
-        rows = table["candidates"].to_pylist()
-        return [[Candidate(**candidate) for candidate in row] for row in rows]
-
-    def ask_judge(self, what: str, pairs: Sequence[Pair]) -> NDArray[np.float64]:
-        """Return (n, 3) probabilities of the NLI model for pairs."""
-        ask(
-            self.judged,
-            [pairs],
-            lambda new: judged(self.judge(), new),
-            key=key_of,
-            sizes=[len(pairs)],
-            what=f"{what}: NLI model",
+        names = ("model_kind", "model_revision", "label_order", "device")
+        # The order of labels may have been inferred from the problems.
+        made_from = {"problems": digest_of_file(run.problems)}
+        self.judge = _KeptModel(
+            run,
+            "nli_model.json",
+            partial(judge or partial(open_judge, config), run.problems),
+            _judged,
+            asked=asked(config.model, *names) | made_from,
+            schema=_PROBABILITIES,
+            search={},
             unit="pair",
         )
-        table = self.judged.read(np.array([key_of(pair) for pair in pairs], KEY))
-        return np.stack([table[label].to_numpy() for label in LABELS], axis=1)
-
-    def do(self, problems: Problems, distribution: Distribution | None) -> RunFolder:
-        """Take all steps; with a distribution, tasks ask the models beforehand."""
-
-        def deal(step: str) -> None:
-            if distribution is not None:
-                names = [f"{step} {task}" for task in Task.all(distribution.tasks)]
-                run_blocks(f"{__name__}:do_task", self.run.path, names, distribution)
-
-        deal("problems")
-        right, hypotheses = self.answers()
-        deal("search")
-        self.judged.reload()
-        funnel = self._write_paraphrases(hypotheses)
-        eligible, variants = self._write_outcome(problems, right)
-        if not variants:
-            raise ValueError(
-                f"{self.run.path}: none of {len(hypotheses):,} hypotheses has a "
-                f"paraphrase; take another generator or prompt, more rounds or higher "
-                f"temperatures\n{render_funnel(funnel)}"
-            )
-        run, config = self.run, self.config
-        made_from = {
-            "config": config.output_settings(),
-            "source_data": problems.source_data,
-            "generator": self.generator.description,
-            "nli_model": self.judge.description,
-        }
-        files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
-        manifest = {
-            "kind": "paraphrases",
-            "source": config.source,
-            "fingerprint": digest_of(made_from),
-            **made_from,
-            "generator": self.generator.provenance,
-            "nli_model": self.judge.provenance,
-            "prompt": config.prompt,
-            "packages": versions(*_PACKAGES),
-            "problems": {**problems.counts, "answered_right": len(right)},
-            "hypotheses": len(hypotheses),
-            "funnel": funnel,
-            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
-            "eligible": {PARAPHRASE: eligible},
-            "variants": variants,
-            "files": digests({path.name: path for path in files}),
-        }
-        write_record(run.manifest, manifest)
-        return run
 
     def answers(self) -> tuple[frozenset[str], list[str]]:
         """Ask the NLI model about the problems; return those answered right, and hypotheses.
@@ -341,9 +405,9 @@ class _Work:
         names = ("seed_id", "premise", "hypothesis", "label")
         table = read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
-        of_problems = self.ask_judge("problems", list(zip(premises, hypotheses, strict=True)))
-        predicted = pa.array(LABELS).take(pa.array(of_problems.argmax(axis=1)))
-        columns = [pa.array(seed_ids), *map(pa.array, of_problems.T), predicted]
+        answers = self.judge("problems", list(zip(premises, hypotheses, strict=True)))
+        predicted = pa.array(LABELS).take(pa.array(_matrix(answers).argmax(axis=1)))
+        columns = [pa.array(seed_ids), *answers.columns, predicted]
         write_table(self.run.answers, pa.table(columns, schema=ANSWERS))
         right = [p == g for p, g in zip(predicted.to_pylist(), gold, strict=True)]
         if not any(right):
@@ -357,65 +421,81 @@ class _Work:
         """Rewrite, ask and select for the block that starts there; return candidates and rounds."""
         of = len(hypotheses) // BLOCK + 1
         where = f"block {start // BLOCK + 1}/{of}, round" if len(hypotheses) > BLOCK else "round"
-        rounds = run_rounds(
-            hypotheses[start : start + BLOCK],
-            self.config,
-            rewrite=lambda number, requests: self.rewrite(f"{where} {number}", requests),
-            judge=lambda number, pairs: self.ask_judge(f"{where} {number}", pairs),
-        )
-        tables = [pa.Table.from_pylist(rows, PARAPHRASES) for rows in rounds]
-        order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
-        return pa.concat_tables(tables).sort_by(order).combine_chunks(), len(tables)
 
-    def _write_paraphrases(self, hypotheses: Sequence[str]) -> list[dict[str, int]]:
-        counts, rounds = Counter[tuple[int, str]](), 0
+        def rewrite(number: int, requests: list[ParaphraseRequest]) -> list[list[Candidate]]:
+            answers = self.generator(f"{where} {number}", requests)["candidates"].to_pylist()
+            return [[Candidate(**candidate) for candidate in row] for row in answers]
+
+        rounds = list(
+            run_rounds(
+                hypotheses[start : start + BLOCK],
+                self.config,
+                rewrite=rewrite,
+                judge=lambda number, pairs: _matrix(
+                    self.judge(f"{where} {number}: NLI model", pairs)
+                ),
+            )
+        )
+        rows = pa.Table.from_pylist([row for rows in rounds for row in rows], PARAPHRASES)
+        order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
+        return rows.sort_by(order).combine_chunks(), len(rounds)
+
+    def write_paraphrases(
+        self, hypotheses: Sequence[str]
+    ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+        """Write all candidates; return the funnel, and the kept texts of hypotheses."""
+        counts, kept, rounds = Counter[tuple[int, str]](), dict[str, list[str]](), 0
         with (
-            atomic(self.run.paraphrases) as temporary,
-            RowGroupWriter(temporary, PARAPHRASES) as writer,
+            atomic(self.run.paraphrases) as path,
+            RowGroupWriter(path, PARAPHRASES) as writer,
         ):
             for start in range(0, len(hypotheses), BLOCK):
                 table, of_block = self.search(hypotheses, start)
-                rounds = max(rounds, of_block)
-                fates = (table[name].to_pylist() for name in ("round", "reason"))
-                counts.update(zip(*fates, strict=True))
                 writer.write(table)
-        reasons = (*REASONS, KEPT)
-        return [
-            {
-                "round": number,
-                "generated": sum(counts[number, reason] for reason in reasons),
-                **{reason: counts[number, reason] for reason in reasons},
-            }
-            for number in range(1, rounds + 1)
-        ]
-
-    def _write_outcome(self, problems: Problems, right: frozenset[str]) -> tuple[int, int]:
-        run, kept = self.run, kept_texts(read_row_groups(self.run.paraphrases))
-        none_kept = ParaphraseReason.NO_PARAPHRASE, 0
-        wrong = ParaphraseReason.ANSWERED_WRONG, None
-        excluded_rows = [exclusion_table(unlabelled(problems.unlabelled, self.config.source))]
-        with (
-            atomic(run.seeds) as seeds_file,
-            atomic(run.variants) as variants_file,
-            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
-            RowGroupWriter(variants_file, arrow_schema()) as variants,
-        ):
-            for number in range(len(block_sizes(run.problems))):
-                block = read_block(run.problems, number)
-                mine = [s for s in block if s.seed_id in right and s.hypothesis in kept]
-                texts = {seed.hypothesis: kept[seed.hypothesis].to_pylist() for seed in mine}
-                seeds.write(seed_rows(mine))
-                variants.write(variant_rows(mine, texts))
-                without = [
-                    Exclusion(s.seed_id, s.source, *(none_kept if s.seed_id in right else wrong))
-                    for s in block
-                    if s.seed_id not in right or s.hypothesis not in kept
-                ]
-                excluded_rows.append(exclusion_table(without))
-        rows = pa.concat_tables(excluded_rows).sort_by("seed_id").combine_chunks()
-        write_table(run.exclusions, rows)
-        return seeds.rows, variants.rows
+                rounds = max(rounds, of_block)
+                names = ("hypothesis", "text", "round", "reason")
+                columns = (table[name].to_pylist() for name in names)
+                for hypothesis, text, number, reason in zip(*columns, strict=True):
+                    counts[number, reason] += 1
+                    if reason == KEPT:
+                        kept.setdefault(hypothesis, []).append(text)
+        funnel = []
+        for number in range(1, rounds + 1):
+            ends = {str(reason): counts[number, reason] for reason in (*REASONS, KEPT)}
+            funnel.append({"round": number, "generated": sum(ends.values()), **ends})
+        return funnel, kept
 
 
-def _key_of_request(request: ParaphraseRequest) -> bytes:
-    return key_of(asdict(request))
+def _matrix(answers: pa.Table) -> NDArray[np.float64]:
+    return np.stack([column.to_numpy() for column in answers.columns], axis=1)
+
+
+def _rewritten(
+    generator: TextGenerator, requests: Sequence[ParaphraseRequest]
+) -> Iterator[tuple[Sequence[int], pa.Table]]:
+    """Yield candidates for batches of requests, whose prompts have similar lengths."""
+    from merge_metric.models.fast_layers import on_single_threads
+
+    lengths = [generator.length(request.hypothesis) for request in requests]
+    order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
+    size = generator.batch_size
+    # The longest batch first, so that a lack of memory shows at once; the others at random, so
+    # that the speed so far is an honest estimate of the speed to come.
+    first, *others = (order[start : start + size] for start in range(0, len(order), size))
+    random.Random(0).shuffle(others)
+    batches = [first, *others]
+
+    def rewrite(batch: Sequence[int]) -> pa.Table:
+        answers = generator.candidates([requests[i] for i in batch])
+        rows = [{"candidates": [c._asdict() for c in candidates]} for candidates in answers]
+        return pa.Table.from_pylist(rows, _CANDIDATES)
+
+    yield from zip(batches, on_single_threads(rewrite, batches, generator.device), strict=True)
+
+
+def _judged(judge: Model, pairs: Sequence[Pair]) -> Iterator[tuple[Sequence[int], pa.Table]]:
+    """Yield the NLI model's probabilities for batches of pairs."""
+    for answers in judge.answer(pairs):
+        asked = [pairs[i] for i in answers.positions]
+        rows = require_probabilities(asked, LABELS, answers.probabilities)
+        yield answers.positions, pa.table(list(rows.T), schema=_PROBABILITIES)

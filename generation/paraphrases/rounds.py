@@ -5,24 +5,22 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
-from generation.records import Seed, seed_rows, with_columns
+from generation.records import Seed, replacement_schema, variant_rows
 from generation.run_folder import RunFolder
 from generation.run_summary import funnel_text, source_line
 from generation.variants.reasons import KEPT, RejectionReason, funnel_columns
 from merge_dataset.answer_store import slug
 from merge_dataset.files import read_json, to_json
-from merge_dataset.schema import LABELS, PARAPHRASE, variant_id
-from merge_metric.models.pair_model import Pair
+from merge_dataset.schema import LABELS, PARAPHRASE
+from merge_metric.models.pair_model import Description, Pair
 
 _RUN: Final = 4
 """Number of consecutive words of the instruction that count as an echo."""
@@ -63,8 +61,7 @@ FUNNEL_COLUMNS: Final = funnel_columns(
 """Column of a funnel of candidates → what it counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParaphraseRequest:
+class ParaphraseRequest(NamedTuple):
     """A hypothesis to be paraphrased."""
 
     hypothesis: str
@@ -74,8 +71,7 @@ class ParaphraseRequest:
     """Candidates of earlier rounds (`Candidate.text`), which count as groups before the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One output for a request."""
 
     text: str
@@ -94,8 +90,8 @@ class TextGenerator(Protocol):
     batch_size: int
     """Number of requests per batch that suits the device."""
 
-    def describe(self) -> dict[str, Any]:
-        """Describe what identifies the model, as JSON, with at least `name` and `revision`."""
+    def describe(self) -> Description:
+        """Describe what determines its candidates with prompt and decoding, and its `weights`."""
 
     def length(self, hypothesis: str) -> int:
         """Count the tokens of a hypothesis's prompt; a batch has prompts of similar lengths."""
@@ -274,40 +270,18 @@ ANSWERS = pa.schema(
 )
 
 
-def kept_texts(paraphrases: Iterable[pa.Table]) -> dict[str, pa.Array]:
-    """Collect each hypothesis's kept paraphrases from tables sorted by hypothesis."""
-    texts: dict[str, pa.Array] = {}
-    for table in paraphrases:
-        kept = table.filter(pc.equal(table["reason"], KEPT))
-        grouped = kept.group_by("hypothesis", use_threads=False).aggregate([("text", "list")])
-        columns = grouped["hypothesis"].to_pylist(), grouped["text_list"]
-        for hypothesis, more in zip(*columns, strict=True):
-            before = [texts[hypothesis]] if hypothesis in texts else []
-            texts[hypothesis] = pa.concat_arrays([*before, more.values])
-    return texts
-
-
-def variant_rows(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
-    """Make the split `variants`, sorted by `seed_id`, then by `variant_id`."""
-    ordered = sorted(seeds, key=lambda seed: seed.seed_id)
-    pairs = [
-        (row, seed, text) for row, seed in enumerate(ordered) for text in texts[seed.hypothesis]
-    ]
-    new_texts = [text for _, _, text in pairs]
-    rows = seed_rows(ordered).take(pa.array([row for row, _, _ in pairs], pa.int64()))
-    new = {
-        "variant_id": [
-            variant_id(seed.seed_id, PARAPHRASE, seed.hypothesis, text) for _, seed, text in pairs
-        ],
-        "hypothesis": new_texts,
-        "word_class": [PARAPHRASE] * len(pairs),
-        "original": rows["hypothesis"],
-        "replacement": new_texts,
-        "hypothesis_spans": [[(0, len(text))] for text in new_texts],
-        "subsamples": [[0]] * len(pairs),
-    }
-    order = [(name, "ascending") for name in ("seed_id", "variant_id")]
-    return with_columns(rows, new).sort_by(order).combine_chunks()
+def variants_of(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
+    """Make the split `variants` of seeds from the paraphrases of their hypotheses."""
+    rows, edits = [], []
+    for seed in seeds:
+        for text in texts[seed.hypothesis]:
+            named = {"seed_id": seed.seed_id, "word": seed.hypothesis, "replacement": text}
+            none: dict[str, list[str]] = {"premise_mlms": [], "hypothesis_mlms": []}
+            rows.append({**named, **none, "word_class": PARAPHRASE, "subsamples": [0]})
+            edits.append([([], ""), ([(0, len(seed.hypothesis))], text)])
+    schema = replacement_schema().append(pa.field("subsamples", pa.list_(pa.int32())))
+    table = pa.Table.from_pylist(rows, schema)
+    return variant_rows(table, {seed.seed_id: seed for seed in seeds}, edits)
 
 
 def render_funnel(rows: Iterable[Mapping[str, int]]) -> str:

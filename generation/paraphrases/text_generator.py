@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import on_single_threads
+from merge_metric.models.pair_model import Description
 
 _ROWS_CPU, _ROWS = 160, 640
 """Number of beams in a forward pass; each has its own keys and values of prompt and answer."""
@@ -36,7 +36,7 @@ class Generator:
 
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
         """Wrap a loaded model; a causal one without a chat template answers on a new line."""
-        model, tokenizer, name, self.revision, self.weights = loaded
+        model, tokenizer, name, *_ = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise ValueError(
                 f"{name}: expected a model that takes past_key_values, so that beams can share "
@@ -91,13 +91,12 @@ class Generator:
         rows = _ROWS_CPU if model.device.type == "cpu" else _ROWS
         self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
-    def describe(self) -> dict[str, Any]:
-        """Describe the model, which determines the candidates with prompt and decoding."""
-        return {
-            **self._loaded.describe(),
-            "kind": "seq2seq" if self.encodes else "causal",
-            "chat_template": self._chat,
-        }
+    def describe(self) -> Description:
+        """Describe what determines the candidates with prompt and decoding, and the weights."""
+        kind = "seq2seq" if self.encodes else "causal"
+        more = {"kind": kind, "chat_template": self._chat, "batch_size": self.batch_size}
+        facts = {"weights": self._loaded.weights}
+        return Description(identity={**self._loaded.describe(), **more}, facts=facts)
 
     def length(self, hypothesis: str) -> int:
         """Count the tokens of a hypothesis's prompt."""
@@ -194,11 +193,10 @@ class Stepper:
         self._temperatures = self._tensor(temperatures)[:, None]
         self._requests: Ints = np.arange(len(prompts))
         self.vocabulary = int(self._model.config.get_text_config().vocab_size)
-        self._encoded: torch.Tensor | None = None
-        self._cache: Any = None
+        self._encoded = self._cache = cast("Any", None)
 
     def start(self, k: int) -> Following:
-        """Return the `k` likeliest first tokens, or all if fewer; a row per request."""
+        """Return the likeliest end, and the `k` likeliest first tokens; a row per request."""
         if not self._encodes:
             return self._read(self._ids, k)
         encoder = self._model.get_encoder()
@@ -209,18 +207,15 @@ class Stepper:
         """Return likely next tokens; row i becomes the old row `rows[i]` plus `tokens[i]`."""
         index, requests = self._tensor(rows), self._requests[rows]
         same = np.array_equal(requests, self._requests)
-        if self._encodes:
-            self._cache.self_attention_cache.reorder_cache(index)
-            if not same and self._encoded is not None:
-                self._cache.cross_attention_cache.reorder_cache(index)
-                self._encoded = self._encoded[index]
-        else:
-            self._cache.reorder_cache(index)
+        self._requests = requests
+        (self._cache.self_attention_cache if self._encodes else self._cache).reorder_cache(index)
         if not same:
             self._mask = self._mask[index]
-        self._requests = requests
         if not self._encodes:
             self._mask = torch.cat([self._mask, self._mask.new_ones(len(index), 1)], dim=-1)
+        elif not same:
+            self._cache.cross_attention_cache.reorder_cache(index)
+            self._encoded = self._encoded[index]
         return self._read(self._tensor(tokens)[:, None], k)
 
     def _read(self, ids: torch.Tensor, k: int) -> Following:
@@ -246,15 +241,12 @@ class Stepper:
         precise = torch.promote_types(logits.dtype, torch.float32)
         scaled = logits.to(precise) / self._temperatures[self._tensor(self._requests)].to(precise)
         normaliser = scaled.logsumexp(-1, keepdim=True)
-        ends = scaled[:, self._ends].max(-1)
+        end = scaled[:, self._ends].max(-1, keepdim=True)
         scaled.index_fill_(1, self._never, -torch.inf)
         best = scaled.topk(min(k, scaled.shape[-1] - len(self._never)))
-        return Following(
-            tokens=best.indices.cpu().numpy(),
-            log_probs=(best.values - normaliser).double().cpu().numpy(),
-            ends=self._ends[ends.indices].cpu().numpy(),
-            end_log_probs=(ends.values - normaliser[:, 0]).double().cpu().numpy(),
-        )
+        tokens = torch.cat([self._ends[end.indices], best.indices], dim=-1)
+        log_probs = torch.cat([end.values, best.values], dim=-1) - normaliser
+        return tokens.cpu().numpy(), log_probs.double().cpu().numpy()
 
     def _tensor(self, numbers: Any) -> torch.Tensor:
         return torch.as_tensor(numbers, device=self._model.device)
@@ -264,21 +256,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Following(NamedTuple):
-    """Likely next tokens, for each row that a model has read so far."""
-
-    tokens: Ints
-    """[rows, k] The most probable tokens that do not end a text, best first."""
-    log_probs: Floats
-    """[rows, k] Log-probabilities of `tokens` in nats, at the temperature."""
-    ends: Ints
-    """[rows] The most probable token that ends the text."""
-    end_log_probs: Floats
-    """[rows] Log-probabilities of `ends` in nats, at the temperature."""
+Following = tuple[Ints, Floats]
+"""Likely next tokens, [rows, 1 + k], for each row that a model has read so far, and their
+log-probabilities in nats, at the temperature: the most probable token that ends the text, then the
+most probable ones that do not, best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
+class Beam(NamedTuple):
     """One output of the search."""
 
     tokens: tuple[int, ...]
@@ -331,10 +315,8 @@ def search(
     first. The `num_beams` beams of a request are each group's best, group by group, then each
     group's second best, and so on. Within a group, finished beams come before unfinished ones.
     """
-    ended_beams: list[list[list[Beam]]] = [
-        [[] for _ in range(config.num_beam_groups)] for _ in earlier
-    ]
     n_requests, n_groups, size = len(earlier), config.num_beam_groups, config.group_size
+    ended: list[list[list[Beam]]] = [[[] for _ in range(n_groups)] for _ in earlier]
     requests = np.tile(np.arange(n_requests), n_groups)
     lanes = _Lanes(  # every group of every request, with the prompt alone
         requests=requests,
@@ -344,7 +326,7 @@ def search(
         log_probs=np.zeros((len(requests), 1)),
         scores=np.zeros((len(requests), 1)),
     )
-    counts = np.zeros((len(earlier), model.vocabulary), np.int32)
+    counts = np.zeros((n_requests, model.vocabulary), np.int32)
     for step in range(config.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]
         counts.fill(0)
@@ -360,19 +342,19 @@ def search(
         else:
             following = model.advance(lanes.rows.ravel(), lanes.tokens[..., -1].ravel(), k)
             lanes = lanes._replace(rows=np.arange(lanes.rows.size).reshape(lanes.rows.shape))
-        lanes = _step(lanes, following, config, counts, ended_beams)
+        groups = [lanes.take(lanes.groups == group) for group in range(n_groups)]
+        steps = [_step(of, following, config, counts, ended) for of in groups if len(of.requests)]
+        lanes = _Lanes._make(np.concatenate(values) for values in zip(*steps, strict=True))
         if not lanes.requests.size:
             break
     # Beams cut at the last step take the places left.
     per_token = lanes.log_probs / max(1, lanes.tokens.shape[-1])
     for lane, (request, group) in enumerate(zip(lanes.requests, lanes.groups, strict=True)):
-        ended = sorted(ended_beams[request][group], key=lambda beam: -beam.score)
-        best = np.argsort(-per_token[lane], kind="stable")[: size - len(ended)]
-        ended_beams[request][group] = ended + [
-            Beam(tuple(lanes.tokens[lane, i].tolist()), False, float(per_token[lane, i]))
-            for i in best
-        ]
-    return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in ended_beams]
+        beams = ended[request][group]
+        for i in np.argsort(-per_token[lane], kind="stable")[: size - len(beams)]:
+            text = tuple(lanes.tokens[lane, i].tolist())
+            beams.append(Beam(text, finished=False, score=float(per_token[lane, i])))
+    return [[beam for rank in zip(*groups, strict=True) for beam in rank] for groups in ended]
 
 
 def _step(
@@ -380,60 +362,52 @@ def _step(
     following: Following,
     config: ParaphraseConfig,
     counts: NDArray[np.int32],
-    ended_beams: list[list[list[Beam]]],
+    ended: list[list[list[Beam]]],
 ) -> _Lanes:
-    """Extend all groups by one token; return the unfinished groups.
+    """Extend the lanes of one group by a token; return those that are not done.
 
-    `counts` [requests, vocabulary], how often earlier beams chose a token, and `ended_beams` are
-    updated.
+    `counts` [requests, vocabulary], how often earlier beams chose a token, and the beams that have
+    `ended`, by request and group, are updated.
     """
-    size, going_on = config.group_size, []
-    for group in range(config.num_beam_groups):
-        mine = lanes.take(lanes.groups == group)
-        if not mine.requests.size:
-            continue
-        lane = np.arange(len(mine.requests))[:, None]
-        tokens, log_probs = following.tokens[mine.rows], following.log_probs[mine.rows]
-        penalties = config.diversity_penalty * counts[mine.requests[:, None, None], tokens]
-        scores = mine.scores[..., None] + log_probs - penalties
-        # Each beam's children, best first. Sorts are stable: equals stay in order.
-        children = np.argsort(-scores, axis=-1, kind="stable")[..., :size]
-        of_children = np.take_along_axis(scores, children, -1)
-        of_ends = (mine.scores + following.end_log_probs[mine.rows])[..., None]
-        ranks = np.arange(children.shape[-1]) + (of_ends > of_children)
-        worth = (of_children - config.sibling_penalty * ranks).reshape(len(lane), -1)
-        before = (scores >= of_ends).sum(-1)
-        worth_of_ends = of_ends[..., 0] - config.sibling_penalty * before
-        best = np.argsort(-worth, axis=-1, kind="stable")[:, :size]
-        parents, rank = np.divmod(best, children.shape[-1])
-        child = children[lane, parents, rank]
-        texts = [mine.tokens[lane, parents], tokens[lane, parents, child][..., None]]
-        longer = _Lanes(
-            requests=mine.requests,
-            groups=mine.groups,
-            rows=mine.rows[lane, parents],
-            tokens=np.concatenate(texts, axis=-1),
-            log_probs=mine.log_probs[lane, parents] + log_probs[lane, parents, child],
-            scores=scores[lane, parents, child],
-        )
-        # A beam ends if its end is among the best of ends and children.
-        both = np.concatenate([worth_of_ends, worth], axis=-1)
-        is_best = np.zeros(both.shape, np.bool_)
-        best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
-        np.put_along_axis(is_best, best, True, axis=-1)
-        for at, beam in np.argwhere(is_best[:, : of_ends.shape[1]]):
-            row = mine.rows[at, beam]
-            text = (*mine.tokens[at, beam].tolist(), int(following.ends[row]))
-            log_prob = mine.log_probs[at, beam] + following.end_log_probs[row]
-            ended = Beam(text, finished=True, score=float(log_prob) / len(text))
-            ended_beams[mine.requests[at]][group].append(ended)
-        is_done = []
-        for request in mine.requests:
-            beams = ended_beams[request][group]
-            beams.sort(key=lambda beam: -beam.score)
-            del beams[size:]
-            is_done.append(len(beams) == size)
-        longer = longer.take(~np.array(is_done))
-        np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
-        going_on.append(longer)
-    return _Lanes._make(np.concatenate(values) for values in zip(*going_on, strict=True))
+    size, lane = config.group_size, np.arange(len(lanes.requests))[:, None]
+    tokens, log_probs = (values[lanes.rows] for values in following)
+    penalties = config.diversity_penalty * counts[lanes.requests[:, None, None], tokens]
+    penalties[..., 0] = 0  # ends have none
+    scores = lanes.scores[..., None] + log_probs - penalties
+    of_ends, others = scores[..., :1], scores[..., 1:]
+    # Each beam's children, best first. Sorts are stable: equals stay in order.
+    children = np.argsort(-others, axis=-1, kind="stable")[..., :size]
+    of_children = np.take_along_axis(others, children, -1)
+    ranks = np.arange(children.shape[-1]) + (of_ends > of_children)
+    worth = (of_children - config.sibling_penalty * ranks).reshape(len(lane), -1)
+    worth_of_ends = of_ends[..., 0] - config.sibling_penalty * (others >= of_ends).sum(-1)
+    # A beam ends if its end is among the best of ends and children.
+    both = np.concatenate([worth_of_ends, worth], axis=-1)
+    best = np.argsort(-both, axis=-1, kind="stable")[:, :size]
+    is_best = np.zeros(both.shape, np.bool_)
+    np.put_along_axis(is_best, best, True, axis=-1)
+    for at, beam in np.argwhere(is_best[:, : of_ends.shape[1]]):
+        text = (*lanes.tokens[at, beam].tolist(), int(tokens[at, beam, 0]))
+        log_prob = lanes.log_probs[at, beam] + log_probs[at, beam, 0]
+        beams = ended[lanes.requests[at]][lanes.groups[at]]
+        beams.append(Beam(text, finished=True, score=float(log_prob) / len(text)))
+    # The best children take the places of their parents.
+    best = np.argsort(-worth, axis=-1, kind="stable")[:, :size]
+    parents, rank = np.divmod(best, children.shape[-1])
+    child = 1 + children[lane, parents, rank]
+    chosen = tokens[lane, parents, child]
+    longer = lanes._replace(
+        rows=lanes.rows[lane, parents],
+        tokens=np.concatenate([lanes.tokens[lane, parents], chosen[..., None]], axis=-1),
+        log_probs=lanes.log_probs[lane, parents] + log_probs[lane, parents, child],
+        scores=scores[lane, parents, child],
+    )
+    is_done = []
+    for request, group in zip(lanes.requests, lanes.groups, strict=True):
+        beams = ended[request][group]
+        beams.sort(key=lambda beam: -beam.score)
+        del beams[size:]
+        is_done.append(len(beams) == size)
+    longer = longer.take(~np.array(is_done))
+    np.add.at(counts, (longer.requests[:, None], longer.tokens[..., -1]), 1)
+    return longer

@@ -369,17 +369,18 @@ def excluded_words(
     """Yield problems without a shared word, and shared words without a replacement."""
     replaced = count_words(replacements)
     for seed in problems.seeds:
+        of_seed = {"seed_id": seed.seed_id, "source": seed.source}
         if not problems.words[seed.seed_id]:
-            yield Exclusion(seed.seed_id, seed.source, Reason.NO_SHARED_WORD)
+            yield {**of_seed, "reason": Reason.NO_SHARED_WORD}
         for word in problems.words[seed.seed_id]:
             key = (seed.seed_id, word.word_class, word.word)
             if key not in replaced:
                 reason, count = rejected.get(key, (Reason.NO_REPLACEMENT, 0))
-                named = word.word, word.word_class
-                yield Exclusion(seed.seed_id, seed.source, reason, count, *named)
+                named = {"word": word.word, "word_class": word.word_class}
+                yield {**of_seed, **named, "reason": reason, "replacements": count}
 
 
 def unlabelled(seed_ids: Iterable[str], source: str) -> Iterator[Exclusion]:
     """Yield rows of the source without a gold label (D15)."""
     for seed_id in seed_ids:
-        yield Exclusion(seed_id, source, Reason.UNLABELLED)
+        yield {"seed_id": seed_id, "source": source, "reason": Reason.UNLABELLED}

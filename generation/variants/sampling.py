@@ -32,7 +32,7 @@ def eligible(
     names = ("source", *_GROUPS[scope])
     left_out = replacements.take(few).select(names).to_pylist()
     return kept, [
-        Exclusion(**row, reason=Reason.TOO_FEW, replacements=int(count))
+        {**row, "reason": Reason.TOO_FEW, "replacements": int(count)}
         for row, count in zip(left_out, counts[group[few]], strict=True)
     ]
 

@@ -52,9 +52,10 @@ class FakeGenerator:
     batches: list[list[ParaphraseRequest]] = field(default_factory=list)
     weights: dict[str, str] | None = None
 
-    def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "revision": self.revision, "architecture": "Fake",
-                "dtype": "float32", "device": "cpu"}  # fmt: skip
+    def describe(self) -> Description:
+        identity = {"name": self.name, "revision": self.revision, "architecture": "Fake",
+                    "dtype": "float32", "device": "cpu", "batch_size": self.batch_size}  # fmt: skip
+        return Description(identity=identity, facts={"weights": self.weights})
 
     def length(self, hypothesis: str) -> int:
         return len(hypothesis.split())
@@ -78,7 +79,7 @@ class FakeJudge:
 
     def describe(self) -> Description:
         identity = {"kind": "classifier", "name": self.name, "revision": self.revision}
-        return Description(identity=identity)
+        return Description(identity=identity, facts={"weights": self.weights})
 
     def answer(self, pairs: Sequence[tuple[str, str]], *, repeat: int = 0) -> Iterator[Answers]:
         order = list(range(len(pairs)))[::-1]

@@ -318,7 +318,7 @@ def test_prompts(kind: str) -> None:
         assert generate.length(hypothesis) == len(prompt_ids(kind, hypothesis))
     other = generator(kind, prompt="Say {hypothesis} anew")
     assert generate.length("A dog.") - other.length("A dog.") > 5
-    assert generate.describe()["chat_template"] == (kind == "llama-chat")
+    assert generate.describe().identity["chat_template"] == (kind == "llama-chat")
 
 
 def test_odd_templates_and_prompts() -> None:
@@ -368,14 +368,14 @@ def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
         loaded.candidates(requests), generator(kind).candidates(requests), strict=True
     ):
         assert_same(found, other)
-    described = load(folders / kind).describe()
+    described = load(folders / kind).describe().identity
     assert re.fullmatch(r"[0-9a-f]{64}", described.pop("revision"))
     assert set(described.pop("packages")) == {"torch", "transformers"}
     assert described == {
         **expected, "name": kind, "chat_template": kind == "llama-chat", "dtype": "float32",
-        "device": "cpu",
+        "device": "cpu", "batch_size": 26,
     }  # fmt: skip
-    assert json.dumps(loaded.describe())
+    assert json.dumps(loaded.describe().identity)
 
 
 def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -> None:
@@ -399,9 +399,9 @@ def test_gguf_files(tmp_path: Path) -> None:
     requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     expected = generator("llama-chat").candidates(requests)
     for loaded in (load(path), load(tmp_path, gguf_file="tiny.gguf")):
-        assert (loaded.name, loaded.describe()["kind"]) == ("tiny", "causal")
-        assert loaded.describe()["chat_template"] is True
-        assert len(loaded.revision) == 64
+        assert (loaded.name, loaded.describe().identity["kind"]) == ("tiny", "causal")
+        assert loaded.describe().identity["chat_template"] is True
+        assert len(loaded.describe().identity["revision"]) == 64
         for found, other in zip(loaded.candidates(requests), expected, strict=True):
             assert_same(found, other, rel=SINGLE)
 
@@ -419,7 +419,7 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     model.config.eos_token_id = model.generation_config.eos_token_id = 1
     write_t5(model, tokenizer, tmp_path / "tiny.gguf")
     loaded = load(tmp_path / "tiny.gguf")
-    assert loaded.describe()["kind"] == "seq2seq"
+    assert loaded.describe().identity["kind"] == "seq2seq"
     requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
     for found, other in zip(loaded.candidates(requests), expected, strict=True):
@@ -505,8 +505,10 @@ class Table:
         texts = p.copy()
         texts[:, NEVER] = -np.inf
         best = np.argsort(-texts, axis=1)[:, : min(k, VOCABULARY - len(NEVER))]
-        return Following(
-            best, np.take_along_axis(texts, best, 1), np.array(ENDS)[ends.argmax(1)], ends.max(1)
+        end = ends.argmax(1)[:, None]
+        return (
+            np.hstack([np.array(ENDS)[end], best]),
+            np.hstack([np.take_along_axis(ends, end, 1), np.take_along_axis(texts, best, 1)]),
         )
 
     def advance(self, rows: Ints, tokens: Ints, k: int) -> Following:
