@@ -30,7 +30,7 @@ from generation.paraphrases.rounds import (
     variants_of,
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.sources import load_problems, require_source
+from generation.problems.sources import Problems, load_problems, require_source
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
@@ -143,58 +143,24 @@ def paraphrase(
         deal("search")
         work = _Work(run, config, generator, judge)
         funnel, kept = work.write_paraphrases(hypotheses)
-        left_out = list(unlabelled(problems.unlabelled, config.source))
-        with (
-            atomic(run.seeds) as seeds_file,
-            atomic(run.variants) as variants_file,
-            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
-            RowGroupWriter(variants_file, arrow_schema()) as variants,
-        ):
-            for number in range(len(block_sizes(run.problems))):
-                mine = []
-                for seed in read_block(run.problems, number):
-                    row: Exclusion = {"seed_id": seed.seed_id, "source": seed.source}
-                    if seed.seed_id not in right:
-                        left_out.append(row | {"reason": ParaphraseReason.ANSWERED_WRONG})
-                    elif seed.hypothesis not in kept:
-                        row |= {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
-                        left_out.append(row)
-                    else:
-                        mine.append(seed)
-                seeds.write(seed_rows(mine))
-                variants.write(variants_of(mine, kept))
-        write_table(run.exclusions, exclusion_table(left_out))
-        if not variants.rows:
+        eligible, variants = work.write_variants(problems, right, kept)
+        if not variants:
             raise ValueError(
                 f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take "
                 "another generator or prompt, more rounds or higher temperatures\n"
                 f"{render_funnel(funnel)}"
             )
-        made_from = {
-            "config": config.output_settings(),
-            "source_data": problems.source_data,
-            "generator": work.generator.description,
-            "nli_model": work.judge.description,
-        }
         files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
-        manifest = {
-            "kind": "paraphrases",
-            "source": config.source,
-            "fingerprint": digest_of(made_from),
-            **made_from,
-            "generator": work.generator.provenance,
-            "nli_model": work.judge.provenance,
-            "prompt": config.prompt,
-            "packages": versions(*_PACKAGES),
+        made = {
             "problems": {**problems.counts, "answered_right": len(right)},
             "hypotheses": len(hypotheses),
             "funnel": funnel,
-            EXPLAINED: explain(ParaphraseConfig, made_from["config"], FUNNEL_COLUMNS),
-            "eligible": {PARAPHRASE: seeds.rows},
-            "variants": variants.rows,
+            EXPLAINED: explain(ParaphraseConfig, config.output_settings(), FUNNEL_COLUMNS),
+            "eligible": {PARAPHRASE: eligible},
+            "variants": variants,
             "files": digests({path.name: path for path in files}),
         }
-        write_record(run.manifest, manifest)
+        write_record(run.manifest, {**work.made_from(problems), **made})
         return run
 
 
@@ -316,7 +282,7 @@ class _KeptModel(Generic[ModelT]):
 
     @property
     def description(self) -> dict[str, Any]:
-        """What identifies the model."""
+        """Description that identifies the model."""
         if not self._record and self._path.is_file():
             try:
                 record = read_record(self._path)
@@ -464,6 +430,55 @@ class _Work:
             ends = {str(reason): counts[number, reason] for reason in (*REASONS, KEPT)}
             funnel.append({"round": number, "generated": sum(ends.values()), **ends})
         return funnel, kept
+
+    def write_variants(
+        self, problems: Problems, right: frozenset[str], kept: Mapping[str, Sequence[str]]
+    ) -> tuple[int, int]:
+        """Write seeds, their variants, and what is left out; return the numbers of the first two.
+
+        `right` are ids of problems that are answered right, `kept` the kept texts of hypotheses.
+        """
+        left_out = list(unlabelled(problems.unlabelled, self.config.source))
+        with (
+            atomic(self.run.seeds) as seeds_file,
+            atomic(self.run.variants) as variants_file,
+            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
+            RowGroupWriter(variants_file, arrow_schema()) as variants,
+        ):
+            for number in range(len(block_sizes(self.run.problems))):
+                mine = []
+                for seed in read_block(self.run.problems, number):
+                    row: Exclusion = {"seed_id": seed.seed_id, "source": seed.source}
+                    if seed.seed_id not in right:
+                        left_out.append(row | {"reason": ParaphraseReason.ANSWERED_WRONG})
+                    elif seed.hypothesis not in kept:
+                        row |= {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
+                        left_out.append(row)
+                    else:
+                        mine.append(seed)
+                seeds.write(seed_rows(mine))
+                variants.write(variants_of(mine, kept))
+        write_table(self.run.exclusions, exclusion_table(left_out))
+        return seeds.rows, variants.rows
+
+    def made_from(self, problems: Problems) -> dict[str, Any]:
+        """Return the part of the manifest that says what the run was made from."""
+        made_from = {
+            "config": self.config.output_settings(),
+            "source_data": problems.source_data,
+            "generator": self.generator.description,
+            "nli_model": self.judge.description,
+        }
+        return {
+            "kind": "paraphrases",
+            "source": self.config.source,
+            "fingerprint": digest_of(made_from),
+            **made_from,
+            "generator": self.generator.provenance,
+            "nli_model": self.judge.provenance,
+            "prompt": self.config.prompt,
+            "packages": versions(*_PACKAGES),
+        }
 
 
 def _matrix(answers: pa.Table) -> NDArray[np.float64]:
