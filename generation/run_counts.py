@@ -20,13 +20,13 @@ from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
-from generation.signals.grammar import has_library
 from generation.suggestions.ask import stores_of, unchanged_questions
 from generation.suggestions.questions import Questions, masked_queries
 from generation.suggestions.store import read_scores, stored_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
 from generation.variants.equation import CASINGS, Lexicon, casing_of
+from generation.variants.grammar import has_library
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
 from merge_dataset.answer_store import AnswerStore

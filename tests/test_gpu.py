@@ -15,9 +15,9 @@ from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import KINDS as MASKED_LMS
 from helpers.tiny_models import sentences, tiny_model
 
-from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.paraphrases.rounds import ParaphraseRequest
 from generation.paraphrases.text_generator import Generator
+from generation.signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.classifier import Classifier

@@ -36,7 +36,7 @@ FRONTS = ("generation.__main__", "generation.cli", "generation.commands")
 """Modules that mount the commands of all packages."""
 
 HOMES = {
-    "torch": {"generation.suggestions.masked_lm", "generation.model_signals.likelihoods",
+    "torch": {"generation.suggestions.masked_lm", "generation.signals.likelihoods",
         "generation.paraphrases.text_generator"},
     "transformers": {"generation.suggestions.masked_lm", "generation.paraphrases.text_generator"},
     "tokenizers": {"generation.suggestions.masked_lm"},

@@ -295,8 +295,8 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.model_signals.pll_changes import Kind, write_changes
     from generation.run_folder import SCORED
+    from generation.signals.pll_changes import Kind, write_changes
 
     models = {"--lm": lm, "--mlm": mlm, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from generation.problems.on_disk import block_sizes
 from generation.run_folder import RunFolder, versions
-from generation.signals.grammar import has_library
 from generation.variants.candidates import BlockWork
+from generation.variants.grammar import has_library
 from merge_dataset.executors.calls import (
     call_tasks,
     keeps_result,

@@ -13,17 +13,16 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.model_signals.pll_changes import NEIGHBOURS, write_changes
 from generation.phases.block_tasks import BlockResult, work_on_blocks
 from generation.phases.build_blocks import Builder
 from generation.phases.suggest import named_mlms, require_asked, suggest
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
-from generation.signals.grammar import require_library
-from generation.signals.signal_columns import CAUSAL, SignalFile, cure, shipped
+from generation.signals.pll_changes import NEIGHBOURS, write_changes
 from generation.suggestions.ask import unchanged_questions
 from generation.suggestions.store import OF_SETTINGS
 from generation.variants.adaptation import Fate
+from generation.variants.grammar import require_library
 from generation.variants.optional_columns import require_columns, require_dictionary
 from generation.variants.reasons import (
     FUNNEL_COLUMNS,
@@ -33,6 +32,7 @@ from generation.variants.reasons import (
     most_frequent_reasons,
     unlabelled,
 )
+from generation.variants.signal_columns import CAUSAL, SignalFile, cure, shipped
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,

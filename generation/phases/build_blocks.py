@@ -22,7 +22,6 @@ from generation.records import (
     variant_rows,
     with_columns,
 )
-from generation.signals.signal_columns import SignalFile, with_signals_of_no_words
 from generation.suggestions.ask import stores_of
 from generation.variants.adaptation import (
     Fate,
@@ -45,6 +44,7 @@ from generation.variants.reasons import (
     first_reasons,
 )
 from generation.variants.sampling import draw, eligible, of_pairs
+from generation.variants.signal_columns import SignalFile, with_signals_of_no_words
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.files import distinct_rows

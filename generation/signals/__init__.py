@@ -1,1 +1,1 @@
-"""Signals: how good a replacement looks by frequency, form, article, grammar and likelihood."""
+"""The command `signals`: what replacements change in the likelihood of texts, by language models."""

@@ -15,14 +15,14 @@ from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.tagging import Tagger
 from generation.records import Sentence, SharedWord, sorted_replacements, with_columns
-from generation.signals.grammar import (
+from generation.variants.equation import match_case
+from generation.variants.grammar import (
     NOUN_TAGS,
     article_position,
     fitting_article,
     inflected,
     lemmas,
 )
-from generation.variants.equation import match_case
 from generation.variants.perturbations import (
     ARTICLE,
     FAMILY,

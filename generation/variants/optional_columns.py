@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Sentence
-from generation.signals import grammar
-from generation.signals.grammar import require_library
-from generation.signals.signal_columns import SignalFile, quality
+from generation.variants import grammar
+from generation.variants.grammar import require_library
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
+from generation.variants.signal_columns import SignalFile, quality
 from merge_dataset.dataset_columns import OF_WORDS
 
 

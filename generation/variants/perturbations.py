@@ -25,9 +25,9 @@ from generation.records import (
     Token,
     with_columns,
 )
-from generation.signals.grammar import article_position, fitting_article
-from generation.signals.signal_columns import PLL_CHANGE, zipf_frequencies
+from generation.variants.grammar import article_position, fitting_article
 from generation.variants.reasons import NO_REASON, REASONS, Reason
+from generation.variants.signal_columns import PLL_CHANGE, zipf_frequencies
 from generation.variants.validation import judge_in_context
 
 WORD, FAMILY, ARTICLE = range(3)

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Exclusion, Scores
-from generation.signals.signal_columns import PLL_CHANGE
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants import equation
+from generation.variants.signal_columns import PLL_CHANGE
 from merge_dataset.dataset_columns import LEAST, REFUSED
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 

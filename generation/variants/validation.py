@@ -13,13 +13,6 @@ from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import lists_of, ranges, replacement_schema, sorted_replacements, starts_of
-from generation.signals.signal_columns import (
-    UNKNOWN,
-    answers_about_articles,
-    answers_of,
-    forms_changed,
-    zipf_frequencies,
-)
 from generation.variants.candidates import Candidates
 from generation.variants.equation import Lexicon, Table, Words
 from generation.variants.reasons import (
@@ -30,6 +23,13 @@ from generation.variants.reasons import (
     Reason,
     WordKey,
     first_reasons,
+)
+from generation.variants.signal_columns import (
+    UNKNOWN,
+    answers_about_articles,
+    answers_of,
+    forms_changed,
+    zipf_frequencies,
 )
 from merge_dataset.schema import WORD_CLASSES
 

@@ -21,9 +21,9 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.records import MaskedQuery, Scores, Sentence
 from generation.run_counts import PASSED, count_passed, count_run
 from generation.run_folder import RunFolder
-from generation.signals import grammar
 from generation.suggestions import questions
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
+from generation.variants import grammar
 from generation.variants.reasons import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
 from merge_metric.analyses import analyse, run_folders

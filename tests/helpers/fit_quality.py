@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from generation.records import REPLACEMENT_KEY
-from generation.signals.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
+from generation.variants.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
 from helpers.judged import answers_of
 from merge_dataset.annotation import is_good, read_session
 from merge_dataset.files import digest_of_file, read_table, write_text
@@ -28,7 +28,7 @@ JUDGED: Final = DATA / "judged_variants"
 FRESH: Final = DATA / "judged_variants_fresh"
 SESSIONS: Final = (JUDGED, FRESH)
 SIGNALS: Final = "signals.csv"
-SHIPPED: Final = Path(__file__).parents[2] / "generation" / "signals" / "quality.toml"
+SHIPPED: Final = Path(__file__).parents[2] / "generation" / "variants" / "quality.toml"
 
 PENALTY: Final = 0.3
 """Inverse strength of the L2 penalty, chosen by hand: the result hardly depends on it."""
@@ -213,7 +213,7 @@ def render(judged: Judged, date: str) -> str:
 def measure(models: Path, work: Path) -> None:
     """Add `mean_rank` and `neighbour_change` of judged variants to their signals files."""
     from generation import Config, generate
-    from generation.model_signals.likelihoods import item_of, neighbour_changes
+    from generation.signals.likelihoods import item_of, neighbour_changes
     from generation.suggestions.masked_lm import MaskedLM
 
     folders = [str(models / name) for name in MLMS]

@@ -1,7 +1,7 @@
 import pytest
 
 from generation.records import Sentence, Token
-from generation.signals.grammar import article_before, article_position, fitting_article
+from generation.variants.grammar import article_before, article_position, fitting_article
 
 
 @pytest.mark.parametrize(

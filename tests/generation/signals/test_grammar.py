@@ -5,7 +5,7 @@ import itertools
 import pytest
 from helpers.tagged_texts import tagged
 
-from generation.signals.grammar import (
+from generation.variants.grammar import (
     determiner_fits,
     form_attested,
     has_form,

@@ -14,7 +14,7 @@ from helpers.fit_quality import CHANGES, CHOSEN, LIMITS, out_of_fold, read_judge
 from helpers.judged import DATA, answers_of
 from helpers.judged import JUDGED as SAMPLES
 
-from generation.signals.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS
+from generation.variants.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS
 from merge_dataset.annotation import Session, is_good, read_session
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.variant_rows import read_judgements

@@ -21,7 +21,7 @@ from helpers.fit_quality import (
 )
 
 from generation.config import Config
-from generation.signals.signal_columns import (
+from generation.variants.signal_columns import (
     FAULTS,
     LEAST_CHANGE,
     LEAST_NEIGHBOUR_CHANGE,

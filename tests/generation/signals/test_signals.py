@@ -24,8 +24,9 @@ from generation.problems.substitutions import Place
 from generation.records import Sentence, Token, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
-from generation.signals import grammar
-from generation.signals.signal_columns import (
+from generation.variants import grammar
+from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, first_reasons
+from generation.variants.signal_columns import (
     NO,
     UNKNOWN,
     YES,
@@ -34,7 +35,6 @@ from generation.signals.signal_columns import (
     forms_changed,
     zipf_frequencies,
 )
-from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, first_reasons
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json

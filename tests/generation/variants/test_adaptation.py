@@ -13,7 +13,6 @@ from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import Seed, SharedWord, substitute
-from generation.signals.grammar import inflected
 from generation.variants.adaptation import (
     Fate,
     adapt,
@@ -24,6 +23,7 @@ from generation.variants.adaptation import (
     scramble,
     shuffle_letters,
 )
+from generation.variants.grammar import inflected
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.reasons import KEPT, Reason, WordKey
 from merge_dataset.schema import WORD_CLASSES

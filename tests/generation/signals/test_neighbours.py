@@ -15,10 +15,10 @@ from helpers.tasks_here import TasksHere
 from helpers.tiny_models import tiny_model
 
 from generation import Config, build, generate, suggest
-from generation.model_signals import pll_changes
-from generation.model_signals.likelihoods import item_of, neighbour_changes
-from generation.model_signals.pll_changes import write_changes
 from generation.run_folder import SCORED, RunFolder
+from generation.signals import pll_changes
+from generation.signals.likelihoods import item_of, neighbour_changes
+from generation.signals.pll_changes import write_changes
 from generation.suggestions.masked_lm import Input, MaskedLM
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import read_json

@@ -12,8 +12,8 @@ from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from generation.model_signals import likelihoods
-from generation.model_signals.likelihoods import (
+from generation.signals import likelihoods
+from generation.signals.likelihoods import (
     CausalLM,
     Likelihoods,
     likelihood_store,

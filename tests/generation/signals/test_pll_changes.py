@@ -19,13 +19,13 @@ from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 
 from generation import Config, build, generate
-from generation.model_signals import pll_changes
-from generation.model_signals.likelihoods import CausalLM, pseudo_log_likelihoods
-from generation.model_signals.pll_changes import write_changes
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
-from generation.signals.signal_columns import zipf_frequency
+from generation.signals import pll_changes
+from generation.signals.likelihoods import CausalLM, pseudo_log_likelihoods
+from generation.signals.pll_changes import write_changes
 from generation.suggestions.masked_lm import MaskedLM
+from generation.variants.signal_columns import zipf_frequency
 from merge_dataset.card import render
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors.calls import keeps_result

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from generation.config import bundled_toml
 from generation.records import REPLACEMENT_KEY, with_columns
 from generation.run_folder import RunFolder
-from generation.signals.grammar import article_position, fitting_article
+from generation.variants.grammar import article_position, fitting_article
 from merge_dataset.dataset_columns import OPTIONAL, REFUSED
 from merge_dataset.files import read_where
 
@@ -190,7 +190,7 @@ LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
 @cache
 def shipped() -> dict[str, Any]:
     """Read `quality.toml`: models, and the data that they were fitted on."""
-    return bundled_toml("signals/quality.toml")
+    return bundled_toml("variants/quality.toml")
 
 
 def probabilities(name: str, features: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:

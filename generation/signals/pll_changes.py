@@ -15,7 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.model_signals.likelihoods import (
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.shared_words import tag_problems
+from generation.problems.tagging import Tagger
+from generation.records import REPLACEMENT_KEY, substitute, with_columns
+from generation.run_folder import RunFolder
+from generation.signals.likelihoods import (
     CAUSAL_SCHEME,
     NEIGHBOURS_SCHEME,
     SCHEME,
@@ -28,18 +33,13 @@ from generation.model_signals.likelihoods import (
     read_likelihoods,
     table_of,
 )
-from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import tag_problems
-from generation.problems.tagging import Tagger
-from generation.records import REPLACEMENT_KEY, substitute, with_columns
-from generation.run_folder import RunFolder
-from generation.signals.signal_columns import CAUSAL, MASKED
 from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
+from generation.variants.signal_columns import CAUSAL, MASKED
 from merge_dataset.answer_store import ask, key_of
 from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
 from merge_dataset.executors.plan import Distribution, Task

@@ -1,1 +1,0 @@
-"""The command `signals`: what a model says about the texts of a finished build."""
