@@ -1,1 +1,1 @@
-"""The command `signals`: what replacements change in the likelihood of texts, by language models."""
+"""The command `signals`: what replacements change in the likelihood of texts."""
