@@ -36,7 +36,8 @@ ROWS: Final = 100_000
 FILE_ROWS: Final = 10 * ROWS
 """Most rows of a dataset file, so that processes can share a split, and the Hub shows it."""
 
-RECORD_DIGEST: Final = "digest"
+_DIGEST: Final = "digest"
+"""Key of a record's digest of itself."""
 
 _TEMPORARY: Final = re.compile(r"\.(?P<target>.+)\.([0-9a-f]{32}\.partial|old)")
 
@@ -213,14 +214,11 @@ def read_text(path: Path) -> str:
 _FORMATS: Final[Mapping[bytes, str]] = {
     b"PK\x03\x04": "a ZIP archive, as .zip, .xlsx and .ods files are",
     b"\x1f\x8b": "a file that gzip made",
-    b"BZh": "a file that bzip2 made",
     b"\xfd7zXZ": "a file that xz made",
     b"\x28\xb5\x2f\xfd": "a file that zstd made",
     b"\xd0\xcf\x11\xe0": "an old Office file, as .xls is",
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
-    b"SQLite format 3": "an SQLite database",
-    b"%PDF": "a PDF",
 }
 """First bytes of a file that is not text → its format."""
 
@@ -247,44 +245,41 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
-    def acquire(timeout: float) -> None:
+    def take(lock: BaseFileLock) -> BaseFileLock:
+        timeout = 0
         while True:
             lock_file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(timeout=timeout)
             except FileNotFoundError:
                 continue  # the holder has removed the folder, which stayed empty
-            return
+            except Timeout as error:
+                since = ""
+                with suppress(OSError):
+                    changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
+                    since = f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
+                if not wait:
+                    is_soft = isinstance(lock, SoftFileLock)
+                    cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
+                    raise BlockingIOError(refusal + since + cure) from error
+                log.info("%s: waiting for another command%s", lock_file.parent, since)
+                timeout = -1
+            else:
+                return lock
 
-    def since() -> str:
-        try:
-            changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
-        except OSError:
-            return ""
-        return f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
-
-    lock: BaseFileLock = FileLock(lock_file, is_singleton=True, fallback_to_soft=False)
     try:
-        try:
-            acquire(0)
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-                raise
-            # Under another name, as `FileLock` leaves its own file.
-            lock = SoftFileLock(lock_file.with_name(f"{lock_file.name}.taken"), is_singleton=True)
-            acquire(0)
-            log.warning(
-                "%s: this file system has no locks, so that the file stands for one; remove it if "
-                "a killed command leaves it",
-                lock.lock_file,
-            )
-    except Timeout as error:
-        if not wait:
-            is_soft = isinstance(lock, SoftFileLock)
-            cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
-            raise BlockingIOError(refusal + since() + cure) from error
-        log.info("%s: waiting for another command%s", lock_file.parent, since())
-        acquire(-1)
+        lock = take(FileLock(lock_file, is_singleton=True, fallback_to_soft=False))
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+            raise
+        # Under another name, as `FileLock` leaves its own file.
+        soft = lock_file.with_name(f"{lock_file.name}.taken")
+        lock = take(SoftFileLock(soft, is_singleton=True))
+        log.warning(
+            "%s: this file system has no locks, so that the file stands for one; remove it if a "
+            "killed command leaves it",
+            soft,
+        )
     try:
         if lock.lock_counter == 1:
             with suppress(OSError):
@@ -354,27 +349,23 @@ def read_json(path: Path) -> Any:
 # --- Digests ---
 
 
-def write_record(path: Path, value: Mapping[str, Any], digest_key: str = RECORD_DIGEST) -> None:
+def write_record(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object on what was made, with a digest of itself."""
     plain = json.loads(to_json(value))
-    write_json(path, {**plain, digest_key: digest_of(plain)})
+    write_json(path, {**plain, _DIGEST: digest_of(plain)})
 
 
 def read_record(
-    path: Path,
-    *keys: str,
-    verify: bool = True,
-    digest_key: str = RECORD_DIGEST,
-    remedy: str = "Restore it from a copy",
+    path: Path, *keys: str, verify: bool = True, remedy: str = "Restore it from a copy"
 ) -> dict[str, Any]:
     """Read a JSON object from `write_record`; verify its digest."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    wanted = (*keys, digest_key) if verify else keys
+    wanted = (*keys, _DIGEST) if verify else keys
     missing = [key for key in wanted if key not in value]
-    digest = value.pop(digest_key, None)
-    if verify and digest_key not in missing and digest != digest_of(value):
+    digest = value.pop(_DIGEST, None)
+    if verify and _DIGEST not in missing and digest != digest_of(value):
         raise ValueError(
             f"{path}: expected what was written, got other contents: the file is damaged or was "
             f"edited; restore it from a copy"
@@ -439,21 +430,15 @@ def open_parquet(path: Path, metadata: pq.FileMetaData | None = None) -> pq.Parq
     return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file in the order of its rows, all columns or the named ones."""
-    with naming_damage(path), open_parquet(path) as file:
-        return file.read(columns=None if columns is None else list(columns))
-
-
-def read_where(path: Path, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the rows that pass a filter of pyarrow: an expression, or a list of conditions."""
+def read_table(path: Path, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
+    """Read rows of a Parquet file in their order; `where` is a filter of pyarrow."""
     import pyarrow.parquet as pq
 
     with naming_damage(path):
         return pq.read_table(
             path,
-            filters=where,
             columns=None if columns is None else list(columns),
+            filters=where,
             partitioning=None,  # else a parent folder called a=b would become a column
             page_checksum_verification=True,
         )
@@ -476,8 +461,6 @@ def naming_damage(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{path}: expected a Parquet file, got {damage_of(path)}") from error
     except pa.ArrowNotImplementedError as error:
         reason = " ".join(str(error).split())
         raise ValueError(
@@ -485,9 +468,10 @@ def naming_damage(path: Path) -> Iterator[None]:
             f"{reason}"
         ) from error
     except (ValueError, OSError, pa.ArrowException) as error:
+        is_name = isinstance(error, UnicodeEncodeError)
+        cure = "rename it" if is_name else "restore it from a copy, or make it anew"
         raise ValueError(
-            f"{path}: expected a whole Parquet file, got {damage_of(path)}; restore it from a "
-            f"copy, or make it anew"
+            f"{path}: expected a whole Parquet file, got {damage_of(path)}; {cure}"
         ) from error
 
 
@@ -496,7 +480,7 @@ def damage_of(path: Path) -> str:
     if path.is_dir():
         return "a folder"
     if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
-        return "one whose name or folder is not in UTF-8, which pyarrow cannot open: rename it"
+        return "one whose name or folder is not in UTF-8, which pyarrow cannot open"
     content = path.read_bytes()
     if not content:
         return "an empty file"
@@ -578,13 +562,9 @@ def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> No
 
 def read_row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Yield the row groups of a Parquet file, with all columns or the named ones."""
-    with naming_damage(path):
-        file = open_parquet(path)
-    with file:
+    with naming_damage(path), open_parquet(path) as file:
         for number in range(file.metadata.num_row_groups):
-            with naming_damage(path):
-                table = file.read_row_group(number, columns=columns)
-            yield table
+            yield file.read_row_group(number, columns=columns)
 
 
 def distinct_rows(path: Path, columns: Sequence[str]) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from merge_dataset.files import draw_rank, read_table, read_where
+from merge_dataset.files import draw_rank, read_table
 from merge_dataset.layout import (
     all_configurations,
     collections,
@@ -154,7 +154,7 @@ def _problems(
     problem_format, files = format_in(folder, config), split_files(folder, config)
     mine = pc.field("seed_id").isin(list(seed_ids))  # other row groups are not read
     seeds, rows = (
-        [row for name in files[split] for row in read_where(folder / name, mine).to_pylist()]
+        [row for name in files[split] for row in read_table(folder / name, where=mine).to_pylist()]
         for split in ("seeds", "variants")
     )
     rows.sort(key=_order)

@@ -49,7 +49,7 @@ from merge_dataset.files import (
     digest_of_file,
     distinct_rows,
     read_record,
-    read_where,
+    read_table,
     write_record,
 )
 from merge_dataset.schema import WORD_CLASSES
@@ -239,7 +239,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
         read_block(scoring.run.problems, block), scoring.tagger, WORD_CLASSES, config.sharing
     )
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
-    rows = read_where(scoring.build.replacements, ids, REPLACEMENT_KEY)
+    rows = read_table(scoring.build.replacements, REPLACEMENT_KEY, ids)
     if kind == NEIGHBOURS:
         rows = of_pairs(rows, distinct_rows(scoring.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}

@@ -17,7 +17,7 @@ from generation.records import REPLACEMENT_KEY, with_columns
 from generation.run_folder import RunFolder
 from generation.variants.grammar import article_position, fitting_article
 from merge_dataset.dataset_columns import OPTIONAL, REFUSED
-from merge_dataset.files import read_where
+from merge_dataset.files import read_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,7 +145,7 @@ class SignalFile:
             return {}
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
-        changes = read_where(self.path, span)
+        changes = read_table(self.path, where=span)
         rows = pc.index_in(_keys(replacements), value_set=_keys(changes).combine_chunks())
         if required and rows.null_count:
             raise ValueError(

@@ -77,7 +77,6 @@ ANSWERS: Final = "answers"
 
 _KEYS: Final = ("configurations", "dataset", "files", "items", "kind", "per_class", "population",
                 "rng_seed", "sample_sha256")  # fmt: skip
-_DIGEST: Final = "sha256"
 _SUFFIXES: Final = (".csv", ".json")
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 
@@ -169,7 +168,7 @@ def _write_sample(
         "sample_sha256": digest_of_file(folder / SAMPLE),
     }
     # Written last, so a folder with a description is complete.
-    write_record(folder / SESSION, description, digest_key=_DIGEST)
+    write_record(folder / SESSION, description)
 
 
 def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
@@ -185,7 +184,7 @@ def read_session(folder: Path) -> Session:
             f"a copy, name the files of answers instead, or draw a sample into it, as in "
             f"`merge-nli annotate merge-nli --out {folder}`"
         )
-    description = read_record(folder / SESSION, *_KEYS, digest_key=_DIGEST)
+    description = read_record(folder / SESSION, *_KEYS)
     path = folder / SAMPLE
     if not path.is_file() or description["sample_sha256"] != digest_of_file(path):
         raise ValueError(
@@ -369,7 +368,7 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     asked = ASKED["equivalence" if "equivalent" in column_names(path) else "scores"]
-    rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), ended=True)
+    rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), by_hand=True)
     for number, cells in rows:
         place = f"{path}: line {number}"
         blank = [name for name in asked if not cells[name].strip()]

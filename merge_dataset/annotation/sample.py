@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_table, read_where
+from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_table
 from merge_dataset.layout import (
     all_configurations,
     configurations,
@@ -200,7 +200,7 @@ def _items(
 
     def rows_with(split: str, column: str, values: set[str]) -> list[dict[str, Any]]:
         chosen = pc.field(column).isin(sorted(values))
-        tables = [read_where(dataset / path, chosen).to_pylist() for path in files[split]]
+        tables = [read_table(dataset / path, where=chosen).to_pylist() for path in files[split]]
         return sorted((row for rows in tables for row in rows), key=lambda row: str(row[column]))
 
     items = []

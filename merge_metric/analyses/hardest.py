@@ -167,7 +167,7 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
-        for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), ended=True):
+        for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), by_hand=True):
             label, name = row[CORRECTED].strip(), row.get("annotator", "").strip()
             if not label or label == "–":
                 continue

@@ -8,7 +8,6 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from merge_dataset.data_files import describe_missing
 from merge_dataset.engine import quoted
 from merge_dataset.schema import LABELS
 from merge_metric.frame.texts import PREFIX, TEXT_DIGEST
@@ -69,10 +68,10 @@ class Checked:
 
 def require_columns(where: object, names: Sequence[str], rows: int) -> None:
     """Raise ValueError unless there are all required columns and at least one row."""
-    if missing := describe_missing(REQUIRED, names):
+    if lacking := [name for name in REQUIRED if name not in names]:
         raise ValueError(
-            f"{where}: expected the columns {', '.join(REQUIRED)}, {missing}; `merge-nli predict` "
-            f"writes such a file"
+            f"{where}: expected the columns {', '.join(REQUIRED)}, found no "
+            f"{' and no '.join(lacking)}; `merge-nli predict` writes such a file"
         )
     if not rows:
         raise ValueError(f"{where}: expected at least one row, got none")

@@ -316,10 +316,9 @@ def open_predictions(
     known = file.schema.names if file.stored == path else file.names
     if {"variant_id", "prediction"} <= {*file.names} and lacking:
         if dataset is None:
-            missing = data_files.describe_missing(REQUIRED, file.names)
             raise ValueError(
-                f"{path}: expected the columns {', '.join(REQUIRED)}, {missing}; give the dataset, "
-                f"which has {' and '.join(sorted(lacking))}, too"
+                f"{path}: expected the columns {', '.join(REQUIRED)}, found no "
+                f"{' and no '.join(lacking)}; give the dataset, which has them, too"
             )
         known = [*known, *lacking]
     require_columns(path, known, file.rows)

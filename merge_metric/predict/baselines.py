@@ -166,7 +166,7 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
     columns: list[str] = []
     for row in read_file(path):
         if row.problem:
-            raise ValueError(f"{row.where}: {row.problem}" + (row.remedy and f"; {row.remedy}"))
+            raise row.error
         if not columns:
             wanted: list[tuple[str, ...]] = [(name,) for name in problem_format.fields[1:]]
             if problem_format == NLI:

@@ -28,7 +28,6 @@ from merge_dataset.files import (
     read_schema,
     read_table,
     read_text,
-    read_where,
     remove_partials,
     target_of,
     working_in,
@@ -302,8 +301,8 @@ def test_names_that_are_not_utf8_are_no_damage(tmp_path: Path) -> None:
     folder.mkdir()
     write_table(tmp_path / "good.parquet", pa.table({"a": [1]}))
     shutil.copy(tmp_path / "good.parquet", folder / "x.parquet")
-    for read in (read_table, read_schema, lambda path: read_where(path, [("a", "==", 1)])):
-        with pytest.raises(ValueError, match=r"not in UTF-8, which .*: rename it$"):
+    for read in (read_table, read_schema, lambda path: read_table(path, where=[("a", "==", 1)])):
+        with pytest.raises(ValueError, match=r"not in UTF-8, which .*; rename it$"):
             read(folder / "x.parquet")
     umlaut = tmp_path / "d\u00e4ta.parquet"
     write_table(umlaut, pa.table({"a": [1]}))

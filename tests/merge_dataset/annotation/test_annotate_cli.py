@@ -27,7 +27,7 @@ def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
     told = json.loads(run(*more, "--format", "json").stdout)
     assert told.pop("written") == [str(out / "answers/bo.csv")]
     description = json.loads((out / "session.json").read_text())
-    del description["sha256"]
+    del description["digest"]
     assert told == description
 
 

@@ -164,7 +164,7 @@ def test_spreadsheets_are_read(tmp_path: Path, delimiter: str, encoding: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"expected the columns variant_id, .* in its first line, found none of them$"),
+        ("", r"expected the columns variant_id, .* in its first line, found no variant_id and no "),
         (f"{HEADER}\nann,{CAT},1,2,\nann,{WOMAN},1,,\n",
          f"line 3: expected both scores or neither, got no reasoning; fill it in, or empty the "
          f"other to leave '{WOMAN}' unanswered"),

@@ -122,9 +122,9 @@ def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Ses
 
 def seal(folder: Path) -> None:
     """Write the digest of a sample that was changed."""
-    description = read_record(folder / "session.json", digest_key="sha256")
+    description = read_record(folder / "session.json")
     description["sample_sha256"] = digest_of_file(folder / "sample.jsonl")
-    write_record(folder / "session.json", description, digest_key="sha256")
+    write_record(folder / "session.json", description)
 
 
 @pytest.mark.parametrize(

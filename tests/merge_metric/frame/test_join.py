@@ -82,7 +82,7 @@ def test_seeds_and_labels_of_the_dataset(
     write(fewer)
     whole = joined(rows, folder)
     assert [columns_of(run) for run in read_frames(path, folder)] == [*map(columns_of, whole)]
-    with pytest.raises(ValueError, match=f"has {' and '.join(sorted(lacking))}, too"):
+    with pytest.raises(ValueError, match=f"found no {' and no '.join(lacking)}; give the"):
         read_predictions(path)
     write(pa.Table.from_pylist([*fewer.to_pylist(), fewer.to_pylist()[0] | {"variant_id": "no"}]))
     with pytest.raises(ValueError, match=f"got 1 of {len(rows) + 1} for ids that none.*'no'"):
