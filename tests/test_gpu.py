@@ -21,10 +21,9 @@ from generation.signals.likelihoods import CausalLM, pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.language_model import LanguageModel
+from merge_metric.models.language_model import LanguageModel, Words, WritingModel
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.templates import Example, Prompt
-from merge_metric.models.written_answers import Words, WritingModel
 
 DEVICE = "cuda"
 ATOL = 1e-4

@@ -54,14 +54,12 @@ def models_command(
       merge-nli models --recipe paper-v2 --device cpu --format json
     """
     from generation.suggestions.ask import wanted_mlms
-    from merge_dataset.files import to_json
     from merge_metric.models.inspection import CLASSIFIER, HEADS, find_head
     from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
     from merge_metric.models.readiness import (
         inspect_models,
         model_of_preset,
-        readiness_record,
         readiness_table,
         this_machine,
     )
@@ -82,8 +80,7 @@ def models_command(
         asked += wanted_mlms(config.mlms, dtype=dtype or config.dtype)
     asked += [model_of_preset(preset, request) for preset in listed if not preset.not_on_hub]
     looks = inspect_models(asked, machine)
-    record = readiness_record(looks, left_out)
-    table = readiness_table(record, in_options)
-    typer.echo(to_json(record) if output == "json" else table.to_text())
-    if any(look.problems for look in looks):
+    table = readiness_table(looks, left_out, in_options)
+    typer.echo(table.to_json() if output == "json" else table.to_text())
+    if any(look["wrong"] for look in looks):
         raise typer.Exit(1)

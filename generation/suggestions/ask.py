@@ -24,8 +24,8 @@ from merge_dataset.answer_store import AnswerStore, ask, slug
 from merge_dataset.executors.plan import Task
 from merge_dataset.files import read_json, read_record, write_json
 from merge_metric.models.inspection import MASKED_LM, Head
-from merge_metric.models.odd_answers import warn_of_unknown
 from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.tokens import warn_of_unknown
 
 _LOOKED_AT: Final = 8
 """Number of blocks of questions that are looked at for words unknown to a tokenizer."""

@@ -16,8 +16,8 @@ from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
-from merge_metric.models.odd_answers import count_unknown
 from merge_metric.models.pair_model import batch_tokens_for, batches_of
+from merge_metric.models.tokens import count_unknown, plain_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -94,13 +94,9 @@ class MaskedLM:
         if self._model.config.is_encoder_decoder:
             self._model.config.use_cache = False  # only useful for a decoder that generates tokens
         self.mask_id: int = tokenizer.mask_token_id
-        from tokenizers import Tokenizer
-
         from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
 
-        self._tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._tokenizer = plain_tokenizer(tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit

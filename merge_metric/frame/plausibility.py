@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models import odd_answers
 from merge_metric.models.label_order import (
     FAR_BETTER,
     MOST_LABELS,
@@ -21,6 +20,8 @@ from merge_metric.models.label_order import (
     OrderCheck,
     check_order,
 )
+from merge_metric.models.remote import sentences
+from merge_metric.models.tokens import unknown_sentence
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
@@ -95,8 +96,8 @@ def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on texts cut or unknown to the tokenizer, and on oddities of a server."""
     yield from _cut_texts(metadata)
     with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata of others
-        yield odd_answers.unknown_sentence(metadata["unknown_tokens"])
-    yield from odd_answers.sentences(metadata).values()
+        yield unknown_sentence(metadata["unknown_tokens"])
+    yield from sentences(metadata).values()
     n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
     if n_without:
         yield (

@@ -17,22 +17,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from merge_metric.models.inspection import (
+    ADAPTER_CONFIG,
     CLASSIFIER,
     CONFIG,
     MASKED_LM,
     TOKENIZER_CONFIG,
-    Head,
     Inspection,
     build_on_meta,
+    count_classes,
     read_config,
     reading,
 )
-from merge_metric.models.model_files import (
-    ADAPTER_CONFIG,
-    count_classes,
-    digest_of_files,
-    read_tensors,
-)
+from merge_metric.models.model_files import digest_of_files, read_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +78,11 @@ class Loaded(NamedTuple):
             "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
+    def facts(self) -> dict[str, Any]:
+        """Return the number of parameters, and the provenance of the weights if it is known."""
+        of_weights = {"weights": self.weights} if self.weights else {}
+        return {"parameters": self.model.num_parameters(), **of_weights}
+
 
 def require_libraries() -> None:
     """Raise ModuleNotFoundError without torch or transformers, before any model is looked for."""
@@ -95,7 +96,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
     if dtype not in DTYPES:
         raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     device = resolve_device(device)
-    weights = inspection.require()
+    weights = inspection.weights
     import torch
 
     from merge_metric.models.fast_layers import pack_linear_layers
@@ -183,11 +184,14 @@ def _read_model(
     dtype: torch.dtype,
     replaced: Set[str] = frozenset(),
 ) -> Any:
+    """Build the model of a configuration, and fill it with the checkpoint's tensors, no others.
+
+    Tensors that an adapter has `replaced` may be missing or have another shape.
+    """
     import transformers
 
-    head, files, weights = inspection.head, inspection.files, inspection.require()
-    where, shapes = files.where(weights.names[0]), weights.shapes
-    tensors = None
+    head, files, weights = inspection.head, inspection.files, inspection.weights
+    where, shapes, tensors = files.where(weights.names[0]), weights.shapes, None
     if weights.format == "pickle":
         tensors = read_tensors(files, weights)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -224,41 +228,22 @@ def _read_model(
                 model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     finally:
         transformers.logging.set_verbosity(before)
-    _require_all_tensors(where, model, info, head, replaced)
-    return model
-
-
-def _require_all_tensors(
-    where: str, model: Any, info: Mapping[str, Any], head: Head, replaced: Set[str]
-) -> None:
-    name, prefix = type(model).__name__, f"{model.base_model_prefix}."
-    for key, shape, expected in sorted(info["mismatched_keys"], key=lambda keys: str(keys[0])):
+    for key, shape, expected in sorted(info["mismatched_keys"], key=str):
         if key not in replaced:
             raise ValueError(
                 f"{where}: expected {key} with the shape {tuple(expected)}, as {CONFIG} says, got "
                 f"{tuple(shape)}"
             )
-    left = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
-    if missing := sorted(set(info["missing_keys"]) - replaced):
-        has_trunk = model.base_model is not model
-        trunk = [key for key in missing if key.startswith(prefix) or not has_trunk]
-        trunk = [key for key in trunk if not key.startswith("lm_head.")]
-        ours = [key for key in left if trunk or not key.startswith(prefix)]
-        instead = f", and has {ours[:3]} instead" if ours else ""
-        if trunk:
-            raise ValueError(
-                f"{where}: expected all weights of a {name}, but the checkpoint lacks "
-                f"{len(missing):,}, such as {trunk[:3]}{instead}; is it damaged, or another's?"
-            )
+    lacks = sorted(set(info["missing_keys"]) - replaced)
+    surplus = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
+    if lacks or (surplus and head in (CLASSIFIER, MASKED_LM)):
+        has = f", and has {surplus[:3]} beside them" if surplus else ""
         raise ValueError(
-            f"{where}: expected a trained {head.name}, but the checkpoint lacks "
-            f"{missing[:3]}{instead}; is it a model for another task, or with a head of its own?"
+            f"{where}: expected all weights of a {type(model).__name__} and no others, but the "
+            f"checkpoint lacks {f'{len(lacks):,}, such as {lacks[:3]}' if lacks else 'none'}{has}: "
+            "is it damaged, or a model for another task, or with layers of its own?"
         )
-    if left and head in (CLASSIFIER, MASKED_LM):
-        raise ValueError(
-            f"{where}: expected the weights of a {name} only, got {left[:3]}, which it would "
-            f"leave out; is it a model with layers or a head of its own?"
-        )
+    return model
 
 
 def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source: str) -> Any:
@@ -274,18 +259,16 @@ def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source:
         config.auto_mapping = None
         save_file(dict(tensors), Path(weights, "adapter_model.safetensors"))
         model = PeftModel.from_pretrained(base, weights, config=config, low_cpu_mem_usage=True)
-    expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
-    if odd := sorted(expected ^ tensors.keys()):
-        lacks = "lacks" if odd[0] in expected else "has, beside others,"
+    if odd := set(get_peft_model_state_dict(model, save_embedding_layers=False)) ^ tensors.keys():
         raise ValueError(
-            f"{source}: for {type(base).__name__} its weights' file {lacks} {odd[0]}: is it an "
-            f"adapter of another base model?"
+            f"{source}: expected the tensors of an adapter of {type(base).__name__}, got others or "
+            f"too few, as {min(odd)} shows: is it an adapter of another base model?"
         )
     return model.merge_and_unload()
 
 
 def _identify(inspection: Inspection) -> tuple[str, dict[str, Any]]:
-    files, weights = inspection.files, inspection.require()
+    files, weights = inspection.files, inspection.weights
     files.remember()
     names, hashed = weights.names, set(weights.names)
     if files.gguf_file is None:  # else it holds configuration and tokenizer, too
@@ -349,16 +332,14 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, config=config, trust_remote_code=False, gguf_file=gguf
             )
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise ValueError(  # transformers makes one up where it finds no file of the kind it wants
-            f"{where}: expected the tokenizer of a {config.model_type} model, got one that knows "
-            f"special tokens only: is it that of another model?"
-        )
     most = getattr(config.get_text_config(), "vocab_size", None) or tokenizer.vocab_size
-    if tokenizer.vocab_size > most:  # tokens that were added to it do not count
+    size = tokenizer.vocab_size  # tokens that were added to it do not count
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        size = 0  # transformers makes one up where it finds no file of the kind it wants
+    if not 0 < size <= most:
         raise ValueError(
             f"{where}: expected a tokenizer of at most {most:,} tokens, as {CONFIG} says, got "
-            f"{tokenizer.vocab_size:,}: is it that of another model?"
+            f"{size:,} beside special ones: is it that of another model?"
         )
     return tokenizer
 

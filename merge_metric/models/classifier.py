@@ -13,7 +13,6 @@ from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
-from merge_metric.models.odd_answers import count_unknown, evenly, warn_of_unknown
 from merge_metric.models.pair_model import (
     Answers,
     Description,
@@ -21,10 +20,17 @@ from merge_metric.models.pair_model import (
     batched,
     batches_of,
 )
+from merge_metric.models.tokens import (
+    WordTokens,
+    count_unknown,
+    evenly,
+    plain_tokenizer,
+    warn_of_unknown,
+    word_tokens,
+)
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Pair, Prepared
-    from merge_metric.models.word_tokens import WordTokens
 
 _WINDOW: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
@@ -42,15 +48,8 @@ class Classifier:
     def __init__(
         self, loaded: Loaded, *, label_order: LabelOrder, batch_tokens: int | None = None
     ) -> None:
-        """Wrap a live `*ForSequenceClassification`; `load` is the usual way in.
-
-        Args:
-            loaded: The model.
-            label_order: What its classes mean.
-            batch_tokens: Most tokens in a forward pass.
-        """
+        """Wrap a live `*ForSequenceClassification`; `load` is the usual way in."""
         from merge_metric.models.fast_layers import filler_for, is_flat, keeps_apart, tokens_for
-        from merge_metric.models.word_tokens import word_tokens
 
         model, self._tokenizer, self.name, _, self.weights = loaded
         self.label_order, self._loaded = label_order, loaded
@@ -65,11 +64,7 @@ class Classifier:
         self._words: WordTokens | None = None
         self._backend: Any = None  # of the tokenizer; called directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
-            from tokenizers import Tokenizer
-
-            self._backend = Tokenizer.from_str(self._tokenizer.backend_tokenizer.to_str())
-            self._backend.no_padding()
-            self._backend.no_truncation()
+            self._backend = plain_tokenizer(self._tokenizer)
             self._words = word_tokens(self._backend)
         self._warned = False
         config = model.config.get_text_config()
@@ -107,7 +102,6 @@ class Classifier:
                 classes as labels, or nothing says what they mean.
         """
         checkpoint = inspect(model, CLASSIFIER)
-        checkpoint.require()
         names = dict(enumerate(checkpoint.class_names))  # none: they are known once it is loaded
         loaded = None if names else load(checkpoint, device=device, dtype=dtype)
         classes = loaded.model.config.id2label if loaded else names
@@ -117,11 +111,7 @@ class Classifier:
 
     def describe(self) -> Description:
         """Describe the model, its settings and its size."""
-        facts = {
-            "parameters": self._model.num_parameters(),
-            "weights": self.weights,
-            "label_order_evidence": dict(self.label_order.evidence),
-        }
+        evidence = dict(self.label_order.evidence)
         return Description(
             identity={
                 "kind": "classifier",
@@ -130,7 +120,7 @@ class Classifier:
                 "label_order_source": self.label_order.source,
                 "max_tokens": self.max_tokens,
             },
-            facts={name: fact for name, fact in facts.items() if fact},
+            facts=self._loaded.facts() | ({"label_order_evidence": evidence} if evidence else {}),
         )
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:

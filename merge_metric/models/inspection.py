@@ -1,8 +1,8 @@
 """Inspection: what a model is, what it needs, and why it cannot be used, before it is loaded.
 
 >>> from merge_metric.demo import MODEL
->>> found = inspect(MODEL, CLASSIFIER)
->>> found.format, found.tokenizer, found.class_names
+>>> demo = inspect(MODEL, CLASSIFIER)
+>>> demo.format, demo.tokenizer, demo.class_names
 ('safetensors', 'tokenizer.json', ('entailment', 'neutral', 'contradiction'))
 """
 
@@ -11,32 +11,31 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from merge_metric.models.model_files import (
-    ADAPTER_CONFIG,
-    ADAPTER_STEM,
     ModelFiles,
     Weights,
-    count_classes,
     find_files,
     find_weights,
     list_files,
-    read_adapter,
-    unfit_torch,
+    require_safe_torch,
 )
 
-T = TypeVar("T")
-
 CONFIG: Final = "config.json"
+ADAPTER_CONFIG: Final = "adapter_config.json"
+"""File that marks a folder as an adapter (LoRA and related methods)."""
+_MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
+_CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
+"""Pattern of names of the last matrix of classification heads, with a row per class."""
 
 _SENTENCEPIECE: Final = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
 _TOKENIZERS: Final = (
@@ -114,35 +113,23 @@ _TASKS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Everything known about a model before its weights are read."""
+    """Everything known about a model that can be loaded, before its weights are read."""
 
     files: ModelFiles
-    """The model's files; empty if there is no such model, or if it may not be read."""
     head: Head
-    model: str
-    """The name that was asked for."""
-    short_name: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Content of the configuration file; of an adapter, that of its base."""
-    weights: Weights | None = None
-    tokenizer: str = ""
+    weights: Weights
+    tokenizer: str
     """Names of the tokenizer's files."""
     class_names: tuple[str, ...] = ()
     """Names of a classifier's classes in order; empty if not known before it is loaded."""
     parameters: int | None = None
     """Number of parameters; for pickles, an estimate from the size of the files."""
-    problems: list[str] = field(default_factory=list)
-    """Reasons why it cannot be used, in the order in which they were noticed."""
     notes: tuple[str, ...] = ()
     """Steps of loading beyond reading the files."""
     base: Inspection | None = None
     """The model that an adapter is merged into."""
-    labels: str = ""
-    """A classifier's labels and their source, in words."""
-    asks_seeds: bool = False
-    """Whether its label order will be determined from the seeds' gold labels."""
-    room: int | None = None
-    """Approximate bytes of memory needed to load and run it."""
 
     @property
     def name(self) -> str:
@@ -151,9 +138,7 @@ class Inspection:
 
     @property
     def format(self) -> str:
-        """Format of the weights in words; empty where there are none."""
-        if self.weights is None:
-            return ""
+        """Format of the weights in words."""
         count = len(self.weights.names)
         return self.weights.format + (f", {count} files" if count > 1 else "")
 
@@ -161,7 +146,7 @@ class Inspection:
     def architecture(self) -> str:
         """Class of transformers that the configuration names; empty where it names none."""
         names = self.config.get("architectures")
-        return str(names[0]) if isinstance(names, list) and names else ""
+        return str(names[0]) if names else ""
 
     @property
     def download_bytes(self) -> int:
@@ -173,20 +158,9 @@ class Inspection:
     @property
     def needed(self) -> tuple[str, ...]:
         """Names of the files that the model is loaded from."""
-        weights = self.weights
-        names = () if weights is None else weights.names
-        if weights is not None and weights.index is not None:
-            names += (weights.index,)
-        if self.files.gguf_file is not None:
-            return names
         texts = (name for name in self.files.sizes if name.endswith(_READ_SUFFIXES))
-        return (*sorted(n for n in texts if not n.endswith(".index.json")), *names)
-
-    def require(self) -> Weights:
-        """Return the model's weights, if it can be loaded."""
-        if self.problems or self.weights is None:
-            raise ValueError(self.problems[0])
-        return self.weights
+        own = () if self.files.gguf_file else sorted(t for t in texts if ".index." not in t)
+        return (*own, *self.weights.names, *filter(None, [self.weights.index]))
 
 
 def inspect(
@@ -194,132 +168,122 @@ def inspect(
 ) -> Inspection:
     """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file.
 
-    Problems are recorded, not raised.
+    Raises:
+        ValueError: it cannot be used; the message says why.
     """
-    return _inspect(find_files(model, gguf_file, revision), head, str(model))
+    return _inspect(list_files(find_files(model, gguf_file, revision)), head)
 
 
-def _inspect(place: ModelFiles, head: Head, model: str, *, is_base: bool = False) -> Inspection:
-    """Inspect the model at a place; an adapter's base needs neither tokenizer nor head."""
-    problems: list[str] = []
-    known = Inspection(files=place, head=head, model=model, problems=problems)
-    files = _attempt(problems, list_files, place)
-    if files is None:
-        return known
-    known = replace(known, files=files)
+def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspection:
+    """Inspect listed files; an adapter's base needs neither tokenizer nor head."""
     if files.gguf_file is not None:
-        return _inspect_gguf(known, files.gguf_file)
+        return _inspect_gguf(files, head, files.gguf_file)
     is_adapter = ADAPTER_CONFIG in files and not is_base
-    own: Mapping[str, Any] = {}
-    if CONFIG in files or not is_adapter:
-        own = _attempt(problems, _config_of, files) or {}
-    if own and not is_adapter:
-        problems += problems_of_config(files, own, head, is_base=is_base)
-    weights = _attempt(problems, find_weights, files, ADAPTER_STEM if is_adapter else "model")
+    config = own = {} if is_adapter and CONFIG not in files else _config_of(files)
+    base, notes, where = None, tuple[str, ...](), files.where(ADAPTER_CONFIG)
+    if not is_adapter:
+        require_config(files, own, head, is_base=is_base)
+    else:
+        _require_packages(where, "peft", advice="'merge-nli[adapters]'")
+        place, _ = read_adapter(files)
+        try:  # its own head may be for another task, and is then not used
+            base = _inspect(list_files(place), head, is_base=True)
+        except ValueError as error:
+            raise ValueError(f"{where}: its base model cannot be loaded: {error}") from error
+        asked = f"@{place.revision}" if place.revision else ""
+        notes = (*base.notes, f"merges the adapter into {place.source}{asked}")
+        config = {**base.config, **{key: own[key] for key in _OF_CLASSES if key in own}}
+    weights = find_weights(files, "adapter_model" if is_adapter else "model")
     tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
-    config, base, notes = own, None, tuple[str, ...]()
-    if is_adapter:
-        where = files.where(ADAPTER_CONFIG)
-        if not _has_package("peft"):
-            problems.append(
-                f"{where}: an adapter, which the package peft merges into its base model: "
-                f"pip install 'merge-nli[adapters]'"
-            )
-        if (adapter := _attempt(problems, read_adapter, files)) is not None:
-            # Its own head may be for another task, and is then not used.
-            base = _inspect(adapter[0], head, model, is_base=True)
-            problems += [f"{where}: its base model cannot be loaded: {p}" for p in base.problems]
-            asked = f"@{base.files.revision}" if base.files.revision else ""
-            notes = (*base.notes, f"merges the adapter into {base.files.source}{asked}")
-            config = {**base.config, **{key: own[key] for key in _OF_CLASSES if key in own}}
-            tokenizer = tokenizer or base.tokenizer
-    if not tokenizer and not is_base and (base is not None or not is_adapter):
-        _attempt(problems, _explain_no_tokenizer, files)
+    tokenizer = tokenizer or (base.tokenizer if base else "")
+    if not tokenizer and not is_base:
+        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
+        raise ValueError(
+            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
+            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
+        )
     if tokenizer in _SENTENCEPIECE:
-        _need_packages(known, tokenizer, "sentencepiece", "protobuf")
-    parameters = count = None
-    if weights is not None:
-        parameters = sum(map(math.prod, weights.shapes.values()))
-        count = count_classes(weights.shapes)
-        if weights.format == "pickle":
-            stored = str(config.get("dtype", config.get("torch_dtype")))
-            parameters = sum(files.sizes[n] for n in weights.names) // BYTES.get(stored, 4)
-            if reason := unfit_torch():
-                problems.append(f"{files.where(weights.names[0])}: {reason}")
-    names = class_names(config)
+        _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
+    parameters = sum(map(math.prod, weights.shapes.values()))
+    if weights.format == "pickle":
+        stored = str(config.get("dtype", config.get("torch_dtype")))
+        parameters = sum(files.sizes[n] for n in weights.names) // BYTES.get(stored, 4)
+        require_safe_torch(files.where(weights.names[0]))
+    count, names = count_classes(weights.shapes), class_names(config)
     is_unsaid = is_adapter or not {"id2label", "label2id", "num_labels"} & config.keys()
     if count is not None and count != len(names) and is_unsaid:
         names = tuple(f"LABEL_{n}" for n in range(count))
-    elif is_adapter and not own and weights is not None and weights.format == "pickle":
+    elif is_adapter and not own and weights.format == "pickle":
         names = ()
-    return replace(
-        known, config=config, weights=weights, tokenizer=tokenizer, class_names=names,
-        parameters=parameters, notes=notes, base=base,
+    return Inspection(
+        files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
+        class_names=names, parameters=parameters, notes=notes, base=base,
     )  # fmt: skip
 
 
-def _inspect_gguf(known: Inspection, name: str) -> Inspection:
-    files, head, problems = known.files, known.head, known.problems
+def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
     if not head.gguf:
-        problems.append(f"{files.where(name)}: expected a {head.name}, got a GGUF file")
-    elif name not in files:
+        raise ValueError(f"{files.where(name)}: expected a {head.name}, got a GGUF file")
+    if name not in files:
         near = ", ".join(sorted(file for file in files.sizes if file.endswith(".gguf")))
-        problems.append(
-            f"{files.where(name)}: there is no such file; GGUF files there: {near or 'none'}"
-        )
-    elif _need_packages(known, name, "gguf", "accelerate"):
-        notes = ("unpacks its weights on reading",)
-        known = replace(known, weights=Weights("GGUF", (name,)), tokenizer=name, notes=notes)
-        if (path := files.local(name)) is not None:
-            config = _attempt(problems, read_config, known, path.parent)
-            if config is not None:
-                return replace(known, parameters=build_on_meta(head, config).num_parameters())
-    return known
+        raise ValueError(f"{files.where(name)}: no such file; GGUF files there: {near or 'none'}")
+    _require_packages(files.where(name), "gguf", "accelerate")
+    notes = ("unpacks its weights on reading",)
+    weights = Weights("GGUF", (name,))
+    known = Inspection(files=files, head=head, weights=weights, tokenizer=name, notes=notes)
+    if (path := files.local(name)) is None:
+        return known
+    built = build_on_meta(head, read_config(known, path.parent))
+    return replace(known, parameters=built.num_parameters())
 
 
-def _attempt(problems: list[str], step: Callable[..., T], *arguments: Any) -> T | None:
-    """Run a step of an inspection; if it fails, add the reason to the problems."""
-    try:
-        return step(*arguments)
-    except ValueError as error:
-        if str(error) not in problems:  # the Hub refuses every file for the same reason
-            problems.append(str(error))
-        return None
+def _missing(*packages: str) -> list[str]:
+    """List those of some packages that are not installed."""
+    missing = []
+    for package in packages:
+        try:
+            version(package)
+        except PackageNotFoundError:
+            missing.append(package)
+    return missing
 
 
-def _need_packages(known: Inspection, name: str, *packages: str) -> bool:
-    if missing := [package for package in packages if not _has_package(package)]:
-        known.problems.append(
-            f"{known.files.where(name)}: expected the packages {' and '.join(packages)} to read "
-            f"it: pip install {' '.join(missing)}"
-        )
-    return not missing
-
-
-def _has_package(name: str) -> bool:
-    with suppress(PackageNotFoundError):
-        return bool(version(name))
-    return False
-
-
-def _explain_no_tokenizer(files: ModelFiles) -> None:
-    settings = files.read_json(TOKENIZER_CONFIG) if TOKENIZER_CONFIG in files else {}
-    if "auto_map" in settings:
+def _require_packages(where: str, *packages: str, advice: str = "") -> None:
+    if missing := _missing(*packages):
         raise ValueError(
-            f"{files.where(TOKENIZER_CONFIG)}: expected a tokenizer of transformers, got "
-            f"{settings.get('tokenizer_class')}, which needs code of its own; that is never run"
+            f"{where}: expected the packages {' and '.join(packages)} to read it: pip install "
+            f"{advice or ' '.join(missing)}"
         )
-    choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
-    raise ValueError(
-        f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
-        f"none: save it there, too, by tokenizer.save_pretrained"
-    )
 
 
 def _config_of(files: ModelFiles) -> dict[str, Any]:
     if CONFIG not in files:
         raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
     return files.read_json(CONFIG)
+
+
+def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
+    """Read from an adapter's configuration the base model, not yet listed, and the task."""
+    where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
+    kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
+    if kind not in _MERGED or config.get("megatron_config"):
+        raise ValueError(
+            f"{where}: expected an adapter that can be merged into its base model "
+            f"({', '.join(_MERGED)}), got {kind!r:.60}{' of Megatron' * (kind in _MERGED)}"
+        )
+    if not isinstance(base, str) or not base:
+        raise ValueError(
+            f"{where}: expected base_model_name_or_path, the model it was trained on, got {base!r}"
+        )
+    return find_files(base, revision=config.get("revision")), str(config.get("task_type"))
+
+
+def count_classes(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Count the classes of a saved classification head; None where there is none."""
+    for name, shape in shapes.items():
+        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2:
+            return shape[0]
+    return None
 
 
 def find_head(
@@ -340,21 +304,16 @@ def find_head(
         else:
             files = files if base is files else list_files(base)
             config = _config_of(files)
-            for problem in problems_of_config(files, config, CLASSIFIER, is_base=True):
-                raise ValueError(problem)
+            require_config(files, config, CLASSIFIER, is_base=True)
             names = config.get("architectures") or []
         for name in names:
             for head in heads:
                 if name.endswith(head.architectures):
                     return head
-        hint = ""
-        if any(name.endswith(MASKED_LM.architectures) for name in names):
-            hint = "; a masked LM suggests words: train it as a classifier of the labels first"
-        elif all(name.endswith("Model") for name in names):
-            hint = "; `kind` classifier or lm has it loaded as one"
         raise ValueError(
             f"{model}: expected a {' or a '.join(head.name for head in heads)}, got a "
-            f"configuration that says {', '.join(names) or 'nothing'}{hint}"
+            f"configuration that says {', '.join(names) or 'nothing'}: train it as a classifier "
+            "of the labels first, or say by `kind` what it is to be loaded as"
         )
     except ValueError:
         if default is None:
@@ -382,28 +341,27 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"LABEL_{n}" for n in range(count))
 
 
-def problems_of_config(
+def require_config(
     files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
-) -> list[str]:
-    """List a configuration's problems; an adapter's base may have a head for another task."""
-    where = files.where(CONFIG)
-    names = config.get("architectures") or []
+) -> None:
+    """Raise ValueError for a configuration that no class of transformers for the task fits.
+
+    An adapter's base may have a head for another task.
+    """
+    names, where = config.get("architectures") or [], f"{files.where(CONFIG)}: expected"
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return [f"{where}: expected architectures, a list of names, got {names!r:.80}"]
+        raise ValueError(f"{where} architectures, a list of names, got {names!r:.80}")
     count = config.get("num_labels", len(config.get("id2label") or ()))
     if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
-        return [f"{where}: expected num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"]
+        raise ValueError(f"{where} num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}")
     stored = config.get("quantization_config")
     method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
-    missing = [package for package in _QUANTISED.get(method, ()) if not _has_package(package)]
-    if missing and isinstance(stored, Mapping):
-        shown = method.upper() if method in ("gptq", "awq") else method
-        bits = f" in {stored['bits']} bits" if "bits" in stored else ""
-        return [
-            f"{where}: expected weights that are not quantised, got {shown}{bits}: take "
-            f"the model that it was made from; or ask this one on a server, such as vLLM, with "
-            f"`base_url`; or, with a GPU, pip install {' '.join(missing)}"
-        ]
+    if missing := _missing(*_QUANTISED.get(method, ())):
+        raise ValueError(
+            f"{where} weights that are not quantised, got {method.upper()}: take the model that it "
+            f"was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with "
+            f"a GPU, pip install {' '.join(missing)}"
+        )
     kind, transformers = config.get("model_type"), find_spec("transformers")
     folder = str(kind).replace("-", "_")
     types = Path(str(transformers and transformers.origin)).parent / "models"
@@ -412,23 +370,22 @@ def problems_of_config(
         from transformers.models.auto import configuration_auto
 
         is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
-    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
     if "auto_map" in config and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
-        return [
-            f"{where}: expected a class of transformers, got {', '.join(names) or kind}, which "
-            f"needs code of its own; that is never run"
-        ]
+        raise ValueError(
+            f"{where} a class of transformers, got {', '.join(names) or kind}, which needs code of "
+            "its own; that is never run"
+        )
     if kind is not None and not is_known:
-        return [
-            f"{where}: expected a type of model that transformers has, got {kind!r:.60}: a newer "
+        raise ValueError(
+            f"{where} a type of model that transformers has, got {kind!r:.60}: a newer "
             f"transformers may have it"
-        ]
+        )
+    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
     if names and not is_base and not fits:
-        return [
-            f"{where}: expected an architecture that ends in …{', …'.join(head.architectures)}, "
-            f"got {', '.join(names)}: is it a model for another task?"
-        ]
-    return []
+        raise ValueError(
+            f"{where} an architecture that ends in …{', …'.join(head.architectures)}, got "
+            f"{', '.join(names)}: is it a model for another task?"
+        )
 
 
 # --- What transformers builds of a configuration ---
@@ -444,10 +401,7 @@ def reading(where: str, expected: str) -> Iterator[None]:
         if isinstance(error, KeyError):
             text = f"it lacks {text}"
         text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
-        lead = f"expected {expected}, could not load it"
-        if isinstance(error, ImportError):
-            lead = "expected the packages that can read it"
-        raise ValueError(f"{where}: {lead}: {text}") from error
+        raise ValueError(f"{where}: expected {expected}, could not load it: {text}") from error
 
 
 def read_config(inspection: Inspection, folder: Path) -> Any:

@@ -1,25 +1,46 @@
-"""Causal language models as NLI models: the answer letter is the next token (paper, A.4.1)."""
+"""Causal language models as NLI models, asked by letters (paper, A.4.1) or in words.
+
+By letters, the answer is the next token. In words, it is read from what the model writes;
+probabilities are the labels' shares of several answers.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merge_dataset.redaction import mask_secrets
+from merge_metric.models.answer_words import NO_LABEL, answer_reader, is_mark, thinking_begun
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.pair_model import Answers, Description, batch_tokens_for, batched
-from merge_metric.models.prompts import PromptTokens, common_prefix
+from merge_metric.models.pair_model import (
+    Answers,
+    Description,
+    Pair,
+    batch_tokens_for,
+    batched,
+)
+from merge_metric.models.prompts import (
+    PromptTokens,
+    common_prefix,
+    encoded,
+    require_chat_template,
+    written_prompts,
+)
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
     from merge_metric.models.fast_layers import PrefixCache
-    from merge_metric.models.pair_model import Pair, Prepared
+    from merge_metric.models.pair_model import ModelRequest, Prepared
 
 TOLERANCE: Final = 1e-4
 """Largest allowed difference of float32 probabilities with and without the prefix cache."""
@@ -27,7 +48,9 @@ _TOLERANCE_HALF: Final = 0.05
 """Largest allowed one in 16-bit formats, whose rounding moves a probability by hundredths."""
 
 _WINDOW: Final = 4096
-"""Pairs that are tokenised and sorted by length together."""
+"""Pairs that are tokenised and sorted by length together; fewer where answers are in words."""
+_WORDS_WINDOW, _ROWS = 1024, 16
+"""Of answers in words: pairs sorted together, and pairs in a batch on an accelerator."""
 _PADDING: Final = 0.125
 """Largest share of padding in a batch; none on a CPU, where it would change other prompts' bits."""
 _BYTES: Final = 2**29
@@ -56,17 +79,10 @@ class LanguageModel:
         prefix_cache: bool = True,
         batch_tokens: int | None = None,
     ) -> None:
-        """Wrap a live `*ForCausalLM`.
+        """Wrap a live `*ForCausalLM`, which `PromptTokens` can ask.
 
-        Args:
-            loaded: The model, as `checkpoints.load` gives it.
-            prompt: What it is asked.
-            chat_template: Ask in the tokenizer's chat template.
-            prefix_cache: Compute the keys and values of the few-shot examples once.
-            batch_tokens: Most tokens in a forward pass, the cached ones not counted.
-
-        Raises:
-            ValueError: see `PromptTokens`.
+        `prefix_cache` computes the keys and values of the few-shot examples once; `batch_tokens`
+        are the most tokens in a forward pass, the cached ones not counted.
         """
         from merge_metric.models.fast_layers import keeps_apart
 
@@ -96,10 +112,7 @@ class LanguageModel:
                 "prefix_cache": self._asked_for_cache,
                 **self.prompt.describe(),
             },
-            facts={
-                "parameters": self._model.num_parameters(),
-                **({"weights": self.weights} if self.weights else {}),
-            },
+            facts=self._loaded.facts(),
             prompt=self.prompt,
             chat=self._chat,
         )
@@ -161,11 +174,8 @@ class LanguageModel:
             self._cache = None
             log.warning(
                 "%s: running without the prefix cache: with it, probabilities of the longest "
-                "prompt differ by %.2g, and at most %.2g was expected",
-                self.name,
-                difference,
-                limit,
-            )
+                "prompt differ by %.2g, and at most %.2g was expected", self.name, difference, limit
+            )  # fmt: skip
 
     def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
         prompts = self._tokens.encode(pairs)
@@ -182,32 +192,28 @@ class LanguageModel:
     def _batches(self, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Group rows by length, shared and own; shuffle batches so that progress is even."""
         batches: list[list[int]] = []
-        batch: list[int] = []
+        vocabulary = self._model.config.get_text_config().vocab_size
+        layer_bytes = self._cache.layer_bytes if self._cache else 0
         for row in sorted(range(len(shapes)), key=lambda row: (shapes[row], row)):
-            if batch and not self._fits([shapes[i] for i in (*batch, row)]):
-                batches.append(batch)
-                batch = []
-            batch.append(row)
-        batches.append(batch)
+            batch, (shared, longest) = batches[-1] if batches else [], shapes[row]
+            rows, tokens = len(batch) + 1, (len(batch) + 1) * longest
+            first_shared, shortest = shapes[batch[0]] if batch else shapes[row]
+            kept = longest - shortest + 1 if self._keeps_logits else longest
+            needed = max(rows * (shared + longest) * layer_bytes, rows * kept * vocabulary * 4)
+            padding = tokens - longest - sum(shapes[i][1] for i in batch)
+            if (
+                batch
+                and self._keeps_apart
+                and first_shared == shared
+                and tokens <= self._budget
+                and padding <= self._padding * tokens
+                and needed <= _BYTES
+            ):
+                batch.append(row)
+            else:
+                batches.append([row])
         random.Random(0).shuffle(batches)
         return batches
-
-    def _fits(self, shapes: Sequence[tuple[int, int]]) -> bool:
-        """Return whether rows of these lengths, shortest first, may share a forward pass."""
-        lengths = [length for _, length in shapes]
-        rows, (shared, longest) = len(shapes), shapes[-1]
-        if shapes[0][0] != shared or not self._keeps_apart:
-            return False
-        tokens = rows * longest
-        states = rows * (shared + longest) * (self._cache.layer_bytes if self._cache else 0)
-        kept = longest - lengths[0] + 1 if self._keeps_logits else longest
-        logits = rows * kept * self._model.config.get_text_config().vocab_size * 4
-        padding = tokens - sum(lengths)
-        return (
-            tokens <= self._budget
-            and padding <= self._padding * tokens
-            and max(states, logits) <= _BYTES
-        )
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Result:
         """Run the tokens after the first `shared`, padded at the end."""
@@ -244,3 +250,272 @@ def warn_of_few_letters(name: str, letter_mass: float) -> None:
             name,
             100 * letter_mass,
         )
+
+
+# --- Answers in words ---
+
+WITHOUT_LABEL: Final = "samples_without_label"
+"""Name of the number: the share of a question's answers that name no label."""
+
+Written = tuple[str, bool]
+"""An answer in a model's own words, and whether it was cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Settings of models that answer in words; they identify a run."""
+
+    max_tokens: int = 1024
+    temperature: float = 0.0
+    samples: int = 1
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of a server; None removes a setting that is sent by default."""
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> Words:
+        """Take the settings from a user's request."""
+        more: dict[str, Any] = {}
+        if request.reasoning_effort:
+            more["reasoning_effort"] = request.reasoning_effort
+        for text in request.server_settings:
+            name, equals, value = text.partition("=")
+            if not equals or not name.isidentifier():
+                shown = mask_secrets(text)
+                raise ValueError(f"server_setting: expected NAME=VALUE, got {shown!r}")
+            try:
+                more[name] = json.loads(value)
+            except ValueError:
+                more[name] = value
+            if mask_secrets(shown := json.dumps({name: more[name]})) != shown:
+                raise ValueError(
+                    f"server_setting: expected no secret, as metadata have all settings, got one "
+                    f"with the name {name}; name the environment variable that holds a key with "
+                    "`api_key_env`"
+                )
+        words = cls(
+            max_tokens=request.max_answer_tokens,
+            temperature=request.temperature,
+            samples=request.samples,
+            more=more,
+        )
+        if words.samples > 1 and words.describe()["temperature"] == 0:
+            raise ValueError(
+                f"samples: expected a temperature above 0 with {words.samples}, got 0, at which "
+                "all are meant to be the same"
+            )
+        if words.samples > 1 and more.get("seed") is not None:
+            raise ValueError(
+                f"samples: expected no seed with {words.samples}, got {more['seed']}, with which "
+                "all are meant to be the same: leave out the server's setting `seed`"
+            )
+        return words
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as they stand in the metadata."""
+        return {
+            "answers": "words",
+            "max_answer_tokens": self.max_tokens,
+            "temperature": self.more.get("temperature", self.temperature),
+            "samples": self.samples,
+            **({"server_settings": dict(sorted(self.more.items()))} if self.more else {}),
+        }
+
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens of an answer; further settings of a server override, as in requests."""
+        sent = {"max_tokens": self.max_tokens} | dict(self.more)
+        limits = (sent.get(name) for name in ("max_tokens", "max_completion_tokens"))
+        return max((limit for limit in limits if type(limit) is int), default=None)
+
+    def read(
+        self, prompt: Prompt, pair: Pair, answers: Sequence[Written]
+    ) -> tuple[list[float], int, float, str]:
+        """Read the answers to a question.
+
+        Returns shares of the labels, the label that counts, the share without one, the words kept.
+
+        >>> from merge_metric.models.prompts import read_prompt
+        >>> written = [(text, False) for text in ("B", "Neutral.", "A", "Hm.")]
+        >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), written)[1:3]
+        (1, 0.25)
+        """
+        template = prompt.template
+        reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
+        codes = [reader.read(text, is_cut=is_cut) for text, is_cut in answers]
+        counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
+        kept = "\n———\n".join(reader.kept(text, len(answers)) for text, _ in answers)
+        lost = codes.count(NO_LABEL) / len(codes)
+        if not counts.any():
+            n = len(template.labels)
+            return [1 / n] * n, NO_LABEL, lost, kept
+        best = np.flatnonzero(counts == counts.max()).tolist()
+        if len(best) > 1:  # ties are broken by an order that depends on the question
+            texts = {code: "\0".join((*pair, str(code))).encode(errors="replace") for code in best}
+            best.sort(key=lambda code: hashlib.sha256(texts[code]).digest())
+        return (counts / counts.sum()).tolist(), int(best[0]), lost, kept
+
+    def answers(
+        self,
+        prompt: Prompt,
+        questions: Sequence[Pair],
+        positions: list[int],
+        written: Iterable[Sequence[Written]],
+        **more: Any,
+    ) -> Answers:
+        """Apply `read` to what was written about each question, of which `positions` are given."""
+        read = [self.read(prompt, *question) for question in zip(questions, written, strict=True)]
+        shares, labels, lost, texts = zip(*read, strict=True)
+        return Answers(
+            positions=positions,
+            labels=np.array(labels, np.int64),
+            probabilities=np.array(shares) if self.samples > 1 else None,
+            texts=list(texts),
+            numbers={WITHOUT_LABEL: np.array(lost, np.float64)},
+            **more,
+        )
+
+
+class KeyedDraws:
+    """Random draws of next tokens, of which each row has its own, whatever the other rows are.
+
+    The largest of log-probabilities with independent noise of Gumbel's distribution is a draw from
+    the probabilities (Maddison et al. 2014); so greedy search over `scores` with noise samples.
+    """
+
+    def __init__(self, keys: Sequence[bytes], temperature: float, device: Any) -> None:
+        """Make a source of random numbers for each row of a batch from its key."""
+        import torch
+
+        self._temperature = temperature
+        self._sources = [torch.Generator(device) for _ in keys]
+        for source, key in zip(self._sources, keys, strict=True):
+            source.manual_seed(int.from_bytes(hashlib.sha256(key).digest()[:7]))
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Add noise to the scores of next tokens, [rows, tokens]."""
+        import torch
+
+        noise = torch.empty_like(scores, dtype=torch.float32)
+        for row, source in zip(noise, self._sources, strict=True):
+            row.exponential_(generator=source)
+        return scores / self._temperature - noise.log()
+
+
+class WritingModel:
+    """A causal language model on this machine that answers in words."""
+
+    def __init__(
+        self, loaded: Loaded, *, prompt: Prompt, words: Words, chat_template: bool = False
+    ) -> None:
+        """Wrap a live `*ForCausalLM`."""
+        if chat_template:
+            require_chat_template(loaded.tokenizer, loaded.name)
+        self._loaded, self.prompt, self.words, self.chat = loaded, prompt, words, chat_template
+
+    def describe(self) -> Description:
+        """Describe the model, its prompt and settings, and its size."""
+        return Description(
+            identity={
+                "kind": "language-model",
+                **self._loaded.describe(),
+                "chat_template": self.chat,
+                **self.prompt.describe(),
+                **self.words.describe(),
+            },
+            facts=self._loaded.facts(),
+            prompt=self.prompt,
+            chat=self.chat,
+            samples=self.words.samples,
+            answer_tokens=self.words.most_tokens,
+        )
+
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield labels read from words, and numbers of tokens."""
+        device = self._loaded.model.device.type
+        size = 1 if device == "cpu" else _ROWS  # there, answers must not depend on others
+
+        def prepare(some: Sequence[Pair], start: int) -> Prepared[Answers]:
+            prompts = self._encode(some)
+            order = sorted(range(len(some)), key=lambda row: (len(prompts[row]), row))
+            batches = [order[n : n + size] for n in range(0, len(order), size)]
+
+            def ask(batch: list[int]) -> Answers:
+                positions, rows = [start + i for i in batch], [prompts[i] for i in batch]
+                counts = {"prompt_tokens": 0, "answer_tokens": 0}
+                samples = range(self.words.samples)
+                written = [self._write(rows, (sample, repeat), counts) for sample in samples]
+                mine = [some[i] for i in batch]
+                by_question = zip(*written, strict=True)
+                return self.words.answers(self.prompt, mine, positions, by_question, counts=counts)
+
+            return batches, ask
+
+        batches = batched(questions, window=_WORDS_WINDOW, prepare=prepare, device=device)
+        yield from (answers for _, answers in batches)
+
+    def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
+        tokenizer, most_written = self._loaded.tokenizer, self.words.max_tokens
+        texts = written_prompts(tokenizer, self.prompt, pairs, chat=self.chat)
+        rows = encoded(tokenizer, texts, special=not self.chat and not self.prompt.start)
+        config = self._loaded.model.config.get_text_config()
+        most, longest = getattr(config, "max_position_embeddings", None), max(map(len, rows))
+        if most and longest + most_written > most:
+            raise ValueError(
+                f"{self._loaded.name}: expected prompts and answers of at most {most} tokens, the "
+                f"model's context, got a prompt of {longest} and `max_answer_tokens` "
+                f"{most_written}: allow fewer tokens, or give fewer examples with `shots`"
+            )
+        return rows
+
+    def _write(
+        self,
+        prompts: Sequence[list[int]],
+        draw: tuple[int, int],
+        counts: dict[str, int],
+    ) -> list[Written]:
+        import torch
+
+        model, tokenizer = self._loaded.model, self._loaded.tokenizer
+        width = max(map(len, prompts))
+        end = model.generation_config.eos_token_id or tokenizer.eos_token_id
+        ends = {end} if isinstance(end, int) else {*(end or ())}
+        pad = tokenizer.pad_token_id
+        pad = min(ends, default=0) if pad is None else pad
+        rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
+        draws = []
+        if self.words.temperature:
+            keys = [repr((draw, prompt)).encode() for prompt in prompts]
+            draws = [KeyedDraws(keys, self.words.temperature, model.device)]
+        with torch.inference_mode():
+            written = model.generate(
+                input_ids=rows.to(model.device),
+                attention_mask=mask.to(model.device),
+                max_new_tokens=self.words.max_tokens,
+                pad_token_id=pad,
+                do_sample=False,
+                temperature=None,
+                top_k=None,
+                top_p=None,
+                logits_processor=draws,
+                stop_strings=None if self.chat else [self.prompt.stop],
+                tokenizer=tokenizer,
+            )[:, width:].tolist()
+        answers = []
+        # Only the special tokens that mark the end of the thinking or of a turn are kept.
+        silent = {
+            number
+            for number, token in tokenizer.added_tokens_decoder.items()
+            if token.special and not is_mark(token.content)
+        }
+        for ids, answer in zip(prompts, written, strict=True):
+            length = next((n for n, token in enumerate(answer) if token in ends), None)
+            text = tokenizer.decode([token for token in answer[:length] if token not in silent])
+            n_tokens = len(answer) if length is None else length
+            is_cut = length is None and n_tokens >= self.words.max_tokens
+            # Chat templates may begin the thinking; then the text written has only its end.
+            begun = thinking_begun(tokenizer.decode(ids)) if self.chat else ""
+            answers.append((begun + text, is_cut))
+            counts["prompt_tokens"] += len(ids)
+            counts["answer_tokens"] += n_tokens
+        return answers

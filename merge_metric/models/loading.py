@@ -93,8 +93,8 @@ def open_model(
         find_order(classifier, request.model, seeds, problem_format.labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
+    from merge_metric.models.language_model import LanguageModel, Words, WritingModel
     from merge_metric.models.prompts import read_prompt, require_choices
-    from merge_metric.models.written_answers import Words, WritingModel
 
     prompt = read_prompt(
         request.shots,
@@ -107,8 +107,6 @@ def open_model(
     if words is None:
         require_choices(prompt)
     if kind == "lm":
-        from merge_metric.models.language_model import LanguageModel
-
         inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
         loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
         chat = request.chat_template

@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LARGEST_TEXT: Final = 64 * 2**20
-"""Largest size, in bytes, of a file that is read as a whole."""
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_AGAIN: Final = "it is damaged, or half a download; get it again"
+_AGAIN: Final = "it is damaged, half a download, or a pointer of Git LFS; get it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +74,50 @@ class ModelFiles:
             try:
                 folder = Path(hf_hub_download(self.source, name, revision=self.commit)).parent
             except (OSError, ValueError, http_error()) as error:
-                raise self.unread(name, error) from error
+                raise self.unread(error, name) from error
         return folder
 
     def remember(self) -> None:
         """Record the commit in the Hub's cache, when all files are there, to find it offline."""
         if self.commit in (None, self.revision) or self.folder is not None:
             return
-        reference = _cache_of(self.source) / "refs" / (self.revision or "main")
-        if not reference.is_file() or reference.read_text(encoding="utf-8") != self.commit:
-            with suppress(OSError):  # a read-only cache that others fill
-                write_text(reference, str(self.commit))
+        from huggingface_hub import constants
+        from huggingface_hub.file_download import repo_folder_name
 
-    def unread(self, name: str, error: BaseException) -> ValueError:
-        """Make the error for a file that the Hub does not serve; a refusal applies to all files."""
-        place = self.source if refusal(error, "model", self.source) else self.where(name)
-        return ValueError(f"{place}: {in_words(self.source, error)}")
+        home = Path(
+            constants.HF_HUB_CACHE, repo_folder_name(repo_id=self.source, repo_type="model")
+        )
+        with suppress(OSError):  # a read-only cache that others fill
+            write_text(home / "refs" / (self.revision or "main"), str(self.commit))
+
+    def unread(self, error: BaseException, name: str = "") -> ValueError:
+        """Make the error for a file, or the whole model, that the Hub does not serve."""
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        asked = f"{self.source}@{self.revision}" if self.revision else self.source
+        place = self.where(name) if name else asked
+        # If a file is not in the cache either, the Hub's answer is the cause of that error.
+        causes = (getattr(cause, "response", None) for cause in (error, error.__cause__))
+        answers = [answer for answer in causes if answer is not None]
+        first = str(error).partition("\n")[0] or type(error).__name__
+        if words := refusal(error, "model", self.source):
+            place = asked  # it applies to all files
+        elif isinstance(error, OfflineModeIsEnabled):
+            words = (
+                "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
+            )
+        elif answers:
+            words = f"the Hub answered {answers[0].status_code}"
+        else:
+            words = (
+                f"the Hub cannot be reached ({first}), and it is not in the cache: try again with "
+                "a network, or give a folder"
+            )
+        return ValueError(f"{place}: {words}")
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a file with a JSON object."""
-        where, size = self.where(name), self.sizes[name]
-        if size > _LARGEST_TEXT:
-            raise ValueError(
-                f"{where}: expected a file of at most {_LARGEST_TEXT:,} bytes, got {size:,}"
-            )
-        path = self.download([name]) / name
+        path, where = self.download([name]) / name, self.where(name)
         try:
             value = json.loads(path.read_bytes().decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
@@ -116,9 +132,23 @@ class ModelFiles:
         """Return the SHA-256 of a file: computed on this machine, or from the Hub's listing."""
         if (listed := self.digests.get(name)) is not None:
             return listed
-        path = self.local(name) or self.download([name]) / name
+        path = self.download([name]) / name
         state = path.stat()
         return _digest_at(path, state.st_size, state.st_mtime_ns)
+
+
+def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
+    """Return a digest of the names and contents of some files."""
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(name.encode() + bytes.fromhex(files.digest_of(name)))
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _digest_at(path: Path, size: int, time: int) -> str:
+    """Digest a file; cached by size and time, as weights are large."""
+    return digest_of_file(path)
 
 
 def find_files(
@@ -141,7 +171,7 @@ def find_files(
 
 
 def list_files(model: ModelFiles) -> ModelFiles:
-    """Find a model's commit and files."""
+    """Find a model's commit and files; of the Hub, those in the cache if it does not answer."""
     source = model.source
     if model.folder is not None:
         paths = [path for path in model.folder.iterdir() if path.is_file()]
@@ -152,19 +182,25 @@ def list_files(model: ModelFiles) -> ModelFiles:
             f"{source}: expected a folder with a model, a .gguf file, or an id on the "
             f"Hub such as org/name: no such folder or .gguf file is there"
         )
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
     try:
         info = HfApi().model_info(source, revision=model.revision, files_metadata=True, timeout=30)
     except (OSError, ValueError, http_error()) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        # The Hub did not answer, or has a temporary error.
-        is_unreachable = not isinstance(error, HFValidationError) and (status or 500) >= 500
-        if is_unreachable and (cached := _list_cached(model)) is not None:
-            return cached
-        asked = f"@{model.revision}" if model.revision else ""
-        raise ValueError(f"{source}{asked}: {in_words(source, error)}") from error
+        if isinstance(error, HFValidationError) or (status or 500) < 500:
+            raise model.unread(error) from error
+        try:
+            folder = Path(snapshot_download(source, revision=model.revision, local_files_only=True))
+        except OSError:
+            raise model.unread(error) from error
+        if not constants.HF_HUB_OFFLINE:
+            log.warning("%s: the Hub cannot be reached: taken from the cache", source)
+        # A cached file links to a blob named by its digest, which is SHA-256 for large files.
+        blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
+        digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
+        return list_files(replace(model, commit=folder.name, folder=folder, digests=digests))
     files = [file for file in info.siblings or () if "/" not in file.rfilename]
     return replace(
         model,
@@ -172,63 +208,6 @@ def list_files(model: ModelFiles) -> ModelFiles:
         digests={file.rfilename: file.lfs.sha256 for file in files if file.lfs},
         commit=str(info.sha),
     )
-
-
-def _list_cached(model: ModelFiles) -> ModelFiles | None:
-    from huggingface_hub import constants
-
-    home, commit = _cache_of(model.source), model.revision or "main"
-    if not _COMMIT.fullmatch(commit) and (reference := home / "refs" / commit).is_file():
-        commit = reference.read_text(encoding="utf-8").strip()
-    folder = home / "snapshots" / commit
-    if not _COMMIT.fullmatch(commit) or not folder.is_dir():
-        return None
-    if not constants.HF_HUB_OFFLINE:
-        log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
-    # A cached file links to a blob named by its digest, which is SHA-256 for large files.
-    blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
-    digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
-    return list_files(replace(model, commit=commit, folder=folder, digests=digests))
-
-
-def _cache_of(source: str) -> Path:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-
-
-def in_words(source: str, error: BaseException) -> str:
-    """Say in one line why the Hub did not serve a model."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    if words := refusal(error, "model", source):
-        return words
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
-    # If a file is not in the cache either, the Hub's answer is the cause of that error.
-    for cause in (error, error.__cause__):
-        if (answer := getattr(cause, "response", None)) is not None:
-            return f"the Hub answered {answer.status_code}"
-    first = (str(error).splitlines() or [""])[0]
-    return (
-        f"the Hub cannot be reached ({first or type(error).__name__}), and it is not in the cache: "
-        "try again with a network, or give a folder"
-    )
-
-
-def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
-    """Return a digest of the names and contents of some files."""
-    digest = hashlib.sha256()
-    for name in sorted(names):
-        digest.update(name.encode() + bytes.fromhex(files.digest_of(name)))
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest a file; cached by size and time, as weights are large."""
-    return digest_of_file(path)
 
 
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
@@ -259,11 +238,10 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
     """Find a model's weights: safetensors if there are any, else pickles; read their headers."""
     pickled = "pytorch_model" if stem == "model" else stem
     for name in (f"{stem}.safetensors", f"{pickled}.bin"):
-        index = None if name in files else f"{name}.index.json"
-        if index is not None and index not in files:
-            continue
-        names = [name]
-        if index is not None:
+        index, names = None, [name]
+        if name not in files:
+            if (index := f"{name}.index.json") not in files:
+                continue
             table = files.read_json(index).get("weight_map")
             names = sorted(set(map(str, table.values()))) if isinstance(table, dict) else []
             missing = [shard for shard in names if shard not in files]
@@ -272,19 +250,9 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
                     f"{files.where(index)}: expected weight_map, a table of files beside it, "
                     f"{f'of which {missing[0]!r} is missing' if missing else 'got none'}: {_AGAIN}"
                 )
-        for shard in names:
-            path = files.local(shard) if files.sizes[shard] < 1024 else None
-            if path is not None and path.read_bytes().startswith(b"version https://git-lfs"):
-                raise ValueError(
-                    f"{files.where(shard)}: expected weights, got a pointer of Git LFS to them: "
-                    f"get the file itself by git lfs pull"
-                )
         if name.endswith(".bin"):
             return Weights("pickle", tuple(names), index)
         shapes = {k: shape for shard in names for k, shape in read_shapes(files, shard).items()}
-        if not shapes:
-            where = files.where(names[0])
-            raise ValueError(f"{where}: expected weights, got a file without tensors")
         return Weights("safetensors", tuple(names), index, shapes)
     expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
     if gguf := sorted(name for name in files.sizes if name.endswith(".gguf")):
@@ -307,7 +275,7 @@ def read_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
         header = HfApi().parse_safetensors_file_metadata(files.source, name, revision=files.commit)
         return {key: tuple(tensor.shape) for key, tensor in header.tensors.items()}
     except (OSError, http_error()) as error:
-        raise files.unread(name, error) from error
+        raise files.unread(error, name) from error
     except Exception as error:  # damaged headers raise errors of many kinds
         raise ValueError(f"{files.where(name)}: expected safetensors: {_AGAIN}") from error
 
@@ -318,15 +286,15 @@ _LARGEST: Final = 8
 """Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
 
 
-def unfit_torch() -> str:
-    """Say why this version of torch may not read pickles; empty if it may."""
+def require_safe_torch(where: str) -> None:
+    """Raise ValueError if this version of torch may not read pickles."""
     installed, safe = version("torch"), ".".join(map(str, SAFE_TORCH))
-    if tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) >= SAFE_TORCH:
-        return ""
-    return (
-        f"expected torch {safe} or newer, as older ones can be made to run code when they read "
-        f"pickled weights (CVE-2026-24747), got {installed}: pip install 'torch>={safe}'"
-    )
+    if tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) < SAFE_TORCH:
+        raise ValueError(
+            f"{where}: expected torch {safe} or newer, as older ones can be made to run code when "
+            f"they read pickled weights (CVE-2026-24747), got {installed}: pip install "
+            f"'torch>={safe}'"
+        )
 
 
 def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]:
@@ -335,7 +303,7 @@ def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]
 
     tensors: dict[str, torch.Tensor] = {}
     for name in weights.names:
-        path = files.local(name) or files.download([name]) / name
+        path = files.download([name]) / name
         if weights.format == "pickle":
             tensors |= read_pickle(path, files.where(name))
         else:
@@ -353,8 +321,7 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
     """
     import torch
 
-    if reason := unfit_torch():
-        raise ValueError(f"{where}: {reason}")
+    require_safe_torch(where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about old formats
@@ -389,41 +356,3 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
     # Tied tensors get memory of their own, and transposed ones the order of rows.
     whole = torch.contiguous_format
     return {name: value.detach().clone(memory_format=whole) for name, value in content.items()}
-
-
-# --- Adapters (LoRA and related methods) ---
-
-ADAPTER_CONFIG: Final = "adapter_config.json"
-"""File that marks a folder as an adapter."""
-ADAPTER_STEM: Final = "adapter_model"
-_MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
-_CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
-"""Pattern of names of the last matrix of classification heads, with a row per class."""
-
-
-def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
-    """Read from an adapter's configuration the base model, not yet listed, and the task."""
-    where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
-    kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
-    if kind not in _MERGED:
-        raise ValueError(
-            f"{where}: expected an adapter that can be merged into its base model "
-            f"({', '.join(_MERGED)}), got {kind!r:.60}"
-        )
-    if not isinstance(base, str) or not base:
-        raise ValueError(
-            f"{where}: expected base_model_name_or_path, the model it was trained on, got {base!r}"
-        )
-    if config.get("megatron_config"):
-        raise ValueError(f"{where}: expected an adapter of transformers, got one of Megatron")
-    revision = config.get("revision")
-    place = find_files(base, revision=revision if isinstance(revision, str) else None)
-    return place, str(config.get("task_type"))
-
-
-def count_classes(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Count the classes of a saved classification head; None where there is none."""
-    for name, shape in shapes.items():
-        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2:
-            return shape[0]
-    return None

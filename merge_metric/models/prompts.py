@@ -219,6 +219,46 @@ _FORMS: Final = (" ", "")
 """Separators of "Answer:" and the letter: a space, as in the template, or nothing."""
 
 
+def require_chat_template(tokenizer: Any, name: str) -> None:
+    """Raise ValueError if a tokenizer has no chat template."""
+    if not tokenizer.chat_template:
+        raise ValueError(
+            f"{name}: expected a tokenizer with a chat template, got one without: leave out "
+            f"`chat_template`, or take the model's instruction-tuned version"
+        )
+
+
+def written_prompts(
+    tokenizer: Any, prompt: Prompt, pairs: Sequence[tuple[str, ...]], *, chat: bool, **more: Any
+) -> list[str]:
+    """Write prompts, if `chat` in the tokenizer's chat template, which gets `more` variables."""
+    if not chat:
+        return [prompt.text(*pair) for pair in pairs]
+    texts: list[str] = tokenizer.apply_chat_template(
+        [prompt.messages(*pair) for pair in pairs],
+        tokenize=False,
+        add_generation_prompt=True,
+        **more,
+    )
+    return texts
+
+
+def encoded(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
+    """Encode texts; of `special` tokens, those that some tokenizers put at the end are left out."""
+    tokens = tokenizer(
+        texts,
+        add_special_tokens=special,
+        return_attention_mask=False,
+        return_special_tokens_mask=special,
+        verbose=False,  # no warning about long texts; models check lengths
+    )
+    rows: list[list[int]] = tokens["input_ids"]
+    for ids, mask in zip(rows, tokens["special_tokens_mask"] if special else (), strict=special):
+        while ids and mask[len(ids) - 1]:
+            ids.pop()
+    return rows
+
+
 class PromptTokens:
     """Converter of prompts to token ids: each is tokenised with an answer, and then split.
 
@@ -231,23 +271,19 @@ class PromptTokens:
         name = type(tokenizer).__name__
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(f"expected a fast tokenizer, got {name}")
-        if chat and not tokenizer.chat_template:
-            raise ValueError(
-                f"expected a tokenizer with a chat template, {name} has none: leave out "
-                f"`chat_template`, or take the model's instruction-tuned version"
-            )
+        if chat:
+            require_chat_template(tokenizer, name)
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat
         self._choices, n_fields = prompt.template.letters, len(prompt.template.fields)
         probes = [tuple(probe[i % 2] for i in range(n_fields)) for probe in _PROBES]
-        self._probe = probes[:1]
-        # Chat templates, and users who give a start, add the beginning-of-text tokens themselves.
-        self._adds_special = not chat and not prompt.start
-        forms = _FORMS[::-1] if chat else _FORMS
-        readings = [(form, *letters) for form in forms if (letters := self._letters(form))]
+        readings, ends = [], []
+        for form in _FORMS[::-1] if chat else _FORMS:
+            rows = self._encode(probes[:1], [form + letter for letter in self._choices])
+            ends.append([tokenizer.convert_ids_to_tokens(ids)[-4:] for ids in rows])
+            contexts, ids = {tuple(row[:-1]) for row in rows}, tuple(row[-1] for row in rows)
+            if len(contexts) == 1 and len(set(ids)) == len(self._choices):
+                readings.append((form, contexts.pop(), ids))
         if not readings:
-            context = self._texts(self._probe)[0]
-            answers = [context + form + letter for form in _FORMS for letter in self._choices]
-            ends = [tokenizer.convert_ids_to_tokens(ids)[-4:] for ids in self._encode(answers)]
             raise ValueError(
                 f"expected a tokenizer in which the answers {', '.join(self._choices)} are one "
                 f"token each, {name} ends the prompts in {ends}: this model cannot be asked by "
@@ -261,54 +297,26 @@ class PromptTokens:
 
     def encode(self, pairs: Sequence[tuple[str, ...]]) -> list[list[int]]:
         """Return the token ids of each pair's prompt, up to the position of the letter."""
-        encoded = self._encode(
-            [text + self._form + self._choices[0] for text in self._texts(pairs)]
-        )
-        for ids, pair in zip(encoded, pairs, strict=True):
+        rows = self._encode(pairs, [self._form + self._choices[0]])
+        for ids, pair in zip(rows, pairs, strict=True):
             if ids[-1] != self.letters[0][0]:
                 raise ValueError(
                     f"expected the prompt with the answer {self._choices[0]} to end in that "
                     f"letter's token {self.letters[0][0]}, got {ids[-1]} for the pair {pair}"
                 )
-        return [ids[:-1] for ids in encoded]
+        return [ids[:-1] for ids in rows]
 
-    def _texts(self, pairs: Sequence[tuple[str, ...]]) -> list[str]:
-        if not self._chat:
-            return [self._prompt.text(*pair) for pair in pairs]
-        texts: list[str] = self._tokenizer.apply_chat_template(
-            [self._prompt.messages(*pair) for pair in pairs],
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,  # templates ignore variables that they do not know
+    def _encode(self, pairs: Sequence[tuple[str, ...]], answers: list[str]) -> list[list[int]]:
+        """Encode each pair's prompt with each answer; templates are told not to let models think.
+
+        Chat templates, and users who give a start, add the beginning-of-text tokens themselves.
+        """
+        prompts = written_prompts(
+            self._tokenizer, self._prompt, pairs, chat=self._chat, enable_thinking=False
         )
-        return texts
-
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Encode texts, without the special tokens that some tokenizers put at the end."""
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=self._adds_special,
-            return_attention_mask=False,
-            return_special_tokens_mask=self._adds_special,
-            verbose=False,  # no warning about long texts; the model's runner checks lengths
-        )
-        rows: list[list[int]] = encoded["input_ids"]
-        if self._adds_special:
-            masks = encoded["special_tokens_mask"]
-            for ids, special in zip(rows, masks, strict=True):
-                while ids and special[len(ids) - 1]:
-                    ids.pop()
-        return rows
-
-    def _letters(self, form: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Find the tokens before a letter, and each letter's token; None if one has several."""
-        text = self._texts(self._probe)[0] + form
-        encoded = self._encode([text + letter for letter in self._choices])
-        contexts = {tuple(ids[:-1]) for ids in encoded}
-        ids = tuple(ids[-1] for ids in encoded)
-        if len(contexts) > 1 or len(set(ids)) < len(self._choices):
-            return None
-        return contexts.pop(), ids
+        texts = [text + answer for text in prompts for answer in answers]
+        special = not self._chat and not self._prompt.start
+        return encoded(self._tokenizer, texts, special=special)
 
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from merge_dataset.executors.plan import EXECUTORS, Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import require_libraries, resolve_device
-from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
+from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, inspect
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.presets import Preset, request_of
@@ -53,68 +53,86 @@ def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
 
 def inspect_models(
     models: Sequence[NamedModel], machine: Machine | None = None, labels: tuple[str, ...] = LABELS
-) -> list[Inspection]:
-    """Inspect models in parallel, to be run in sequence; problems are recorded, not raised."""
+) -> list[dict[str, Any]]:
+    """Inspect models in parallel, to be run in sequence; return a record of each.
+
+    `wrong` says why the model cannot be used, and is else empty; `asks_seeds`, whether its label
+    order will be determined from the seeds' gold labels.
+    """
     require_libraries()
 
-    def look(named: NamedModel) -> Inspection:
+    def look(named: NamedModel) -> dict[str, Any]:
         short_name, request, head = named
-        dtype = request.dtype or ("auto" if head.gguf else "float32")
-        if dtype == "auto" and machine is not None:
-            dtype = "bfloat16" if machine.device == "cuda" else "float32"
-        inspection = inspect(
-            request.model, head, revision=request.revision, gguf_file=request.gguf_file
-        )
-        sizes = [model.parameters for model in (inspection, inspection.base) if model is not None]
-        copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
-        of_weights = sum(size or 0 for size in sizes) * BYTES.get(dtype, 4)
-        room = None if None in sizes else _PROCESS + copies * of_weights
-        shown, asks_seeds = "", False
-        if head == CLASSIFIER and inspection.config:
-            # The number of classes that are known only from the weights is checked on loading.
-            names = inspection.class_names or [f"LABEL_{n}" for n in range(len(labels))]
-            try:
-                order = read_order(
-                    dict(enumerate(names)), inspection.name, request.label_order, labels
-                )
-            except ValueError as error:
-                inspection.problems.append(str(error))
-            else:
-                asks_seeds = order.source == "unknown"
-                shown = f"{written(order.labels, labels)} ({order.source})"
-                shown = "from the seeds" if asks_seeds else shown
-        if machine is not None and (room or 0) > (machine.memory_bytes or math.inf):
-            inspection.problems.append(
-                f"needs about {size_in_words(room or 0)} of memory as {dtype}, "
-                f"{machine.owner or machine.device} has {size_in_words(machine.memory_bytes or 0)}"
-                f": {machine.remedy}, or --dtype bfloat16"
+        name, model = short_name or request.model, request.model
+        texts = ("commit", "architecture", "weights", "tokenizer", "base", "labels")
+        numbers = ("parameters", "download_bytes", "memory_bytes")
+        record: dict[str, Any] = {"name": name, "model": model, "kind": head.name}
+        record |= dict.fromkeys((*texts, *numbers)) | {"asks_seeds": False, "wrong": ""}
+        steps = list[str]()
+        try:
+            checkpoint = inspect(
+                model, head, revision=request.revision, gguf_file=request.gguf_file
             )
-        return replace(
-            inspection, short_name=short_name, labels=shown, asks_seeds=asks_seeds, room=room
-        )
+            sizes = [c.parameters for c in (checkpoint, checkpoint.base) if c is not None]
+            is_half = head.gguf and machine is not None and machine.device == "cuda"
+            dtype = request.dtype or ("bfloat16" if is_half else "float32")
+            copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
+            of_weights = copies * sum(size or 0 for size in sizes) * BYTES[dtype]
+            record |= {
+                "commit": checkpoint.files.commit,
+                "architecture": checkpoint.architecture or None,
+                "weights": checkpoint.format,
+                "tokenizer": checkpoint.tokenizer,
+                "base": checkpoint.base and checkpoint.base.name,
+                "parameters": checkpoint.parameters,
+                "download_bytes": checkpoint.download_bytes,
+                "memory_bytes": None if None in sizes else _PROCESS + of_weights,
+            }
+            if size := record["download_bytes"]:
+                steps.append(f"downloads {size_in_words(size)}")
+            steps += checkpoint.notes
+            if head == CLASSIFIER:
+                # The number of classes that are known only from the weights is checked on loading.
+                classes = checkpoint.class_names or [f"LABEL_{n}" for n in range(len(labels))]
+                order = read_order(
+                    dict(enumerate(classes)), checkpoint.name, request.label_order, labels
+                )
+                record["labels"] = f"{written(order.labels, labels)} ({order.source})"
+                if order.source == "unknown":
+                    record |= {"asks_seeds": True, "labels": "from the seeds"}
+                    steps.append("finds out the label order from the seeds' gold labels")
+            if machine and (record["memory_bytes"] or 0) > (machine.memory_bytes or math.inf):
+                raise ValueError(
+                    f"needs about {size_in_words(record['memory_bytes'])} of memory as {dtype}, "
+                    f"{machine.owner or machine.device} has "
+                    f"{size_in_words(machine.memory_bytes or 0)}: {machine.remedy}, or "
+                    "--dtype bfloat16"
+                )
+        except ValueError as error:
+            text = str(error).removeprefix(f"{Path(model).name}: ").removeprefix(f"{model}: ")
+            record["wrong"] = text
+        return record | {"loading": "; ".join(steps)}
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
 
 
-def require_all(looks: Sequence[Inspection], advice: str = "") -> None:
-    """Raise ValueError with all problems of all models, if there are any."""
-    wrong = [look for look in looks if look.problems]
-    models_of: dict[str, list[str]] = {}  # a problem that several models have appears once
+def require_all(looks: Sequence[Mapping[str, Any]], advice: str = "") -> None:
+    """Raise ValueError with what is wrong with any model, if anything is."""
+    wrong = [look for look in looks if look["wrong"]]
+    models_of: dict[str, list[str]] = {}  # what is wrong with several models appears once
     for look in wrong:
-        name, model = look.short_name, look.model
+        name, model = look["name"], look["model"]
         shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
-        if name and Path(model).name != Path(name).name:
+        if Path(model).name != Path(name).name:
             shown = f"{name} ({shown})"
-        for problem in look.problems:
-            about = problem.removeprefix(f"{name}: ").removeprefix(f"{model}: ")
-            models_of.setdefault(about, []).append(shown)
-    lines = [f"  {', '.join(names)}: {problem}" for problem, names in models_of.items()]
-    head = f"{len(wrong)} of {len(looks)} models cannot be used as they are"
+        models_of.setdefault(look["wrong"], []).append(shown)
+    lines = [f"{', '.join(names)}: {problem}" for problem, names in models_of.items()]
     if len(looks) == len(lines) == 1:
-        raise ValueError("; ".join([lines[0].strip(), *([advice] if advice else [])]))
+        raise ValueError("; ".join(filter(None, [lines[0], advice])))
     if lines:
-        raise ValueError("\n".join([f"{head}:", *lines, *([advice] if advice else [])]))
+        head = f"{len(wrong)} of {len(looks)} models cannot be used as they are:"
+        raise ValueError("\n  ".join([head, *lines]) + (advice and f"\n{advice}"))
 
 
 def this_machine(device: str) -> Machine:
@@ -151,65 +169,29 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
 
 
-def readiness_record(looks: Sequence[Inspection], left_out: Sequence[Preset]) -> dict[str, Any]:
-    """Return all results as a JSON object; steps are those of loading beyond reading files."""
-    models = []
-    for inspection in looks:
-        size, steps = inspection.download_bytes, list(inspection.notes)
-        if size:
-            steps.insert(0, f"downloads {size_in_words(size)}")
-        if inspection.asks_seeds:
-            steps.append("finds out the label order from the seeds' gold labels")
-        models.append(
-            {
-                "model": inspection.model,
-                "short_name": inspection.short_name or None,
-                "kind": inspection.head.name,
-                "commit": inspection.files.commit,
-                "architecture": inspection.architecture or None,
-                "weights": inspection.format or None,
-                "tokenizer": inspection.tokenizer or None,
-                "base": inspection.base.name if inspection.base else None,
-                "labels": inspection.labels or None,
-                "parameters": inspection.parameters,
-                "download_bytes": size,
-                "memory_bytes": inspection.room,
-                "steps": steps,
-                "problems": inspection.problems,
-            }
-        )
-    absent = [{"model": p.model, "short_name": p.name, "reason": p.not_on_hub} for p in left_out]
-    return {"models": models, "left_out": absent}
-
-
-def readiness_table(record: Mapping[str, Any], reworded: Callable[[str], str]) -> Table:
-    """Tabulate a record of `readiness_record`; `reworded` adapts the problems."""
+def readiness_table(
+    looks: Sequence[Mapping[str, Any]], left_out: Sequence[Preset], reworded: Callable[[str], str]
+) -> Table:
+    """Tabulate records of models; `reworded` adapts what is wrong to the interface in use."""
     from merge_metric.tables import Column, Table
 
-    models, rows = record["models"], []
-    for model in models:
-        name, memory = model["short_name"] or model["model"], model["memory_bytes"]
-        problems = [text.removeprefix(f"{model['model']}: ") for text in model["problems"]]
-        rows.append(
-            model
-            | {
-                "model": name,
-                "id": model["model"] if model["model"] != name else "",
-                "memory": f"{memory / 10**9:.1f} GB" if memory else None,
-                "loading": "; ".join(model["steps"]),
-                "wrong": reworded("; ".join(problems)),
-            }
-        )
-    keys = ("model", "kind", "weights", "tokenizer", "labels", "memory")
-    columns = [Column(key, key) for key in keys]
-    columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
-    notes = [
-        f"left out: {m['short_name']} ({m['model']}): {m['reason']}" for m in record["left_out"]
+    rows = [
+        {
+            **look,
+            "id": look["model"] if look["model"] != look["name"] else "",
+            "memory": f"{look['memory_bytes'] / 10**9:.1f} GB" if look["memory_bytes"] else None,
+            "wrong": reworded(look["wrong"]),
+        }
+        for look in looks
     ]
+    columns = [Column("name", "model")]
+    columns += [Column(key, key) for key in ("kind", "weights", "tokenizer", "labels", "memory")]
+    columns += [Column(key, key, "passage") for key in ("id", "loading", "wrong")]
+    notes = [f"left out: {p.name} ({p.model}): {p.not_on_hub}" for p in left_out]
     # A model that is listed twice is counted once.
-    if size := sum({model["model"]: model["download_bytes"] for model in models}.values()):
+    if size := sum({look["model"]: look["download_bytes"] or 0 for look in looks}.values()):
         notes.append(f"downloads in all: {size_in_words(size)}")
-    wrong = sum(bool(model["problems"]) for model in models)
-    count = f"{len(models)} model{'s' if len(models) != 1 else ''}"
+    wrong = sum(bool(look["wrong"]) for look in looks)
+    count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
     usable = f"{wrong} cannot be used as they are" if wrong else "all usable"
     return Table("models", f"{count}, {usable}", tuple(columns), tuple(rows), tuple(notes))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,10 +18,9 @@ import numpy as np
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
-from merge_metric.models.odd_answers import OddAnswers, beginning
+from merge_metric.models.language_model import Words, Written
 from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.models.templates import Prompt
-from merge_metric.models.written_answers import Words, WrittenAnswer
 
 if TYPE_CHECKING:
     import httpx
@@ -40,18 +38,18 @@ _HINTS: Final = {
 }
 _LONGEST_WAIT: Final = 60.0
 _SHOWN: Final = 300
-
-Missing = Literal["error", "uniform"]
-"""Treatment of an answer without letters: stop, or equal probabilities of the labels."""
+_ALIKE: Final = 5
+"""Number of different prompt lengths with the same, largest token count that shows cutting."""
 
 log = logging.getLogger(__name__)
 
 
 class RemoteModel:
-    """A model on a server that answers multiple-choice questions.
+    """A model on a server that answers multiple-choice questions, from several threads.
 
     With `words`, it answers in words, and its final answer counts. Else a letter that is not among
     the alternatives gets the probability 0; its true probability is at most the lowest of theirs.
+    No message has the key or another secret of the URL.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class RemoteModel:
         timeout: float = 120.0,
         retries: int = 6,
         backoff: float = 1.0,
-        missing: Missing = "error",
+        missing: Literal["error", "uniform"] = "error",
         strict: bool = False,
         words: Words | None = None,
         max_requests: int | None = None,
@@ -84,7 +82,8 @@ class RemoteModel:
             concurrency: Requests at a time.
             timeout: Seconds without a byte after which a request counts as broken.
             retries: How often a request is repeated that failed for what may pass.
-            backoff: Seconds before the first repetition; see `Endpoint`.
+            backoff: Seconds before the first repetition, doubled with each, up to a minute; the
+                server's `Retry-After` takes precedence.
             missing: Where none of the letters is among them: stop, or take the labels for
                 equally probable (the prediction is then the first one, entailment).
             strict: Refuse answers of another model than asked for, and of prompts that were cut;
@@ -96,31 +95,66 @@ class RemoteModel:
             ValueError: the URL is none, the variable is not set, the key has characters that no
                 header can have, or a question takes more requests than are allowed.
         """
-        key, place = api_key, f"the environment variable {api_key_env}" * (api_key is None)
-        if api_key_env is not None and not (key := os.environ.get(api_key_env, "").strip()):
-            raise ValueError(f"expected an API key in {place or '`api_key`'}, found none")
+        import httpx
+
+        key, place = api_key, "`api_key`"
+        if api_key_env is not None:
+            place = f"the environment variable {api_key_env}"
+            key = os.environ.get(api_key_env, "").strip()
+            if not key:
+                raise ValueError(f"expected an API key in {place}, found none")
         odd = next((n for n, c in enumerate(key or "") if not "!" <= c <= "~"), None)
         if odd is not None:
             raise ValueError(
-                f"expected an API key of ASCII letters, digits and signs in "
-                f"{place or '`api_key`'}, got one whose character {odd + 1} of {len(key or '')} "
-                "is none, such as a space; copy it again"
+                f"expected an API key of ASCII letters, digits and signs in {place}, got one whose "
+                f"character {odd + 1} of {len(key or '')} is none, such as a space; copy it again"
             )
-        self.path = "chat/completions" if chat else "completions"
-        retrying = retries, backoff, timeout
-        self._endpoint = Endpoint(base_url, self.path, key, concurrency, retrying)
-        self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
-        self._strict = strict
-        self.chat, self._concurrency, self._missing = chat, concurrency, missing
-        self._top = _TOP[self.path]
-        self._odd = OddAnswers(self.name, model, strict=strict)
         if words and max_requests is not None and max_requests < words.samples:
             raise ValueError(
                 f"max_requests: expected at least {words.samples}, which a question takes with "
                 f"`samples` {words.samples}, got {max_requests}"
             )
+        try:
+            url = httpx.URL(base_url)
+        except httpx.InvalidURL:
+            url = httpx.URL()
+        if url.scheme not in {"http", "https"} or not url.host:
+            _, at, host = mask_urls(base_url).rpartition("@")
+            got = f"***@{host}" if at else host
+            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
+        self.path = "chat/completions" if chat else "completions"
+        self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{self.path}")
+        self._place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
+        given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
+        secrets = spellings(filter(None, given))
+
+        def client() -> httpx.Client:
+            limits = httpx.Limits(max_connections=concurrency)
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            try:
+                return httpx.Client(headers=headers, timeout=timeout, limits=limits)
+            except (httpx.InvalidURL, ValueError, ImportError) as error:
+                raise ValueError(
+                    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY: expected proxies that httpx can use: "
+                    f"{mask_urls(str(error))}"
+                ) from None
+
+        def mask(value: Any) -> Any:
+            """Mask our secrets in all texts of a JSON value."""
+            if isinstance(value, list):
+                return [mask(item) for item in value]
+            if isinstance(value, dict):
+                return {mask(k): mask(v) for k, v in value.items()}
+            return mask_known(value, secrets) if isinstance(value, str) else value
+
+        self._client, self._mask = client, mask  # what these hold is not shown with the model
+        self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
+        self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
+        self.chat, self._concurrency, self._missing = chat, concurrency, missing
+        self._strict, self._top = strict, _TOP[self.path]
         self.words, self._left = words, max_requests
         self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
+        self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
 
     def describe(self) -> Description:
         """Describe the model and its prompt, as far as it can be known from outside.
@@ -133,7 +167,7 @@ class RemoteModel:
                 "kind": "remote",
                 "name": self.name,
                 "revision": None,
-                "endpoint": self._endpoint.name,
+                "endpoint": self._place,
                 **({"chat": self.chat} if words else {"top_logprobs": self._top}),
                 **self.prompt.describe(),
                 **(words.describe() if words else {}),
@@ -159,9 +193,8 @@ class RemoteModel:
         if not questions:
             return
         self._since = time.perf_counter()
-        endpoint = self._endpoint
-        endpoint.stopped.clear()
-        with endpoint.client() as client:
+        self._stopped.clear()
+        with self._client() as client:
             yield self.read([0], [self._ask(questions[0], client)], questions[:1])
             # Few requests are queued ahead, so that an error ends the run soon. Requests sent by
             # then may cost money, so we wait for their answers.
@@ -177,8 +210,7 @@ class RemoteModel:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     rows = {future: running.pop(future) for future in done}
-                    good = [future for future in done if not future.exception()]
-                    if good:
+                    if good := [future for future in done if not future.exception()]:
                         finished = [rows[future] for future in good]
                         answers = [future.result() for future in good]
                         yield self.read(finished, answers, [questions[i] for i in finished])
@@ -186,12 +218,12 @@ class RemoteModel:
                     if failed and not error:
                         error = failed[0]
                         if not isinstance(error, InterruptedError):
-                            endpoint.stopped.set()
+                            self._stopped.set()
                         running = {f: row for f, row in running.items() if not f.cancel()}
                 if error:
                     raise error
             finally:
-                endpoint.stopped.set()
+                self._stopped.set()
                 pool.shutdown(cancel_futures=True)
 
     def body(self, pair: Pair) -> dict[str, Any]:
@@ -216,24 +248,57 @@ class RemoteModel:
             if self._left is not None:
                 if self._left < times:
                     raise InterruptedError(
-                        f"{self._endpoint.name}: stopped, as all questions that `max_requests` "
+                        f"{self._place}: stopped, as all questions that `max_requests` "
                         "allows were asked; what was answered is kept: the same command goes on"
                     )
                 self._left -= times
-        answers = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
+        answers = [self.take(body, self._post(client, body)) for _ in range(times)]
         return answers if self.words else answers[0]
 
+    def _post(self, client: httpx.Client, body: Mapping[str, Any]) -> Any:
+        """Post a request until it is answered; return the answer with our secrets masked."""
+        import httpx
+
+        for attempt in range(self._retries + 1):
+            delay = min(self._backoff * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
+            try:
+                response = client.post(self._url, json=body)
+            except httpx.HTTPError as error:  # also a body that is not encoded as it says
+                problem = mask_secrets(self._mask(f"{type(error).__name__}: {error}"))
+                problem += "; is the server running, and is the address right?"
+            else:
+                text = " ".join(response.text.split()) or response.reason_phrase
+                shown = mask_secrets(self._mask(text))[:_SHOWN]
+                if response.is_success:
+                    try:
+                        return self._mask(response.json())
+                    except (ValueError, RecursionError):
+                        raise ValueError(f"{self._place}: expected JSON, got {shown!r}") from None
+                problem = f"HTTP {response.status_code}: {shown}"
+                if response.status_code not in _MAY_PASS:
+                    hint = _HINTS.get(response.status_code, "")
+                    raise ValueError(f"{self._place}: expected an answer, got {problem}{hint}")
+                with suppress(ValueError):  # no such header, or a date
+                    asked = float(response.headers.get("Retry-After", ""))
+                    delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
+            if attempt < self._retries:
+                log.info("%s: %s; asking again in %.1f s", self._place, problem, delay)
+                if self._stopped.wait(delay):
+                    break
+        raise ConnectionError(
+            f"{self._place}: expected an answer, got none in {attempt + 1} attempts; the last one "
+            f"ended in {problem}"
+        )
+
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
-        """Extract log-probabilities or a `WrittenAnswer`; raise ValueError if there is neither."""
-        messages = body.get("messages") or [{"content": body.get("prompt", "")}]
-        text = "\n".join(str(message["content"]) for message in messages)
+        """Extract log-probabilities or an answer in words; raise ValueError if there is neither."""
         try:
-            self._odd.look_at(answer, text)
+            self._note_oddities(body, answer)
             if not self.words:
                 return alternatives(answer)
             written = said_in(answer)
         except ValueError as error:
-            raise ValueError(f"{self._endpoint.name}: {error}") from None
+            raise ValueError(f"{self._place}: {error}") from None
         usage = answer.get("usage") if isinstance(answer.get("usage"), dict) else {}
         with self._lock:
             self._used["requests"] = self._used.get("requests", 0) + 1
@@ -243,10 +308,41 @@ class RemoteModel:
                     self._used[kept] = self._used.get(kept, 0) + usage[name]
         return written
 
+    def _note_oddities(self, body: Mapping[str, Any], answer: Any) -> None:
+        """Note answers by another model, and to prompts that were cut; raise if `strict`.
+
+        A prompt was cut if the server counts fewer tokens than it has words, or if prompts of
+        several lengths, which differ by ten words or more, all have the largest number of tokens.
+        """
+        if not isinstance(answer, dict):
+            return
+        model, usage = answer.get("model"), answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        messages = body.get("messages") or [{"content": body.get("prompt", "")}]
+        words = sum(len(str(message["content"]).split()) for message in messages)
+        with self._lock:
+            if isinstance(model, str) and model not in ("", self._asked_for, self.name):
+                others = {*self._odd.get("answered_as", ()), beginning(model)}
+                self._odd["answered_as"] = sorted(others)
+            if type(tokens) is int and tokens > 0:
+                if tokens > self._most_tokens:
+                    self._most_tokens, self._words_of_most = tokens, set()
+                if tokens == self._most_tokens:
+                    self._words_of_most.add(words)
+                lengths = self._words_of_most
+                is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
+                if tokens < words or is_limit:
+                    cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
+                    self._odd.setdefault("prompts_cut", cut)
+            if self._strict:
+                require_as_asked("", {"name": self.name, **self._odd})
+
     def read(
         self, positions: list[int], given: Sequence[Any], questions: Sequence[Pair]
     ) -> Answers:
         """Read what `take` extracted from answers; add usage, time and oddities since the last."""
+        with self._lock:
+            notes = dict(self._odd)
         if words := self.words:
             now = time.perf_counter()
             with self._lock:
@@ -254,15 +350,14 @@ class RemoteModel:
             if self._since:
                 used["milliseconds"] = round(1000 * (now - self._since))
                 self._since = now
-            more = {"counts": used, "notes": self._odd.notes()}
-            return words.answers(self.prompt, questions, positions, given, **more)
+            return words.answers(self.prompt, questions, positions, given, counts=used, notes=notes)
         letters = self.prompt.template.letters
         rows = np.array([letter_probabilities(tokens, letters) for tokens in given])
         is_missing, is_partial = ~rows.any(axis=1), ~rows.all(axis=1)
         if self._missing == "error" and is_missing.any():
             first = int(is_missing.argmax())
             raise ValueError(
-                f"{self._endpoint.name}: expected {', '.join(letters)} among the {self._top} most "
+                f"{self._place}: expected {', '.join(letters)} among the {self._top} most "
                 f"probable tokens, got {sorted(given[first])} for the pair {questions[first]}: ask "
                 "for more, in a chat, or with more examples; or take such answers for equally "
                 "probable labels with `missing_letters` uniform"
@@ -273,35 +368,38 @@ class RemoteModel:
             "answers_without_letters": int(is_missing.sum()),
         }
         probabilities = rows / rows.sum(axis=1, keepdims=True)
-        return Answers.of(positions, probabilities, counts=counts, notes=self._odd.notes())
+        return Answers.of(positions, probabilities, counts=counts, notes=notes)
+
+
+# --- What answers hold ---
+
+
+def beginning(answer: Any) -> str:
+    """Show the beginning of an answer; what looks like a secret is masked before it is cut."""
+    return mask_secrets(str(answer))[:_SHOWN]
 
 
 def alternatives(answer: Any) -> dict[str, float]:
     """Extract the first token's alternatives, in nats, from a completion of either endpoint."""
-    try:
-        choice = _first_choice(answer)
-        given = choice.get("logprobs") or {}
-        left_out = given.get("content") is None and given.get("top_logprobs") is None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise ValueError(f"expected a completion, got {beginning(answer)}") from None
-    if left_out:
-        raise ValueError(
-            "expected log-probabilities, got an answer without: this server leaves them out, "
-            "and without them there are no probabilities of labels; llama.cpp's server and vLLM "
-            "give them; without, ask for answers in words with `answers` words"
-        )
+    given = _first_choice(answer).get("logprobs") or {}
     try:
         if (content := given.get("content")) is not None:  # the format of /chat/completions
             records = [
                 record for first in content[:1] for record in (*first["top_logprobs"], first)
             ]
             log_probs = {str(record["token"]): float(record["logprob"]) for record in records}
-        else:
-            tables = given["top_logprobs"][:1]
-            log_probs = {str(key): float(value) for table in tables for key, value in table.items()}
+        elif (tables := given.get("top_logprobs")) is not None:
+            log_probs = {str(k): float(v) for table in tables[:1] for k, v in table.items()}
             own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
-            for token, value in list(own)[:1]:
+            for token, value in islice(own, 1):
                 log_probs.setdefault(str(token), float(value))
+        else:
+            given = (
+                "an answer without: this server leaves them out, and without them there are no "
+                "probabilities of labels; llama.cpp's server and vLLM give them; without, ask for "
+                "answers in words with `answers` words"
+            )
+            raise ValueError(given)
         if any(math.isnan(value) or value > 1e-3 for value in log_probs.values()):
             raise ValueError(log_probs)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -309,17 +407,10 @@ def alternatives(answer: Any) -> dict[str, float]:
     return log_probs
 
 
-def _first_choice(answer: Any) -> Any:
-    """Take the completion's choice of index 0, whatever its place."""
-    numbered = enumerate(answer["choices"])
-    (choice,) = (it for n, it in numbered if (n if it.get("index") is None else it["index"]) == 0)
-    return choice
-
-
-def said_in(answer: Any) -> WrittenAnswer:
+def said_in(answer: Any) -> Written:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
+    choice = _first_choice(answer)
     try:
-        choice = _first_choice(answer)
         if (message := choice.get("message")) is None:
             content = choice["text"]
         elif (content := message.get("content")) is None:
@@ -328,98 +419,47 @@ def said_in(answer: Any) -> WrittenAnswer:
             content = "".join(part.get("text", "") for part in content)
         if content is not None and not isinstance(content, str):
             raise TypeError(content)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError):
         raise ValueError(f"expected a completion, got {beginning(answer)}") from None
-    return WrittenAnswer(content or "", choice.get("finish_reason") == "length")
+    return content or "", choice.get("finish_reason") == "length"
 
 
-class Endpoint:
-    """A URL that receives JSON by POST, from several threads at a time."""
+def _first_choice(answer: Any) -> dict[str, Any]:
+    """Take the completion's choice of index 0, whatever its place."""
+    try:
+        for number, choice in enumerate(answer["choices"]):
+            if (number if choice.get("index") is None else choice["index"]) == 0:
+                return dict(choice)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # as if there were none
+    raise ValueError(f"expected a completion, got {beginning(answer)}")
 
-    def __init__(
-        self,
-        base_url: str,
-        path: str,
-        key: str | None,
-        connections: int,
-        retrying: tuple[int, float, float],
-    ) -> None:
-        """Prepare a client of `base_url`/`path`; nothing is sent.
 
-        `key` is sent as a bearer token; like the URL's query it appears in no message. `retrying`
-        is (largest number of retries, seconds before the first retry, seconds without a byte after
-        which an attempt fails). The wait doubles with each retry, up to a minute; the server's
-        `Retry-After` takes precedence.
-        """
-        import httpx
+# --- Oddities of answers, as metadata record them ---
 
-        try:
-            parsed = httpx.URL(base_url)
-        except httpx.InvalidURL:
-            parsed = httpx.URL()
-        if parsed.scheme not in {"http", "https"} or not parsed.host:
-            _, at, host = mask_urls(base_url).rpartition("@")
-            got = f"***@{host}" if at else host
-            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
-        parsed = parsed.copy_with(path=f"{parsed.path.rstrip('/')}/{path}")
-        self.name = mask_urls(str(parsed.copy_with(username=None, password=None, query=None)))
-        self._url = parsed
-        given = [key, parsed.username, parsed.password, *parsed.params.values()]
-        given += secrets_in(parsed.path)
-        self._secrets = spellings(filter(None, given))
-        self._retries, self._backoff, timeout = retrying
-        self.stopped = threading.Event()
-        """Event that stops all waiting for further attempts."""
-        limits = httpx.Limits(max_connections=connections)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.client = partial(httpx.Client, headers=headers, timeout=timeout, limits=limits)
 
-    def post(self, client: httpx.Client, payload: dict[str, Any]) -> Any:
-        """Post JSON by a `client` of this endpoint, and return the answer with our secrets masked.
+def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Describe oddities of answers that the metadata of predictions record: key → sentence.
 
-        Raises ValueError if it is refused or is no JSON, ConnectionError if all attempts fail.
-        """
-        import httpx
-
-        for attempt in range(self._retries + 1):
-            delay = min(self._backoff * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
-            try:
-                response = client.post(self._url, json=payload)
-            except httpx.RequestError as error:  # also a body that is not encoded as it says
-                problem = mask_secrets(f"{type(error).__name__}: {error}", self._secrets)
-                problem += "; is the server running, and is the address right?"
-            else:
-                if response.is_success:
-                    try:
-                        return self._without_secrets(response.json())
-                    except (ValueError, RecursionError):
-                        raise ValueError(
-                            f"{self.name}: expected JSON, got {self._shown(response)!r}"
-                        ) from None
-                problem = f"HTTP {response.status_code}: {self._shown(response)}"
-                if response.status_code not in _MAY_PASS:
-                    hint = _HINTS.get(response.status_code, "")
-                    raise ValueError(f"{self.name}: expected an answer, got {problem}{hint}")
-                with suppress(ValueError):  # no such header, or a date
-                    asked = float(response.headers.get("Retry-After", ""))
-                    delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
-            if attempt < self._retries:
-                log.info("%s: %s; asking again in %.1f s", self.name, problem, delay)
-                if self.stopped.wait(delay):
-                    break
-        raise ConnectionError(
-            f"{self.name}: expected an answer, got none in {attempt + 1} attempts; the last one "
-            f"ended in {problem}"
+    >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
+    ['expected answers of the model m, the server says they are of m-mini']
+    """
+    oddities = {}
+    if isinstance(models := metadata.get("answered_as"), list) and models:
+        oddities["answered_as"] = (
+            f"expected answers of the model {metadata.get('name')}, the server says they are of "
+            f"{', '.join(map(str, models))}"
         )
+    with suppress(KeyError, TypeError, ValueError):  # no such key, or metadata of another program
+        tokens, words = (metadata["prompts_cut"][f"prompt_{of}"] for of in ("tokens", "words"))
+        oddities["prompts_cut"] = (
+            f"expected whole prompts, the server seems to cut them: it counts {tokens:,} tokens "
+            f"for {words:,} words; is its context too short?"
+        )
+    return oddities
 
-    def _shown(self, response: httpx.Response) -> str:
-        text = " ".join(response.text.split()) or response.reason_phrase
-        return mask_secrets(text, self._secrets)[:_SHOWN]
 
-    def _without_secrets(self, value: Any) -> Any:
-        mask = self._without_secrets
-        if isinstance(value, str):
-            return mask_known(value, self._secrets)
-        if isinstance(value, list):
-            return [mask(item) for item in value]
-        return {mask(k): mask(v) for k, v in value.items()} if isinstance(value, dict) else value
+def require_as_asked(where: str, metadata: Mapping[str, Any], remedy: str = "") -> None:
+    """Raise ValueError if answers are odd; the message begins with `where`, ends with `remedy`."""
+    for sentence in sentences(metadata).values():
+        raise ValueError(f"{where}{sentence}; `strict_server` refuses such answers{remedy}")

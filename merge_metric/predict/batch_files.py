@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.files import atomic
-from merge_metric.models.odd_answers import beginning
-from merge_metric.models.remote import RemoteModel, alternatives, said_in
+from merge_metric.models.remote import RemoteModel, alternatives, beginning, said_in
 from merge_metric.predict.driver import Asking
 from merge_metric.predict.kept_answers import to_rows
 

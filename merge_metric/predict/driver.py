@@ -54,8 +54,8 @@ from merge_metric.frame.predictions import (
 )
 from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
-from merge_metric.models.odd_answers import require_as_asked, sentences
 from merge_metric.models.pair_model import Answers, Description, Model, require_probabilities
+from merge_metric.models.remote import require_as_asked, sentences
 from merge_metric.predict.kept_answers import ROW, from_rows, merge_notes, to_rows
 from merge_metric.predict.problems import (
     asked_format,

@@ -33,7 +33,6 @@ from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.model_files import file_stamps
-from merge_metric.models.odd_answers import warn_of_unknown
 from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
@@ -45,6 +44,7 @@ from merge_metric.models.readiness import (
     require_all,
     this_machine,
 )
+from merge_metric.models.tokens import warn_of_unknown
 from merge_metric.predict.baselines import BaselineRequest, read_training_data
 from merge_metric.predict.driver import (
     PREDICTIONS,
@@ -127,14 +127,14 @@ def require_usable(
     for kind in kinds:
         require_settings_used(request, kind)
     looks = inspect_models(models, machine, labels)
-    asking = [look for look in looks if look.asks_seeds] if entries else []
-    if asking and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
-        for look in asking:
-            look.problems.append(
-                f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} seeds "
-                f"to find it out from, got {count}: take more, or give `label_order`"
-            )
-    good = [look.short_name for look in looks if not look.problems]
+    if entries and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
+        for look in looks:
+            if look["asks_seeds"]:
+                look["wrong"] = look["wrong"] or (
+                    f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} "
+                    f"seeds to find it out from, got {count}: take more, or give `label_order`"
+                )
+    good = [look["name"] for look in looks if not look["wrong"]]
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
 

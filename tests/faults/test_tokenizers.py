@@ -19,7 +19,7 @@ from transformers import AutoConfig
 from merge_metric.demo import MODEL
 from merge_metric.models.checkpoints import TOKENIZER, read_tokenizer
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.inspection import CLASSIFIER, TOKENIZER_CONFIG, inspect
+from merge_metric.models.inspection import HEADS, TOKENIZER_CONFIG, find_head, inspect
 
 Json = dict[str, Any]
 PAIRS = [
@@ -47,7 +47,7 @@ def stated(folder: Path) -> Json:
 
 def read(folder: Path) -> Any:
     config = AutoConfig.from_pretrained(folder)
-    return read_tokenizer(inspect(folder, CLASSIFIER), folder, config)
+    return read_tokenizer(inspect(folder, find_head(str(folder), HEADS)), folder, config)
 
 
 REPLACED = ("RobertaTokenizer", "LlamaTokenizer", "XLNetTokenizer", "ByT5Tokenizer")

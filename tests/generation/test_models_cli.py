@@ -19,7 +19,7 @@ NAMELESS = ("LABEL_0", "LABEL_1", "LABEL_2")
 
 def models(*words: object, code: int = 0) -> list[dict[str, Any]]:
     done = run("models", *words, "--device", "cpu", "--format", "json", code=code)
-    return list(json.loads(done.stdout)["models"])
+    return list(json.loads(done.stdout)["rows"])
 
 
 def test_what_lies_in_folders() -> None:
@@ -30,23 +30,23 @@ def test_what_lies_in_folders() -> None:
     assert {(each["weights"], each["tokenizer"]) for each in found} == {
         ("safetensors", "tokenizer.json")
     }
-    assert found[2]["short_name"] == "bert-tiny-mlm"
+    assert found[2]["name"] == "bert-tiny-mlm"
     for each in found:
-        assert (each["download_bytes"], each["steps"], each["problems"]) == (0, [], [])
+        assert (each["download_bytes"], each["loading"], each["wrong"]) == (0, "", "")
         assert each["memory_bytes"] == 600_000_000 + 2 * 4 * each["parameters"]
     for order, told in (("c,e,n", "c,e,n (given)"), ("seeds", "from the seeds")):
         (each,) = models(nameless, "--label-order", order)
-        assert (each["labels"], bool(each["steps"])) == (told, order == "seeds")
+        assert (each["labels"], bool(each["loading"])) == (told, order == "seeds")
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Machine("cpu", 500_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: small)
     (found,) = models(tiny_model("roberta"), code=1)
-    assert found["problems"] == [
+    assert found["wrong"] == (
         "needs about 600.4 MB of memory as float32, cpu has 500.0 MB: take another machine, or "
         "--dtype bfloat16"
-    ]
+    )
 
 
 def test_suggest_tells_all_that_is_wrong_first(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
     done = shop.run(*ALL, "--format", "json", token=TOKEN)
     assert done.code == 0, done.out
     told = json.loads(done.out)
-    found = {each["model"]: each for each in told["models"]}
+    found = {each["model"]: each for each in told["rows"]}
     assert set(found) == {*PAPER_MLMS, *PAPER_MODELS}
-    assert [each["model"] for each in told["left_out"]] == ["roberta-base-mnli"]
+    assert "(roberta-base-mnli)" in told["notes"][0]
     by_seeds = {p.model for p in read_presets("paper") if p.label_order == "seeds"}
     for name, layout in PAPER_MODELS.items():
         labels = found[name]["labels"]
@@ -110,10 +110,10 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
                 f"{layout.order} (documented)" if layout.order else "c,n,e (id2label)"
             )
     for each in found.values():
-        assert each["problems"] == []
+        assert each["wrong"] == ""
         assert each["commit"]
         assert each["download_bytes"] > 0
-        assert each["steps"][0].startswith("downloads ")
+        assert each["loading"].startswith("downloads ")
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import ALL_ROWS
 from merge_metric.frame.noise import noise_figures, noise_text, read_repeats
 from merge_metric.frame.predictions import open_predictions, read_metadata
+from merge_metric.models.language_model import Words
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
-from merge_metric.models.written_answers import Words
 from merge_metric.predict.driver import predict
 from merge_metric.score import score_file, scores_text
 from merge_metric.seed_variant_accuracy.counts import count

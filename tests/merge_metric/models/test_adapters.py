@@ -16,7 +16,7 @@ from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import parse_order
 from merge_metric.models.loading import find_kind
-from merge_metric.models.model_files import unfit_torch
+from merge_metric.models.model_files import require_safe_torch
 from merge_metric.models.pair_model import ModelRequest
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
@@ -71,8 +71,7 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     wanted = expected(model, folder)
     np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     assert find_kind(ModelRequest(model=str(folder))) == "classifier"
-    if unfit_torch():
-        return  # it may be unable to read the pickle
+    require_safe_torch("pickles")
     weights = folder / "adapter_model.safetensors"
     torch.save(load_file(weights), folder / "adapter_model.bin")
     weights.unlink()
@@ -104,9 +103,9 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     weights = load_file(whole / "adapter_model.safetensors")
     first = min(weights)
     cases: list[tuple[str, dict[str, Any], Any, str]] = [
-        ("code", {"megatron_config": {"a": 1}}, None, r"got one of Megatron"),
-        ("fewer", {}, lambda t: t.pop(first), rf"lacks {first}: is it an adapter of another"),
-        ("more", {}, lambda t: t.update(x=torch.zeros(1)), "has, beside others, x"),
+        ("code", {"megatron_config": {"a": 1}}, None, r"of Megatron"),
+        ("fewer", {}, lambda t: t.pop(first), rf"too few, as {first} shows: is it an adapter of"),
+        ("more", {}, lambda t: t.update(x=torch.zeros(1)), "got others or too few, as x shows"),
         ("head", {}, lambda t: [t.pop(n) for n in list(t) if "class" in n],
          r"it lacks 'base_model.*classifier"),
     ]  # fmt: skip
@@ -119,5 +118,6 @@ def test_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             save_file(tensors, folder / "adapter_model.safetensors")
         with pytest.raises(ValueError, match=reason):
             load(inspect(folder, CLASSIFIER), device="cpu")
-    monkeypatch.setattr("merge_metric.models.inspection._has_package", lambda name: name != "peft")
-    assert inspect(folder, CLASSIFIER).problems[0].endswith("pip install 'merge-nli[adapters]'")
+    monkeypatch.setattr("merge_metric.models.inspection._missing", lambda *names: ["peft"])
+    with pytest.raises(ValueError, match=r"pip install 'merge-nli\[adapters\]'$"):
+        inspect(folder, CLASSIFIER)

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -46,15 +47,15 @@ WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})
 def test_what_is_there(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, WHOLE, {"num_labels": 3})
     request = ModelRequest(model=str(folder), dtype="float16", label_order="e,n,c")
-    (found,) = inspect_models([("", request, CLASSIFIER)])
-    assert (found.problems, found.notes) == ([], ())
-    described = (found.format, found.tokenizer, found.parameters)
-    assert described == ("safetensors", "tokenizer.json", 24)
-    assert (found.room, found.download_bytes, found.files.commit) == (6 * 10**8 + 2 * 48, 0, None)
-    assert found.class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
+    (look,) = inspect_models([("", request, CLASSIFIER)])
+    assert (look["wrong"], look["loading"], look["commit"]) == ("", "", None)
+    assert (look["weights"], look["tokenizer"]) == ("safetensors", "tokenizer.json")
+    assert (look["parameters"], look["download_bytes"]) == (24, 0)
+    assert look["memory_bytes"] == 6 * 10**8 + 2 * 48
+    assert inspect(folder, CLASSIFIER).class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
     asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
-    assert inspect_models([("", asked, MASKED_LM)])[0].room == 6 * 10**8 + 2 * 84
+    assert inspect_models([("", asked, MASKED_LM)])[0]["memory_bytes"] == 6 * 10**8 + 2 * 84
 
 
 @pytest.mark.parametrize(
@@ -93,25 +94,23 @@ def test_what_is_wrong(tmp_path: Path) -> None:
     ]  # fmt: skip
     for files, config, said in cases:
         folder = folder_of(tmp_path, files, config)
-        problems = inspect(folder, CLASSIFIER).problems
-        assert len(problems) == 1, (said, problems)
-        assert said in problems[0]
-        assert problems[0].startswith(str(folder))
-        assert "\n" not in problems[0]
+        with pytest.raises(ValueError, match=rf"^{folder}.*{re.escape(said)}.*$"):
+            inspect(folder, CLASSIFIER)
 
 
 def test_gguf(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     file = tmp_path / "m.gguf"
     write_llama(tiny_lm("llama-bytes"), tiny_tokenizer("llama-bytes"), file)
-    found, content = inspect(file, CAUSAL_LM), file.read_bytes()
-    described = (found.problems, found.parameters, found.format)
-    assert described == ([], tiny_lm("llama-bytes").num_parameters(), "GGUF")
+    checkpoint, content = inspect(file, CAUSAL_LM), file.read_bytes()
+    described = (checkpoint.parameters, checkpoint.format)
+    assert described == (tiny_lm("llama-bytes").num_parameters(), "GGUF")
     other, newer = b"PK" + content[2:], content[:4] + b"\x07" + content[5:]
     for changed in (content[:-9], content[:90], other, newer):
         file.write_bytes(changed)
-        (problem,) = inspect(file, CAUSAL_LM).problems
-        assert "m.gguf: expected a GGUF file, could not load it" in problem
-    assert "expected a masked LM, got a GGUF file" in inspect(file, MASKED_LM).problems[0]
-    missing = inspect(tmp_path, CAUSAL_LM, gguf_file="n.gguf").problems
-    assert missing == [f"{tmp_path}: n.gguf: there is no such file; GGUF files there: m.gguf"]
+        with pytest.raises(ValueError, match=r"m\.gguf: expected a GGUF file, could not load it"):
+            inspect(file, CAUSAL_LM)
+    with pytest.raises(ValueError, match="expected a masked LM, got a GGUF file"):
+        inspect(file, MASKED_LM)
+    with pytest.raises(ValueError, match=r"n\.gguf: no such file; GGUF files there: m\.gguf$"):
+        inspect(tmp_path, CAUSAL_LM, gguf_file="n.gguf")

@@ -17,9 +17,8 @@ from merge_metric.models import model_files
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.model_files import digest_of_files, read_pickle, unfit_torch
+from merge_metric.models.model_files import digest_of_files, read_pickle
 
-reads_pickles = pytest.mark.skipif(bool(unfit_torch()), reason=unfit_torch())
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
 
 
@@ -61,7 +60,6 @@ def tied(tensors: dict[str, Any], folder: Path) -> None:
     whole(tensors | more, folder)
 
 
-@reads_pickles
 def test_the_same_model_however_it_was_saved(tmp_path: Path) -> None:
     expected = answers_of(tiny_classifier("bert-uncased"))
     ways = {
@@ -73,7 +71,6 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path) -> None:
         np.testing.assert_array_equal(answers_of(folder), expected, err_msg=name)
 
 
-@reads_pickles
 def test_what_was_used_is_recorded(tmp_path: Path) -> None:
     folder = pickled(tmp_path, "zip", whole)
     loaded = load(inspect(folder, CLASSIFIER), device="cpu")
@@ -124,12 +121,11 @@ def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "payload-ran").exists(), "it does run where it is let"
 
 
-@reads_pickles
 def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = pickled(tmp_path, "zip", whole)
     monkeypatch.setattr(model_files, "version", lambda package: "2.9.1+cpu")
-    (problem,) = inspect(folder, CLASSIFIER).problems
-    assert "pytorch_model.bin: expected torch 2.10 or newer" in problem
-    assert problem.endswith("got 2.9.1+cpu: pip install 'torch>=2.10'")
-    with pytest.raises(ValueError, match=r"got 2\.9\.1\+cpu: pip install"):
+    message = r"expected torch 2\.10 or newer.* got 2\.9\.1\+cpu: pip install 'torch>=2\.10'"
+    with pytest.raises(ValueError, match=rf"pytorch_model\.bin: {message}$"):
+        inspect(folder, CLASSIFIER)
+    with pytest.raises(ValueError, match=f"^mine: {message}"):
         read_pickle(folder / "pytorch_model.bin", "mine")

@@ -19,11 +19,11 @@ from merge_dataset.schema import ProblemFormat
 from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.language_model import KeyedDraws, Words, WritingModel
 from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, said_in
-from merge_metric.models.written_answers import KeyedDraws, Words, WritingModel, WrittenAnswer
 from merge_metric.predict.driver import predict
 
 PROMPT = read_prompt("none")
@@ -118,17 +118,17 @@ def test_what_is_sent() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (chat("B"), WrittenAnswer("B")),
-        (chat("B", "length"), WrittenAnswer("B", is_cut=True)),
-        (chat(None, reasoning_content="The answer is A."), WrittenAnswer("")),
-        (chat("C", reasoning="A?"), WrittenAnswer("C")),
-        (chat(None, refusal="I can't."), WrittenAnswer("I can't.")),
-        (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), WrittenAnswer("B.")),
-        (completion(" B"), WrittenAnswer(" B")),
-        ({"choices": [{"index": 1, "text": "A"}, {"index": 0, "text": "B"}]}, WrittenAnswer("B")),
+        (chat("B"), ("B", False)),
+        (chat("B", "length"), ("B", True)),
+        (chat(None, reasoning_content="The answer is A."), ("", False)),
+        (chat("C", reasoning="A?"), ("C", False)),
+        (chat(None, refusal="I can't."), ("I can't.", False)),
+        (chat([{"type": "text", "text": "B"}, {"type": "text", "text": "."}]), ("B.", False)),
+        (completion(" B"), (" B", False)),
+        ({"choices": [{"index": 1, "text": "A"}, {"index": 0, "text": "B"}]}, ("B", False)),
     ],
 )
-def test_forms_of_completions(answer: Any, expected: WrittenAnswer) -> None:
+def test_forms_of_completions(answer: Any, expected: tuple[str, bool]) -> None:
     assert said_in(answer) == expected
 
 
@@ -198,7 +198,7 @@ def test_shares_are_probabilities(tmp_path: Path) -> None:
 def test_votes(said: list[str], premise: str) -> None:
     """A tie is broken in the same way for the same question, whatever the order of answers."""
     words, pair = Words(samples=len(said)), (premise, "x")
-    shares, chosen, lost, _ = words.read(PROMPT, pair, [WrittenAnswer(text) for text in said])
+    shares, chosen, lost, _ = words.read(PROMPT, pair, [(text, False) for text in said])
     votes = {letter: said.count(letter) for letter in "ABC"}
     assert lost == said.count("?") / len(said)
     if not any(votes.values()):
@@ -207,7 +207,7 @@ def test_votes(said: list[str], premise: str) -> None:
     assert votes["ABC"[chosen]] == max(votes.values())
     total = sum(votes.values())
     assert shares == [votes[letter] / total for letter in "ABC"]
-    assert words.read(PROMPT, pair, [WrittenAnswer(text) for text in said[::-1]])[1] == chosen
+    assert words.read(PROMPT, pair, [(text, False) for text in said[::-1]])[1] == chosen
 
 
 class Characters:
@@ -216,11 +216,11 @@ class Characters:
     chat_template, eos_token_id, pad_token_id = "{{ messages }}<think>\n", 0, 0
     added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
-    def apply_chat_template(self, messages: Any, **_: Any) -> str:
-        return f"{messages}<think>\n"
+    def apply_chat_template(self, chats: list[Any], **_: Any) -> list[str]:
+        return [f"{messages}<think>\n" for messages in chats]
 
-    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": [*map(ord, text)]}
+    def __call__(self, texts: list[str], **_: Any) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[*map(ord, text)] for text in texts]}
 
     def decode(self, ids: list[int], **_: Any) -> str:
         return "".join(map(chr, ids))
@@ -256,8 +256,8 @@ class Marked(Characters):
         ord("^"): SimpleNamespace(special=True, content="<|eot_id|>"),
     }
 
-    def apply_chat_template(self, messages: Any, **_: Any) -> str:
-        return "[THINK]"
+    def apply_chat_template(self, chats: list[Any], **_: Any) -> list[str]:
+        return ["[THINK]"] * len(chats)
 
     def decode(self, ids: list[int], **_: Any) -> str:
         return (
@@ -333,7 +333,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
         "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
     )
-    said = [WrittenAnswer("Yes, a cat.")]
+    said = [("Yes, a cat.", False)]
     assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1:3] == (1, 0)
     assert prompt.stop == "\n\nPassage:"
     usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")

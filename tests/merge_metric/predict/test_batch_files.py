@@ -13,9 +13,9 @@ from helpers.completions_server import Reply, serving
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
 from merge_metric.frame.predictions import read_metadata
+from merge_metric.models.language_model import Words
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
-from merge_metric.models.written_answers import Words
 from merge_metric.predict import batch_files
 from merge_metric.predict.driver import Asking, predict
 

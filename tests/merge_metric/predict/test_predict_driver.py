@@ -22,10 +22,9 @@ from merge_metric.frame.predictions import (
 )
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.language_model import LanguageModel
+from merge_metric.models.language_model import LanguageModel, Words, WritingModel
 from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.written_answers import Words, WritingModel
 from merge_metric.predict import driver
 from merge_metric.predict.driver import Asking, predict
 from merge_metric.predict.problems import read_problems

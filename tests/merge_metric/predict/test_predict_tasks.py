@@ -15,7 +15,7 @@ from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from typer.testing import Result
 
 from merge_dataset.executors.plan import Distribution, Resources
-from merge_metric.models import classifier, language_model, written_answers
+from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import Description
 from merge_metric.models.presets import Preset
 from merge_metric.models.readiness import Machine, machine_for
@@ -58,7 +58,7 @@ def files(folder: str) -> dict[str, bytes]:
 def test_a_model_that_answers_in_words(
     predict: Run, tasks: TasksHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(written_answers, "_WINDOW", 8)
+    monkeypatch.setattr(language_model, "_WORDS_WINDOW", 8)
     save_tiny(tmp_path / "tiny")
     words = ("--model", "tiny", "--shots", "none", "--answers", "words", "--max-answer-tokens", 2)
     several = ("--temperature", 1, "--samples", 2, "--repeat-seeds", 2)
