@@ -50,7 +50,7 @@ _TOLERANCE_HALF: Final = 0.05
 _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together; fewer where answers are in words."""
 _WORDS_WINDOW, _ROWS = 1024, 16
-"""Of answers in words: pairs sorted together, and pairs in a batch on an accelerator."""
+"""Where answers are in words: pairs sorted together, and pairs in a batch on an accelerator."""
 _PADDING: Final = 0.125
 """Largest share of padding in a batch; none on a CPU, where it would change other prompts' bits."""
 _BYTES: Final = 2**29
