@@ -1,6 +1,5 @@
 """Settings of generation runs: from a recipe, overlaid by an ablation, then by the user."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -450,12 +449,6 @@ class Config(ProblemSettings):
     def changes_more(self) -> bool:
         """Whether variants may change more than the occurrences of one word."""
         return self.families != "ignore" or self.repair_articles
-
-    def with_absolute_paths(self) -> Self:
-        """Make the paths to models and store absolute, for processes started elsewhere."""
-        mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in self.mlms)
-        store = str(Path(self.store).resolve()) if self.store else None
-        return dataclasses.replace(self, mlms=mlms, store=store)
 
 
 def ablation_names() -> list[str]:

@@ -20,9 +20,13 @@ from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import stores_of, unchanged_questions
 from generation.suggestions.questions import Questions, masked_queries
-from generation.suggestions.store import read_scores, stored_vocabulary
+from generation.suggestions.store import (
+    read_scores,
+    stored_vocabulary,
+    stores_of,
+    unchanged_questions,
+)
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
 from generation.variants.equation import CASINGS, Lexicon, casing_of
@@ -71,7 +75,7 @@ def count_run(run: str | Path) -> dict[str, Any]:
         mlms = suggested["mlms"]
         tagger = Tagger.load(config.tagger)
         folder.counts.unlink(missing_ok=True)
-        work = partial(_counting, questions, stores_of(folder, config, mlms), config)
+        work = partial(_counting, questions, stores_of(folder, config.store, mlms), config)
         parts = []
         with tqdm(total=len(questions), desc="filters", unit="question") as bar:
             for part in map_blocks(questions.blocks, work, workers=config.workers):

@@ -70,9 +70,7 @@ class RunFolder:
     skipped_rows = _File("skipped_rows.json")
     """Rows of the source that were left out because they cannot be used, with reasons, if any."""
     questions = _File("questions")
-    """The questions to the masked LMs, in blocks."""
-    asked = _File("asked.bin")
-    """A byte per question, 1 if it is asked, else 0; missing if all are asked."""
+    """The questions to the masked LMs, in blocks, and which of them are asked."""
     stores = _File("stores")
     """Folder with a file for each masked LM, which names the store of its answers."""
     replacements = _File("replacements.parquet")
@@ -103,8 +101,6 @@ class RunFolder:
     """Answers of the text generator and the NLI model, in a run of paraphrases."""
     paraphrases = _File("paraphrases.parquet")
     """All candidates and their reasons, in a run of paraphrases."""
-    sorting = _File("sorting")
-    """Problems while they are sorted."""
     candidates = _File("candidates")
     """Suggestions that pass the cheap filters, as long as a build reads them."""
 

@@ -16,6 +16,7 @@ from merge_dataset.files import ROWS, naming_damage, open_parquet
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
@@ -23,6 +24,8 @@ _BOUNDED = "700MB"
 """Memory limit where rows may be more than fit into memory."""
 _THREADS = 4
 """Number of threads then, as each holds its own buffers."""
+_SORTED_AT_A_TIME = 2048
+"""Number of rows that `sorted_rows` yields together: a vector of the engine."""
 
 
 def connect(*, bounded: bool = False) -> duckdb.DuckDBPyConnection:
@@ -162,6 +165,16 @@ def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:
 def no_pattern(path: Path) -> str:
     """Write a path as a literal in which brackets, stars and question marks are themselves."""
     return quoted(re.sub(r"[\[*?]", r"[\g<0>]", str(path)))
+
+
+def sorted_rows(file: Path, order: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file of this schema, ordered by an expression of SQL."""
+    import pyarrow as pa
+
+    with connect(bounded=True) as database:
+        rows = database.sql(f"SELECT * FROM {parquet([file])} ORDER BY {order}")
+        for batch in rows.to_arrow_reader(_SORTED_AT_A_TIME):
+            yield pa.Table.from_batches([batch]).cast(schema)
 
 
 def quoted(text: str) -> str:

@@ -228,7 +228,7 @@ def build_command(
     """
     from generation.phases.build import build, build_settings
     from generation.run_summary import summarise
-    from generation.suggestions.ask import mlm_names
+    from generation.suggestions.store import mlm_names
     from merge_dataset.settings import check_members
 
     changed = parse_assignments(settings) | given

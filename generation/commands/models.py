@@ -53,7 +53,7 @@ def models_command(
     \b
       merge-nli models --recipe paper-v2 --device cpu --format json
     """
-    from generation.suggestions.ask import wanted_mlms
+    from generation.suggestions.store import mlm_names, wanted_mlms
     from merge_metric.models.inspection import CLASSIFIER, HEADS, find_head
     from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
@@ -77,7 +77,7 @@ def models_command(
     ]
     if recipe:
         config = Config.from_recipe(recipe)
-        asked += wanted_mlms(config.mlms, dtype=dtype or config.dtype)
+        asked += wanted_mlms(mlm_names(config.mlms), dtype or config.dtype)
     asked += [model_of_preset(preset, request) for preset in listed if not preset.not_on_hub]
     looks = inspect_models(asked, machine)
     table = readiness_table(looks, left_out, in_options)

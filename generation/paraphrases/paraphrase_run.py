@@ -30,7 +30,7 @@ from generation.paraphrases.rounds import (
     variants_of,
 )
 from generation.problems.on_disk import block_sizes, read_block, sorted_problems
-from generation.problems.sources import Problems, load_problems, require_source
+from generation.problems.sources import ProblemReader
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
@@ -108,7 +108,7 @@ def paraphrase(
         ExecutorError: tasks failed; what they finished is kept.
     """
     require_settings("config", config, ParaphraseConfig)
-    require_source(config)
+    reader = ProblemReader(config)
     if generator is None and judge is None:
         look_at_models(config, distribution)
     run = RunFolder(Path(config.run))
@@ -117,12 +117,10 @@ def paraphrase(
         if not overwrite:
             run.require_same_build(config.output_settings())
         with sorted_problems(run.problems) as add:
-            problems = load_problems(config, add)
+            read = reader.read(add)
             # An earlier run's manifest does not fit these settings until this run is done.
             run.manifest.unlink(missing_ok=True)
-            problems.list_skipped(run.skipped_rows)
-        log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-                 len(problems.unlabelled))  # fmt: skip
+            reader.list_skipped(run.skipped_rows)
         write_text(run.config, config.to_toml())
 
         def refuse(*_: object) -> NoReturn:
@@ -138,12 +136,13 @@ def paraphrase(
 
         if distribution is not None:
             generator = judge = refuse
+        unlabelled_ids = read["problems"]["unlabelled"]
         deal("problems")
         right, hypotheses = _Work(run, config, generator, judge).answers()
         deal("search")
         work = _Work(run, config, generator, judge)
         funnel, kept = work.write_paraphrases(hypotheses)
-        eligible, variants = work.write_variants(problems, right, kept)
+        eligible, variants = work.write_variants(unlabelled_ids, right, kept)
         if not variants:
             raise ValueError(
                 f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take "
@@ -152,7 +151,11 @@ def paraphrase(
             )
         files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
         made = {
-            "problems": {**problems.counts, "answered_right": len(right)},
+            "problems": {
+                **read["problems"],
+                "unlabelled": len(unlabelled_ids),
+                "answered_right": len(right),
+            },
             "hypotheses": len(hypotheses),
             "funnel": funnel,
             EXPLAINED: explain(ParaphraseConfig, config.output_settings(), FUNNEL_COLUMNS),
@@ -160,7 +163,7 @@ def paraphrase(
             "variants": variants,
             "files": digests({path.name: path for path in files}),
         }
-        write_record(run.manifest, {**work.made_from(problems), **made})
+        write_record(run.manifest, {**work.made_from(read["source_data"]), **made})
         return run
 
 
@@ -432,13 +435,16 @@ class _Work:
         return funnel, kept
 
     def write_variants(
-        self, problems: Problems, right: frozenset[str], kept: Mapping[str, Sequence[str]]
+        self,
+        unlabelled_ids: Sequence[str],
+        right: frozenset[str],
+        kept: Mapping[str, Sequence[str]],
     ) -> tuple[int, int]:
         """Write seeds, their variants, and what is left out; return the numbers of the first two.
 
         `right` are ids of problems that are answered right, `kept` the kept texts of hypotheses.
         """
-        left_out = list(unlabelled(problems.unlabelled, self.config.source))
+        left_out = list(unlabelled(unlabelled_ids, self.config.source))
         with (
             atomic(self.run.seeds) as seeds_file,
             atomic(self.run.variants) as variants_file,
@@ -461,11 +467,11 @@ class _Work:
         write_table(self.run.exclusions, exclusion_table(left_out))
         return seeds.rows, variants.rows
 
-    def made_from(self, problems: Problems) -> dict[str, Any]:
+    def made_from(self, source_data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of the manifest that says what the run was made from."""
         made_from = {
             "config": self.config.output_settings(),
-            "source_data": problems.source_data,
+            "source_data": source_data,
             "generator": self.generator.description,
             "nli_model": self.judge.description,
         }

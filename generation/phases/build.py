@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.phases.block_tasks import BlockResult, work_on_blocks
-from generation.phases.build_blocks import Builder
-from generation.phases.suggest import named_mlms, require_asked, suggest
+from generation.phases.blocks import BlockResult, Builder, work_on_blocks
+from generation.phases.suggest import require_asked, suggest
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, manifest_of
 from generation.signals.pll_changes import NEIGHBOURS, write_changes
-from generation.suggestions.ask import unchanged_questions
-from generation.suggestions.store import OF_SETTINGS
+from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.grammar import require_library
 from generation.variants.optional_columns import require_columns, require_dictionary
@@ -76,7 +74,8 @@ def generate(
     run = RunFolder(Path(config.run))
     with run.locked():
         if not overwrite:
-            run.require_same_build(config.output_settings(), made_from=named_mlms(config))
+            names = {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
+            run.require_same_build(config.output_settings(), made_from=names)
         require_dictionary(config)
         suggest(config, distribution=distribution, overwrite=overwrite)
         if config.scored_by:

@@ -9,8 +9,10 @@ problems. If its sets, after the filters that need only that text, add up to few
 from __future__ import annotations
 
 import logging
+import operator
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,13 +21,13 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.phases.block_tasks import BlockResult, work_on_blocks
+from generation.phases.blocks import BlockResult, work_on_blocks
 from generation.problems.on_disk import block_sizes, sorted_problems
-from generation.problems.sources import load_problems, require_labels, require_source
+from generation.problems.sources import ProblemReader
 from generation.records import pairs
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import ask_task, collect, mlm_names, wanted_mlms
-from generation.suggestions.questions import Asked, Questions, question_table, questions_about
+from generation.suggestions.questions import Questions, question_table, questions_about
+from generation.suggestions.store import ask_task, collect, mlm_names, wanted_mlms
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
@@ -49,13 +51,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DECISIVE: Final = (
-    "min_replacements", "min_replacements_scope", "word_classes", "probability_filter",
-    "class_filter", "tag_match", "combine",
-)  # fmt: skip
-"""Settings of a build that decide which answers can matter."""
 _SCOPES: Final = ("problem", "class", "word")
 """Scopes in order: a seed that is eligible by one is also eligible by the ones before it."""
+
+DECISIVE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "min_replacements": operator.ge,
+    "min_replacements_scope": lambda now, then: _SCOPES.index(now) >= _SCOPES.index(then),
+    "word_classes": lambda now, then: {*now} <= {*then},
+    "probability_filter": operator.ge,
+    "class_filter": operator.ge,
+    "tag_match": lambda now, then: now in (then, "fine"),
+    "combine": operator.eq,
+}
+"""Settings of a build that decide which answers can matter, and whether the answers that mattered
+with an earlier value are all that matter with a new one."""
 
 
 def suggest(
@@ -84,9 +93,12 @@ def suggest(
             source or the tagger cannot be loaded.
     """
     require_settings("config", config, Config)
-    run, config = RunFolder(Path(config.run)), config.with_absolute_paths()
-    require_labels(config)
-    require_source(config)
+    run = RunFolder(Path(config.run))
+    # Absolute, for processes that are started elsewhere.
+    mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in config.mlms)
+    store = str(Path(config.store).resolve()) if config.store else None
+    config = replace(config, mlms=mlms, store=store)
+    reader, names = ProblemReader(config), mlm_names(config.mlms)
     with run.locked():
         run.require_kind(paraphrases=False)
         earlier: dict[str, Any] | None = None
@@ -95,43 +107,52 @@ def suggest(
             # Record and settings of a build's `suggest`, which is replaced only on request.
             made = Config.read(run.config).output_settings()
             earlier = {**read_record(run.suggested), "config": made}
-        _require_same(run, earlier, config, named_mlms(config))
+        coming: dict[str, Any] = {"config": config.output_settings()}
+
+        def require_same(**more: Any) -> None:
+            if earlier and (differing := differences(earlier, coming | more)):
+                raise FileExistsError(
+                    f"{run.path}: expected no build or one of the same problems and models, found "
+                    f"one of {earlier['problems']['kept']:,} problems: {'; '.join(differing)}. "
+                    "Name another run folder with --run, or replace it with --overwrite; the "
+                    "masked LMs' answers stay"
+                )
+
+        require_same(mlms=[{"name": name} for name in names])
         # All faults of masked LMs are reported before the long work.
-        wanted = wanted_mlms(config.mlms, dtype=config.dtype)
         machine = machine_for(distribution, config.device)
-        require_all(inspect_models(wanted, machine), "`merge-nli models` shows what is there")
-        with sorted_problems(run.problems, config.problem_format) as add:
-            problems = load_problems(config, add, scratch=run.sorting)
-            _require_same(run, earlier, config, {"source_data": problems.source_data})
+        looks = inspect_models(wanted_mlms(names, config.dtype), machine)
+        require_all(looks, "`merge-nli models` shows what is there")
+        with sorted_problems(run.problems, reader.format) as add:
+            read = reader.read(add)
+            require_same(source_data=read["source_data"])
             if not earlier:
                 # An earlier run's records do not fit these settings until both phases are done.
                 run.manifest.unlink(missing_ok=True)
                 run.suggested.unlink(missing_ok=True)
             shutil.rmtree(run.stores, ignore_errors=True)
-            problems.list_skipped(run.skipped_rows)
-        log.info("%s: %d problems, %d without a label", problems.description, problems.count,
-                 len(problems.unlabelled))  # fmt: skip
+            reader.list_skipped(run.skipped_rows)
         write_text(run.config, config.to_toml())
-        questions = find_questions(run, config, distribution)
+        reach = Reach(run, config)
+        questions = find_questions(reach, distribution)
         if not len(questions):
             raise ValueError(
-                f"{problems.description}: expected a {' or '.join(config.word_classes)} shared by "
+                f"{reader.description}: expected a {' or '.join(config.word_classes)} shared by "
                 f"{' and '.join(config.shared_fields or config.fields)}, found none in "
-                f"{problems.count} problems"
+                f"{read['problems']['kept']} problems"
             )
-        asked = Asked(questions, run.asked)
-        ask_what_matters(run, config, asked, distribution)
-        mlms = collect(run, config)
-        _require_same(run, earlier, config, {"mlms": mlms})
-        paths = (run.config, run.problems, questions.header, run.asked)
-        counts = {"questions": len(asked), "of": len(questions), "for": decisive_settings(config)}
+        ask_what_matters(reach, list(names), distribution)
+        summaries = collect(run, store, names)
+        require_same(mlms=summaries)
+        asked = int(questions.asked.sum())
+        counts = {"questions": asked, "of": len(questions), "for": decisive_settings(config)}
+        paths = (run.config, run.problems, questions.header, questions.selection)
         record = {
             "source": config.source,
-            "source_data": problems.source_data,
-            "problems": {**problems.counts, "unlabelled": problems.unlabelled},
+            **read,
             "questions": len(questions),
-            **({"asked": counts} if len(asked) < len(questions) else {}),
-            "mlms": mlms,
+            **({"asked": counts} if asked < len(questions) else {}),
+            "mlms": summaries,
             "files": digests(
                 {path.relative_to(run.path).as_posix(): path for path in paths if path.is_file()}
             ),
@@ -140,27 +161,9 @@ def suggest(
     return run
 
 
-def _require_same(
-    run: RunFolder, earlier: Mapping[str, Any] | None, config: Config, made_from: Mapping[str, Any]
-) -> None:
-    """Raise FileExistsError if there is a build made with other settings, problems or models."""
-    coming = {"config": config.output_settings(), **made_from}
-    if earlier and (differing := differences(earlier, coming)):
-        raise FileExistsError(
-            f"{run.path}: expected no build or one of the same problems and models, found one "
-            f"of {earlier['problems']['kept']:,} problems: {'; '.join(differing)}. Name another "
-            "run folder with --run, or replace it with --overwrite; the masked LMs' answers stay"
-        )
-
-
-def named_mlms(config: Config) -> dict[str, Any]:
-    """Return the masked LMs' names, known before they are loaded, in the form of the record."""
-    return {"mlms": [{"name": name} for name in mlm_names(config.mlms)]}
-
-
-def find_questions(run: RunFolder, config: Config, distribution: Distribution | None) -> Questions:
+def find_questions(reach: Reach, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; keep an earlier run's questions if they fit."""
-    reach = Reach(run, config)
+    run, config = reach.run, reach.config
     made_from = digest_of(
         [digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
          *(config.sharing or ())]
@@ -168,7 +171,7 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
     sizes, folder = block_sizes(run.problems), run.tasks("tagging")
 
     def tables() -> Iterator[pa.Table]:
-        blocks = work_on_blocks(reach, "questions", folder, distribution)
+        blocks = work_on_blocks(reach, "questions_in", folder, distribution)
         with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
             for size, (tables, _) in zip(sizes, blocks, strict=True):
                 yield tables["questions"]
@@ -176,79 +179,73 @@ def find_questions(run: RunFolder, config: Config, distribution: Distribution | 
 
     questions = Questions(run.questions) if run.questions.is_dir() else None
     if questions is None or questions.made_from != made_from or questions.changed():
-        count = sum(sizes)
-        questions = Questions.write(run.questions, tables(), problems=count, made_from=made_from)
+        questions = Questions.write(run.questions, tables(), made_from=made_from)
     shutil.rmtree(folder, ignore_errors=True)
     return questions
 
 
-def ask_what_matters(
-    run: RunFolder, config: Config, asked: Asked, distribution: Distribution | None
-) -> None:
+def ask_what_matters(reach: Reach, names: Sequence[str], distribution: Distribution | None) -> None:
     """Ask all masked LMs about one text of each word, then about other texts that can matter."""
+    run, config, questions = reach.run, reach.config, reach.questions
 
     def ask_now() -> None:
-        count = min(distribution.tasks if distribution else 1, len(asked.questions.blocks))
-        names = [f"{mlm} {task}" for mlm in mlm_names(config.mlms) for task in Task.all(count)]
+        count = min(distribution.tasks if distribution else 1, len(questions.blocks))
+        tasks = [f"{name} {task}" for name in names for task in Task.all(count)]
         if distribution is None:
-            for name in names:
-                ask_task(run.path, name)
+            for task in tasks:
+                ask_task(run.path, task)
         else:
-            run_blocks("generation.suggestions.ask:ask_task", run.path, names, distribution)
+            run_blocks("generation.suggestions.store:ask_task", run.path, tasks, distribution)
 
-    run.asked.unlink(missing_ok=True)
+    def wanted(by: Reach) -> NDArray[np.bool_]:
+        rows, folder = np.zeros(len(questions), np.bool_), run.tasks("asking")
+        for tables, _ in work_on_blocks(by, "wanted_in", folder, distribution):
+            rows[tables["rows"]["row"].to_numpy()] = True
+        shutil.rmtree(folder, ignore_errors=True)
+        return rows
+
+    questions.selection.unlink(missing_ok=True)
     # Only with these settings is one text's set a bound on the number of replacements.
     if not config.ask_all and config.combine == "intersection":
-        reach = Reach(run, config)
-        first = _wanted(reach, distribution)
-        asked.write(first)
-        log.info("%d of %d questions first: one text of each word", len(asked), len(first))
-        if len(asked) < len(first):
+        first = wanted(reach)
+        questions.select(first)
+        log.info("%d of %d questions first: one text of each word", first.sum(), len(first))
+        if not first.all():
             ask_now()
             with reach.with_candidates(run.candidates) as knowing:
-                asked.write(first | _wanted(knowing, distribution))
-            log.info("%d more, where there can be %d replacements per %s", len(asked) - first.sum(),
-                     config.min_replacements, config.min_replacements_scope)  # fmt: skip
+                every = first | wanted(knowing)
+            questions.select(every)
+            log.info("%d more, where there can be %d replacements per %s",
+                     every.sum() - first.sum(), config.min_replacements,
+                     config.min_replacements_scope)  # fmt: skip
     ask_now()
-
-
-def _wanted(reach: Reach, distribution: Distribution | None) -> NDArray[np.bool_]:
-    folder = reach.run.tasks("asking")
-    wanted = np.zeros(len(reach.asked.questions), np.bool_)
-    for tables, _ in work_on_blocks(reach, "chosen", folder, distribution):
-        wanted[tables["rows"]["row"].to_numpy()] = True
-    shutil.rmtree(folder, ignore_errors=True)
-    return wanted
 
 
 class Reach(BlockWork):
     """Work that finds the questions about blocks of problems, and chooses which to ask."""
 
-    def questions(self, block: int) -> BlockResult:
+    def questions_in(self, block: int) -> BlockResult:
         """Return the questions about the problems of a block."""
         asked = questions_about(self.problems(block), masking=self.config.masking)
         return {"questions": question_table(asked)}, {}
 
-    def chosen(self, block: int) -> BlockResult:
+    def wanted_in(self, block: int) -> BlockResult:
         """Return the rows of the questions wanted about the problems of a block."""
-        return {"rows": pa.table({"row": self.rows(block)})}, {}
-
-    def rows(self, block: int) -> NDArray[np.int64]:
-        """Return [n] rows of the questions wanted about the problems of a block."""
         config, problems = self.config, self.problems(block)
         texts = len(config.problem_format.fields)
         words = Words.of(problems, self.lexicon, masking=config.masking, texts=texts)
-        rows = self.asked.questions.rows(words.queries)
+        rows = self.questions.rows(words.queries)
         if self.folder:
-            return rows[self._within_reach(words)[words.word_of]]
+            wanted = rows[self._within_reach(words)[words.word_of]]
+            return {"rows": pa.table({"row": wanted})}, {}
         # First the text with the least to read; problems that share a question share its cost.
         _, question, shared_by = np.unique(rows, return_inverse=True, return_counts=True)
         lengths = np.array([len(query.sentence) for query in words.queries], np.float64)
         cost = np.zeros(words.place.shape)
         np.add.at(cost, (words.word_of, words.text_of), lengths / shared_by[question])
         cheapest = np.where(words.occurrences > 0, cost, np.inf).argmin(axis=1)
-        first: NDArray[np.int64] = rows[words.text_of == cheapest[words.word_of]]
-        return first
+        first = rows[words.text_of == cheapest[words.word_of]]
+        return {"rows": pa.table({"row": first})}, {}
 
     def _within_reach(self, words: Words) -> NDArray[np.bool_]:
         """Return [words] whether the word's class can still get enough replacements."""
@@ -296,7 +293,7 @@ class Reach(BlockWork):
 
 
 def decisive_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that decide which questions are asked."""
+    """Return the settings that decide which questions are asked, as in a record."""
     values = {name: getattr(config, name) for name in DECISIVE}
     return values | {"word_classes": list(config.word_classes)}
 
@@ -304,17 +301,7 @@ def decisive_settings(config: Config) -> dict[str, Any]:
 def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
     """Name the settings of a build for which answers that were not asked for can matter."""
     wanted = decisive_settings(config)
-    fits = {
-        "min_replacements": wanted["min_replacements"] >= asked_for["min_replacements"],
-        "min_replacements_scope": _SCOPES.index(wanted["min_replacements_scope"])
-        >= _SCOPES.index(asked_for["min_replacements_scope"]),
-        "word_classes": set(wanted["word_classes"]) <= set(asked_for["word_classes"]),
-        "probability_filter": wanted["probability_filter"] or not asked_for["probability_filter"],
-        "class_filter": wanted["class_filter"] or not asked_for["class_filter"],
-        "tag_match": wanted["tag_match"] in (asked_for["tag_match"], "fine"),
-        "combine": wanted["combine"] == asked_for["combine"],
-    }
-    return [name for name, is_within in fits.items() if not is_within]
+    return [name for name, fits in DECISIVE.items() if not fits(wanted[name], asked_for[name])]
 
 
 def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> None:

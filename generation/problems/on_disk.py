@@ -1,11 +1,9 @@
 """A run's problems on disk: sorted by id in bounded memory, and read block by block."""
 
-import heapq
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +11,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generation.records import Seed
-from merge_dataset.files import PARQUET_OPTIONS, atomic, open_parquet, partial_path, state_of
+from merge_dataset.engine import sorted_rows
+from merge_dataset.files import (
+    PARQUET_OPTIONS,
+    atomic,
+    naming,
+    open_parquet,
+    partial_path,
+    state_of,
+)
 from merge_dataset.schema import NLI, ProblemFormat, format_of, with_format
 
 BLOCK: Final = 1024
 """Number of problems in a block, which is held in memory and processed as a whole."""
 _LETTERS: Final = 2**20
 """Maximum of characters in a block of long problems."""
-SORTED_AT_A_TIME: Final = 65_536
-"""Number of problems held in memory while they are sorted."""
-_LETTERS_SORTED: Final = 2**27
-"""Maximum of characters of problems held in memory while they are sorted."""
-MERGED_AT_A_TIME: Final = 256
-"""Number of sorted files merged at a time; one block of each is in memory."""
 
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
@@ -61,51 +61,45 @@ def seeds_in(problems: pa.Table) -> list[Seed]:
     ]
 
 
-class Sorter:
-    """Sorter of problems by `seed_id` in bounded memory, with temporary files."""
-
-    def __init__(self, spill: Path, problem_format: ProblemFormat) -> None:
-        """Use `sorted_problems`."""
-        self._spill, self._format = spill, problem_format
-        self._held: list[Seed] = []
-        self._runs: list[Path] = []
-        self._letters = 0
-
-    def add(self, seed: Seed) -> None:
-        """Add a problem; they may come in any order."""
-        self._held.append(seed)
-        self._letters += sum(map(len, seed.texts))
-        if len(self._held) == SORTED_AT_A_TIME or self._letters > _LETTERS_SORTED:
-            self._runs.append(self._spill / f"{len(self._runs)}.parquet")
-            _write(self._format, self._runs[-1], sorted(self._held, key=_BY_ID))
-            self._held.clear()
-            self._letters = 0
-
-    def seeds(self) -> Iterator[Seed]:
-        """Yield all problems in order."""
-        while len(self._runs) > MERGED_AT_A_TIME:
-            some, self._runs = self._runs[:MERGED_AT_A_TIME], self._runs[MERGED_AT_A_TIME:]
-            merged = some[0].with_stem(f"{some[0].stem}-")
-            _write(self._format, merged, heapq.merge(*map(_seeds_of, some), key=_BY_ID))
-            for path in some:
-                path.unlink()
-            self._runs.append(merged)
-        every = [sorted(self._held, key=_BY_ID), *map(_seeds_of, self._runs)]
-        return heapq.merge(*every, key=_BY_ID)
-
-
 @contextmanager
 def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
 ) -> Iterator[Callable[[Seed], None]]:
     """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all."""
-    spill = partial_path(path.with_name("sorting"))
-    sorter = Sorter(spill, problem_format)
+    spill = partial_path(path)
     try:
-        yield sorter.add
-        _write(problem_format, path, sorter.seeds())
+        with naming(path):
+            spill.mkdir(parents=True)
+            with _blocks_in(spill / "unsorted", problem_format) as add:
+                yield add
+        with atomic(path) as file, _blocks_in(file, problem_format) as add:
+            for table in sorted_rows(spill / "unsorted", "seed_id", problem_schema(problem_format)):
+                for seed in seeds_in(table):
+                    add(seed)
     finally:
         shutil.rmtree(spill, ignore_errors=True)
+
+
+@contextmanager
+def _blocks_in(file: Path, problem_format: ProblemFormat) -> Iterator[Callable[[Seed], None]]:
+    """Collect problems, and write them in blocks that fit into memory."""
+    block: list[Seed] = []
+    letters, schema = 0, problem_schema(problem_format)
+    with pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer:
+
+        def add(seed: Seed) -> None:
+            nonlocal letters
+            size = sum(map(len, seed.texts))
+            if block and (len(block) == BLOCK or letters + size > _LETTERS):
+                writer.write_table(problem_table(block, problem_format))
+                block.clear()
+                letters = 0
+            block.append(seed)
+            letters += size
+
+        yield add
+        if block:
+            writer.write_table(problem_table(block, problem_format))
 
 
 def block_sizes(path: Path) -> list[int]:
@@ -122,29 +116,3 @@ def read_block(path: Path, number: int) -> list[Seed]:
 @lru_cache(maxsize=1)
 def _metadata(path: Path, *state: int) -> pq.FileMetaData:
     return open_parquet(path).metadata
-
-
-_BY_ID = attrgetter("seed_id")
-
-
-def _write(problem_format: ProblemFormat, path: Path, seeds: Iterable[Seed]) -> None:
-    block: list[Seed] = []
-    letters = 0
-    schema = problem_schema(problem_format)
-    with atomic(path) as file, pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer:
-        for seed in seeds:
-            size = sum(map(len, seed.texts))
-            if len(block) == BLOCK or (block and letters + size > _LETTERS):
-                writer.write_table(problem_table(block, problem_format))
-                block, letters = [], 0
-            block.append(seed)
-            letters += size
-        if block:
-            writer.write_table(problem_table(block, problem_format))
-
-
-def _seeds_of(path: Path) -> Iterator[Seed]:
-    # Opened once: opening takes time in proportion to the number of blocks.
-    with open_parquet(path) as file:
-        for number in range(file.metadata.num_row_groups):
-            yield from seeds_in(file.read_row_group(number))

@@ -33,9 +33,8 @@ from generation.signals.likelihoods import (
     read_likelihoods,
     table_of,
 )
-from generation.suggestions.ask import mlm_names
 from generation.suggestions.masked_lm import MaskedLM
-from generation.suggestions.store import OF_MODEL
+from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs

@@ -7,10 +7,8 @@ depend on the problems alone.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, compress, pairwise
 from pathlib import Path
@@ -25,7 +23,9 @@ from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
 from merge_dataset.answer_store import KEY
+from merge_dataset.engine import sorted_rows
 from merge_dataset.files import (
+    PARQUET_OPTIONS,
     atomic,
     atomic_folder,
     changed_files,
@@ -38,12 +38,8 @@ from merge_dataset.files import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROBLEMS_PER_BLOCK: Final = 1024
-"""Maximum of problems per block, on average; many blocks' answers fit into memory."""
-_QUESTIONS_PER_BLOCK: Final = 32_768
-"""Maximum of questions per block; if long texts give more, there are more blocks."""
-_BUFFERED: Final = 2**22
-"""Bytes of questions held before they are dealt to files by the first bits of their keys."""
+BLOCK: Final = 4096
+"""Least number of questions in a block but the last; many blocks' answers fit into memory."""
 _SENTENCE_BYTES = 10
 _SPAN_BYTES = KEY.itemsize - _SENTENCE_BYTES
 
@@ -76,41 +72,44 @@ def keys_of(queries: Sequence[MaskedQuery]) -> NDArray[np.bytes_]:
 
 
 class Questions:
-    """A run's distinct questions on disk, in blocks sorted by key."""
+    """A run's distinct questions on disk, in blocks sorted by key, and which of them are asked."""
 
     def __init__(self, folder: Path) -> None:
         """Open the questions that `write` wrote."""
         self.folder, self.header = folder, folder / "questions.json"
+        self.selection = folder / "asked.bin"
+        """A byte per question, in the order of keys, 1 if it is asked; missing if all are."""
         if not self.header.is_file():
             raise FileNotFoundError(
                 f"expected questions in {folder}, found none; run: merge-nli suggest"
             )
         values = read_record(self.header, "made_from", "sizes", "files")
         self.made_from: str = values["made_from"]
-        self.sizes: list[int] = values["sizes"]
-        """Number of questions in each block."""
+        sizes: list[int] = values["sizes"]
+        self.blocks = range(len(sizes))
+        """Numbers of the blocks."""
+        self.places = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
+        """Rows of each block's questions among all questions."""
         self._files: dict[str, str] = values["files"]
 
     @classmethod
-    def write(
-        cls, folder: Path, tables: Iterable[pa.Table], *, problems: int, made_from: str
-    ) -> Self:
+    def write(cls, folder: Path, tables: Iterable[pa.Table], *, made_from: str) -> Self:
         """Divide distinct questions among blocks; replace the folder as a whole or not at all."""
-        bits = max(0, (-(-problems // PROBLEMS_PER_BLOCK) - 1).bit_length())
         with atomic_folder(folder) as partial:
             (partial / "blocks").mkdir()
-            _deal(partial / "dealt", tables, bits)
+            unsorted = partial / "unsorted"
+            with pq.ParquetWriter(unsorted, _SCHEMA, **PARQUET_OPTIONS) as writer:
+                for table in tables:
+                    writer.write_table(table)
             sizes: list[int] = []
             names = ["keys.bin"]
             with (partial / "keys.bin").open("wb") as keys:
-                for dealt in sorted((partial / "dealt").iterdir()):
-                    for block in _blocks_in(_merged(_dealt_to(dealt))):
-                        names.append(f"blocks/{len(sizes):06}.parquet")
-                        write_table(partial / names[-1], block)
-                        sizes.append(len(of_block := _keys(block)))
-                        keys.write(of_block.tobytes())
-                    dealt.unlink()
-            (partial / "dealt").rmdir()
+                for block in _blocks_of(sorted_rows(unsorted, "key[1]", _SCHEMA)):
+                    names.append(f"blocks/{len(sizes):06}.parquet")
+                    write_table(partial / names[-1], block)
+                    sizes.append(len(of_block := _keys(block)))
+                    keys.write(of_block.tobytes())
+            unsorted.unlink()
             files = digests({name: partial / name for name in names})
             header = {"made_from": made_from, "sizes": sizes, "files": files}
             write_record(partial / "questions.json", header)
@@ -122,27 +121,39 @@ class Questions:
 
     def __len__(self) -> int:
         """Count the questions."""
-        return sum(self.sizes)
+        return self.places[-1].stop if self.places else 0
 
     @property
-    def blocks(self) -> range:
-        """Numbers of the blocks."""
-        return range(len(self.sizes))
+    def asked(self) -> NDArray[np.bool_]:
+        """[questions] Whether each question is asked."""
+        if not self.selection.is_file():
+            return np.ones(len(self), np.bool_)
+        rows = np.fromfile(self.selection, np.uint8)
+        if len(rows) != len(self) or (rows > 1).any():
+            raise ValueError(
+                f"{self.selection}: expected a byte 0 or 1 for each of {len(self)} questions, got "
+                f"{len(rows)} bytes; run: merge-nli suggest"
+            )
+        return rows.astype(np.bool_)
 
-    @cached_property
-    def places(self) -> list[slice]:
-        """Rows of each block's questions among all questions, ordered by key."""
-        return [slice(*ends) for ends in pairwise(accumulate(self.sizes, initial=0))]
+    def select(self, rows: NDArray[np.bool_]) -> None:
+        """Replace the selection of questions to ask; if all are, remove the file."""
+        if rows.all():
+            self.selection.unlink(missing_ok=True)
+            return
+        with atomic(self.selection) as file:
+            file.write_bytes(rows.astype(np.uint8).tobytes())
 
-    def of(self, block: int) -> list[MaskedQuery]:
-        """Read a block's questions, sorted by key."""
+    def of(self, block: int, rows: NDArray[np.bool_] | None = None) -> list[MaskedQuery]:
+        """Read a block's questions, sorted by key; only those that `rows`, of all, select."""
         table = pq.read_table(self.folder / f"blocks/{block:06}.parquet")
         columns = (table[name].to_pylist() for name in ("sentence", "span", "masked"))
-        return [
+        queries = [
             MaskedQuery(sentence, (span[0], span[1]), tuple((start, end) for start, end in masked))
             for sentence, spans, all_masked in zip(*columns, strict=True)
             for span, masked in zip(spans, all_masked, strict=True)
         ]
+        return queries if rows is None else list(compress(queries, rows[self.places[block]]))
 
     def rows(self, queries: Sequence[MaskedQuery]) -> NDArray[np.int64]:
         """Return [len(queries)] row numbers of questions in the order of keys."""
@@ -156,50 +167,6 @@ class Questions:
                 "merge-nli suggest with these settings"
             )
         return rows
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The questions to ask, selected by a file of one byte per question, by key."""
-
-    questions: Questions
-    path: Path
-    """File of one byte per question, 0 or 1; missing if all are asked."""
-
-    @property
-    def rows(self) -> NDArray[np.bool_]:
-        """[questions] Whether each question is asked."""
-        if not self.path.is_file():
-            return np.ones(len(self.questions), np.bool_)
-        rows = np.fromfile(self.path, np.uint8)
-        if len(rows) != len(self.questions) or (rows > 1).any():
-            raise ValueError(
-                f"{self.path}: expected a byte 0 or 1 for each of {len(self.questions)} questions, "
-                f"got {len(rows)} bytes; run: merge-nli suggest"
-            )
-        return rows.astype(np.bool_)
-
-    def __len__(self) -> int:
-        """Count the questions asked."""
-        return int(self.rows.sum())
-
-    def write(self, rows: NDArray[np.bool_]) -> None:
-        """Replace the selection of questions to ask; if all are, remove the file."""
-        if rows.all():
-            self.path.unlink(missing_ok=True)
-            return
-        with atomic(self.path) as file:
-            file.write_bytes(rows.astype(np.uint8).tobytes())
-
-    def of(self, block: int) -> list[MaskedQuery]:
-        """Read a block's selected questions, sorted by key."""
-        asked = self.rows[self.questions.places[block]].tolist()
-        return list(compress(self.questions.of(block), asked))
-
-    def sizes(self) -> list[int]:
-        """Count the selected questions of each block."""
-        rows = self.rows
-        return [int(rows[place].sum()) for place in self.questions.places]
 
 
 def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:
@@ -238,9 +205,25 @@ def question_table(queries: Iterable[MaskedQuery]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-def _merged(tables: Iterable[pa.Table]) -> pa.Table:
-    """Join tables of questions: each question once, sorted by key, each sentence in one row."""
-    table = pa.concat_tables([_SCHEMA.empty_table(), *tables])
+def _blocks_of(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Cut tables in the order of sentences' digests into blocks of whole sentences."""
+    held = _SCHEMA.empty_table()
+    for table in tables:
+        held = pa.concat_tables([held, table])
+        while len(held) and len(pc.list_flatten(held["key"])) > BLOCK:
+            held = _merged(held)
+            ends = np.cumsum(pc.list_value_length(held["key"]).to_numpy())
+            size = int(np.searchsorted(ends, BLOCK)) + 1
+            if size >= len(held):
+                break  # the next table may go on with the last sentence
+            yield held.slice(0, size).combine_chunks()
+            held = held.slice(size)
+    if len(held):
+        yield _merged(held)
+
+
+def _merged(table: pa.Table) -> pa.Table:
+    """Merge rows of questions: each question once, sorted by key, each sentence in one row."""
     keys, order = np.unique(_keys(table), return_index=True)
     sentences = table["sentence"].combine_chunks().dictionary_encode()
     lists = {name: table[name].combine_chunks() for name in _SCHEMA.names[1:]}
@@ -256,47 +239,3 @@ def _merged(tables: Iterable[pa.Table]) -> pa.Table:
 
 def _keys(table: pa.Table) -> NDArray[np.bytes_]:
     return np.array(pc.list_flatten(table["key"]).to_pylist(), KEY)
-
-
-def _blocks_in(table: pa.Table) -> Iterator[pa.Table]:
-    ends = np.cumsum(pc.list_value_length(table["key"]).to_numpy())
-    block = (ends - 1) // _QUESTIONS_PER_BLOCK
-    starts = np.flatnonzero(np.diff(block, prepend=-1)).tolist()
-    for start, end in pairwise([*starts, len(table)]):
-        yield table.slice(start, end - start).combine_chunks()
-
-
-def _deal(folder: Path, tables: Iterable[pa.Table], bits: int) -> None:
-    folder.mkdir()
-
-    def append(rows: pa.Table) -> None:
-        if not len(rows):
-            return
-        counts = pc.list_value_length(rows["key"]).to_numpy()
-        first_keys = _keys(rows)[np.cumsum(counts) - counts]
-        prefixes = first_keys.view(">u4").reshape(len(rows), -1)[:, 0].astype(np.int64)
-        distinct, starts = np.unique(prefixes >> (32 - bits), return_index=True)
-        for prefix, (start, end) in zip(
-            distinct.tolist(), pairwise([*starts.tolist(), len(rows)]), strict=True
-        ):
-            path = folder / f"{prefix:08}.arrows"
-            with path.open("ab") as file, pa.ipc.new_stream(file, _SCHEMA) as stream:
-                stream.write_table(rows.slice(start, end - start))
-
-    held: list[pa.Table] = []
-    size = 0
-    for table in tables:
-        held.append(table)
-        size += table.nbytes
-        if size > _BUFFERED:
-            append(_merged(held))
-            held, size = [], 0
-    append(_merged(held))
-
-
-def _dealt_to(path: Path) -> Iterator[pa.Table]:
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        while file.tell() < end:
-            yield pa.ipc.open_stream(file).read_all()

@@ -1,6 +1,11 @@
-"""The stores of suggestions: every (model revision, sentence, span) is asked about once, ever."""
+"""The stores of suggestions: every (model revision, sentence, span) is asked about once, ever.
 
-from collections.abc import Mapping, Sequence
+Tasks can share the asking; they fill the same stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -8,11 +13,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from generation.config import BUNDLED_MLM, Config, bundled_path
 from generation.records import MaskedQuery, Scores
-from generation.suggestions.questions import keys_of
+from generation.run_folder import RunFolder
+from generation.suggestions.questions import Questions, key_of, keys_of
 from generation.suggestions.vocabulary import Vocabulary
-from merge_dataset.answer_store import AnswerStore
-from merge_dataset.files import read_record, write_record
+from merge_dataset.answer_store import AnswerStore, ask, slug
+from merge_dataset.executors.plan import Task
+from merge_dataset.files import read_json, read_record, write_json, write_record
+from merge_metric.models.inspection import MASKED_LM, Head
+from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.tokens import warn_of_unknown
 
 OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence")
 """Settings of the questions that distinguish stores."""
@@ -31,6 +42,140 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 """Fields of `Scores`."""
+_VOCABULARY: Final = "vocabulary.json"
+_LOOKED_AT: Final = 8
+"""Number of blocks of questions that are looked at for words unknown to a tokenizer."""
+
+
+def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
+    """Map each masked LM's name in the provenance columns to the model to load."""
+    if not mlms:
+        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
+    names: dict[str, str] = {}
+    for model in mlms:
+        if model == BUNDLED_MLM and not Path(model).is_dir():
+            name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
+        else:
+            name = Path(model).resolve().name if Path(model).exists() else model.partition("@")[0]
+        if name in names:
+            raise ValueError(
+                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
+            )
+        names[name] = model
+    return names
+
+
+def wanted_mlms(names: Mapping[str, str], dtype: Any) -> list[tuple[str, ModelRequest, Head]]:
+    """List masked LMs by name for a check before they are loaded."""
+    return [
+        (name, ModelRequest(model=model, dtype=dtype), MASKED_LM) for name, model in names.items()
+    ]
+
+
+# --- Asking ---
+
+
+def ask_task(folder: Path, task: str) -> None:
+    """Do a task of a masked LM, such as "bert 0/2": add the missing answers to the store."""
+    from generation.suggestions.masked_lm import MaskedLM
+
+    run = RunFolder(folder)
+    config, questions = Config.read(run.config), Questions(run.questions)
+    name, _, dealt = task.rpartition(" ")
+    blocks, asked = Task.parse(dealt).of(questions.blocks), questions.asked
+    mlm = MaskedLM.load(
+        mlm_names(config.mlms)[name],
+        name=name,
+        device=config.device,
+        dtype=config.dtype,
+        batch_tokens=config.batch_tokens,
+    )
+    identity = {n: getattr(config if n in OF_SETTINGS else mlm, n) for n in IDENTITY}
+    record = _record(run, name)
+    if not record.is_file():
+        every = questions.blocks
+        some = every[:: -(-len(every) // _LOOKED_AT) or 1]  # the same in all tasks
+        sentences = {query.sentence: None for block in some for query in questions.of(block)}
+        if unknown := mlm.unknown_tokens(list(sentences)):
+            warn_of_unknown(name, unknown)
+        more = {"unknown_tokens": unknown, "weights": mlm.weights}
+        write_json(record, {**identity, **{key: value for key, value in more.items() if value}})
+    known = read_json(record)
+    if (others := {key: known[key] for key in IDENTITY}) != identity:
+        raise ValueError(
+            f"{name}: expected the same model, device and dtype in every task, got {others} and "
+            f"{identity}; name them with --device, --dtype and @revision"
+        )
+
+    def answer(queries: Sequence[MaskedQuery]) -> Iterator[tuple[Sequence[int], pa.Table]]:
+        for rows, scores in mlm.answer(queries, k=config.suggestions_per_occurrence):
+            yield rows, table_of(scores)
+
+    (store,) = stores_of(run, config.store, [identity]).values()
+    write_vocabulary(store, mlm.vocabulary)
+    ask(
+        store,
+        (questions.of(block, asked) for block in blocks),
+        answer,
+        key=key_of,
+        sizes=[int(asked[questions.places[block]].sum()) for block in blocks],
+        what=name,
+        unit="mask",
+        at_once=mlm.questions_at_once,
+    )
+
+
+def collect(run: RunFolder, root: str | None, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Summarise each masked LM for the manifest, once all its answers are in the store."""
+    questions, summaries = Questions(run.questions), []
+    asked, records = questions.asked, asked_mlms(run, names)
+    for record, store in zip(records, stores_of(run, root, records).values(), strict=True):
+        counts = {"not_in_vocabulary": 0, "windowed": 0}
+        for block in questions.blocks:
+            scores = read_scores(store, questions.of(block, asked))
+            counts["not_in_vocabulary"] += int((~scores.answered).sum())
+            counts["windowed"] += int(scores.windowed.sum())
+        summaries.append({**store.identity, **counts, **record})
+    return summaries
+
+
+def asked_mlms(run: RunFolder, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Read the records of the masked LMs that tasks asked."""
+    paths = {name: _record(run, name) for name in names}
+    if missing := [name for name, path in paths.items() if not path.is_file()]:
+        raise ValueError(f"{missing[0]}: expected answers, found none; run the same command again")
+    return [read_json(path) for path in paths.values()]
+
+
+def _record(run: RunFolder, name: str) -> Path:
+    return run.stores / f"{slug(name)}.json"
+
+
+def unchanged_questions(run: RunFolder) -> Questions:
+    """Open the questions of a run, and check that they and their inputs are unchanged."""
+    questions = Questions(run.questions)
+    paths = [run.config, run.problems, questions.header]
+    if "asked" in read_record(run.suggested) or questions.selection.is_file():
+        paths.append(questions.selection)
+    names = [path.relative_to(run.path).as_posix() for path in paths]
+    run.require_unchanged(run.suggested, names, "suggest")
+    if changed := questions.changed():
+        raise ValueError(
+            f"{run.questions}: expected {', '.join(changed[:3])} as written, got other contents; "
+            f"run: merge-nli suggest --run {run.path}"
+        )
+    return questions
+
+
+# --- Stores ---
+
+
+def stores_of(
+    run: RunFolder, root: str | None, mlms: Iterable[Mapping[str, Any]]
+) -> dict[str, AnswerStore]:
+    """Open the stores of masked LMs, which records describe, by name; `root` is by default ours."""
+    folder = Path(root) if root else run.store
+    return {record["name"]: suggestion_store(folder, record) for record in mlms}
 
 
 def suggestion_store(root: Path, described: Mapping[str, Any]) -> AnswerStore:
@@ -68,20 +213,16 @@ def read_scores(store: AnswerStore, queries: Sequence[MaskedQuery]) -> Scores:
 def write_vocabulary(store: AnswerStore, vocabulary: Vocabulary) -> None:
     """Write the texts and kinds of a model's token ids beside its suggestions."""
     values = {"texts": vocabulary.texts, "kinds": vocabulary.kinds.tolist()}
-    write_record(_vocabulary(store), values)
+    write_record(store.folder / _VOCABULARY, values)
 
 
 def stored_vocabulary(store: AnswerStore) -> Vocabulary:
     """Read the texts and kinds of a store's token ids."""
-    if not _vocabulary(store).is_file():
+    path = store.folder / _VOCABULARY
+    if not path.is_file():
         raise FileNotFoundError(
             f"expected the suggestions of a masked LM in {store.folder}, found none; run: "
             "merge-nli suggest"
         )
-    remedy = "Run merge-nli suggest again"
-    values = read_record(_vocabulary(store), "texts", "kinds", remedy=remedy)
+    values = read_record(path, "texts", "kinds", remedy="Run merge-nli suggest again")
     return Vocabulary(tuple(values["texts"]), np.array(values["kinds"], np.int8))
-
-
-def _vocabulary(store: AnswerStore) -> Path:
-    return store.folder / "vocabulary.json"

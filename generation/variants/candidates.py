@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
@@ -23,9 +22,14 @@ from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger, tagger_for
 from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.run_folder import RunFolder
-from generation.suggestions.ask import asked_mlms, stores_of
-from generation.suggestions.questions import Asked, Questions
-from generation.suggestions.store import read_scores, stored_vocabulary
+from generation.suggestions.questions import Questions
+from generation.suggestions.store import (
+    asked_mlms,
+    mlm_names,
+    read_scores,
+    stored_vocabulary,
+    stores_of,
+)
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
@@ -56,18 +60,17 @@ class Candidates:
     store: AnswerStore
 
     @classmethod
-    def write(cls, folder: Path, store: AnswerStore, asked: Asked, config: Config) -> Self:
+    def write(cls, folder: Path, store: AnswerStore, questions: Questions, config: Config) -> Self:
         """Filter a store's answers to the run's questions, one block at a time."""
         folder.mkdir(parents=True)
         vocabulary, done = stored_vocabulary(store), 0
-        questions, rows = asked.questions, asked.rows
+        rows = questions.asked
         with ExitStack() as stack:
             files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
             _append(files, starts=[0])
             for block in questions.blocks:
                 is_asked = rows[questions.places[block]]
-                queries = list(compress(questions.of(block), is_asked.tolist()))
-                scores = read_scores(store, queries)
+                scores = read_scores(store, questions.of(block, rows))
                 left = survivors_of(scores, vocabulary, config)
                 sizes = _spread(left.sizes, is_asked, 0)
                 _append(
@@ -122,14 +125,15 @@ class BlockWork:
         return tag_problems(seeds, self.tagger, config.word_classes, config.sharing)
 
     @cached_property
-    def asked(self) -> Asked:
+    def questions(self) -> Questions:
         """The run's questions, and which of them were asked."""
-        return Asked(Questions(self.run.questions), self.run.asked)
+        return Questions(self.run.questions)
 
     @cached_property
     def stores(self) -> dict[str, AnswerStore]:
         """The stores, by masked LM."""
-        return stores_of(self.run, self.config, asked_mlms(self.run, self.config))
+        records = asked_mlms(self.run, mlm_names(self.config.mlms))
+        return stores_of(self.run, self.config.store, records)
 
     @cached_property
     def candidates(self) -> dict[str, Candidates]:
@@ -137,7 +141,7 @@ class BlockWork:
         if self.folder is None:
             return {}
         return {
-            mlm: Candidates(self.folder / str(number), self.asked.questions, store)
+            mlm: Candidates(self.folder / str(number), self.questions, store)
             for number, (mlm, store) in enumerate(self.stores.items())
         }
 
@@ -158,7 +162,7 @@ class BlockWork:
         folder = partial_path(path)
         try:
             for number, store in enumerate(self.stores.values()):
-                Candidates.write(folder / str(number), store, self.asked, self.config)
+                Candidates.write(folder / str(number), store, self.questions, self.config)
             yield replace(self, folder=folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

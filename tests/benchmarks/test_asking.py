@@ -12,7 +12,7 @@ from helpers.bench.results import Measurement, compare, sides_of
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
-from generation.suggestions.questions import Asked, Questions
+from generation.suggestions.questions import Questions
 from merge_dataset.files import digest_of_file
 
 pytestmark = pytest.mark.benchmark
@@ -37,12 +37,13 @@ def pipeline(
 
 
 def _made(folder: RunFolder) -> dict[str, Any]:
-    asked = Asked(Questions(folder.questions), folder.asked)
-    blocks = asked.questions.blocks
+    questions = Questions(folder.questions)
+    asked = questions.asked
+    queries = (query for block in questions.blocks for query in questions.of(block, asked))
     return {
         "variants": digest_of_file(folder.variants),
-        "questions": len(asked),
-        "characters": sum(len(query.sentence) for block in blocks for query in asked.of(block)),
+        "questions": int(asked.sum()),
+        "characters": sum(len(query.sentence) for query in queries),
     }
 
 

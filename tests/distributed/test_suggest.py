@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def _small() -> Iterator[None]:
     """Make many blocks of a few problems."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "PROBLEMS_PER_BLOCK", 4)
+        patch.setattr(questions, "BLOCK", 8)
         patch.setattr(on_disk, "BLOCK", 2)
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
@@ -61,7 +61,7 @@ def made(run: Path) -> dict[str, bytes]:
 def in_one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     files = made(suggest(config(tmp_path_factory.mktemp("one") / "run")).path)
     assert sum("/blocks/" in name for name in files) > 7
-    assert "asked.bin" in files
+    assert "questions/asked.bin" in files
     return files
 
 
@@ -92,7 +92,7 @@ def test_answers_that_are_damaged_or_lost(
 
 
 def test_tasks_have_to_agree(tmp_path: Path) -> None:
-    from generation.suggestions.ask import ask_task
+    from generation.suggestions.store import ask_task
 
     run = suggest(config(tmp_path / "run"))
     record = run.stores / "bert-tiny-mlm.json"

@@ -15,7 +15,7 @@ from faults import hostile_predictions, hostile_rows, small_world
 from faults.attack import Attack
 from faults.hostile_rows import Kept, Row
 from generation.config import Config
-from generation.problems.sources import load_problems
+from generation.problems.sources import ProblemReader
 from generation.problems.tagging import Tagger
 from merge_dataset.files import read_json, read_table
 
@@ -47,7 +47,8 @@ def said(error: str, *, lines: int = 1) -> str:
 def read(path: Path, *, skip: bool) -> tuple[list[Kept], int]:
     seeds: list[Any] = []
     settings = {**COLUMNS, "skip_bad_rows": skip, "data": str(path)}
-    problems = load_problems(Config(source="mine", **settings), seeds.append)
+    problems = ProblemReader(Config(source="mine", **settings))
+    problems.read(seeds.append)
     kept = [Kept(s.seed_id.removeprefix("mine:"), *s.texts, s.label) for s in seeds]
     return kept, len(problems.skipped)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from generation import build, suggest
 from generation.config import Config
 from generation.problems.on_disk import read_block
-from generation.problems.sources import load_problems, require_labels
+from generation.problems.sources import ProblemReader
 from generation.records import Seed
 from generation.variants.equation import Table, not_at_every_occurrence, not_in_every_text
 from merge_dataset.schema import ProblemFormat, format_of
@@ -145,8 +145,7 @@ def load(tmp_path: Path, rows: Sequence[dict[str, Any]], **changes: Any) -> list
     seeds: list[Seed] = []
     data = write_plain(tmp_path / "rows.jsonl", rows)
     config = config_of(tmp_path, data=str(data), **changes)
-    require_labels(config)
-    load_problems(config, seeds.append)
+    ProblemReader(config).read(seeds.append)
     return seeds
 
 

@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     (folder / "problems.tsv").write_text(PROBLEMS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK", 2)
-        patch.setattr(questions, "PROBLEMS_PER_BLOCK", 2)
+        patch.setattr(questions, "BLOCK", 4)
         config = Config.from_recipe(
             "paper-v2",
             run=str(folder / "run"),

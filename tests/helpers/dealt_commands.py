@@ -23,7 +23,7 @@ from merge_dataset.schema import LABELS
 SEEDS: Final = 12
 _SMALL: Final = {
     "generation.problems.on_disk.BLOCK": 2,
-    "generation.suggestions.questions.PROBLEMS_PER_BLOCK": 4,
+    "generation.suggestions.questions.BLOCK": 8,
 }
 """Sizes that turn a few problems into many blocks."""
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from generation import Config, suggest
 from generation.cli import app
-from generation.phases import block_tasks
-from generation.phases.suggest import find_questions
+from generation.phases import blocks
+from generation.phases.suggest import Reach, find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import sorted_problems
-from generation.problems.sources import load_problems
+from generation.problems.sources import ProblemReader
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
@@ -107,7 +107,7 @@ Find = Callable[..., dict[str, bytes]]
 def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
     """Finds a run's questions, in several blocks, by name; returns their files."""
     monkeypatch.setattr(on_disk, "BLOCK", 4)
-    monkeypatch.setattr(questions, "PROBLEMS_PER_BLOCK", 4)
+    monkeypatch.setattr(questions, "BLOCK", 8)
     monkeypatch.setattr(Tagger, "load", partial(lambda it, *_, **__: it, Tagger.load()))
 
     def find(name: str, tasks: int | None = None, **settings: Any) -> dict[str, bytes]:
@@ -115,10 +115,10 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
         config = Config.from_recipe("demo", run=str(run.path), limit=4 * BLOCKS - 1, **settings)
         if not run.problems.is_file():
             with sorted_problems(run.problems) as add:
-                load_problems(config, add)
+                ProblemReader(config).read(add)
         write_text(run.config, config.to_toml())
         there = Distribution(executor="local", tasks=tasks or 1, resources=Resources(gpus=1))
-        find_questions(run, config, there if tasks else None)
+        find_questions(Reach(run, config), there if tasks else None)
         assert sorted(path.name for path in run.path.iterdir()) == [
             "config.toml", "problems.parquet", "questions"
         ]  # fmt: skip
@@ -154,14 +154,14 @@ def test_what_a_task_made_is_made_anew_after_damage(
 def test_tasks_on_other_machines(
     there: dict[str, Any], find: Find, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_with = block_tasks._made_with
-    monkeypatch.setattr(block_tasks, "_made_with", lambda work: made_with(work) | there)
-    call = block_tasks.call_tasks
+    made_with = blocks._made_with
+    monkeypatch.setattr(blocks, "_made_with", lambda work: made_with(work) | there)
+    call = blocks.call_tasks
 
     def elsewhere(*arguments: Any) -> Any:
-        monkeypatch.setattr(block_tasks, "_made_with", made_with)
+        monkeypatch.setattr(blocks, "_made_with", made_with)
         return call(*arguments)
 
-    monkeypatch.setattr(block_tasks, "call_tasks", elsewhere)
+    monkeypatch.setattr(blocks, "call_tasks", elsewhere)
     with pytest.raises(ValueError, match=r"tagger and versions, .* has "):
         find("run", 1)

@@ -21,7 +21,7 @@ from generation.phases.suggest import decisive_settings, wider_settings
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
-from generation.suggestions.questions import Asked, Questions
+from generation.suggestions.questions import Questions
 from generation.variants.reasons import Reason
 from merge_dataset.files import digest_of_file, read_record
 
@@ -47,10 +47,6 @@ def rows_of(path: Path, *names: str) -> list[tuple[Any, ...]]:
     return list(zip(*(pq.read_table(path)[name].to_pylist() for name in names), strict=True))
 
 
-def asked_in(run: RunFolder) -> Asked:
-    return Asked(Questions(run.questions), run.asked)
-
-
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """The oracle: a run with every question asked."""
@@ -66,20 +62,21 @@ def less(everything: RunFolder) -> RunFolder:
 
 def test_the_dataset_is_the_same(everything: RunFolder, less: RunFolder) -> None:
     assert dataset_of(less) == dataset_of(everything)
-    asked, record = asked_in(less), read_record(less.suggested)
-    assert 0.3 * len(asked.questions) < len(asked) < 0.9 * len(asked.questions)
+    questions, record = Questions(less.questions), read_record(less.suggested)
+    asked = questions.asked.sum()
+    assert 0.3 * len(questions) < asked < 0.9 * len(questions)
     assert record["asked"] == {
-        "questions": len(asked),
-        "of": len(asked.questions),
+        "questions": asked,
+        "of": len(questions),
         "for": decisive_settings(Config.read(less.config)),
     }
     assert read_record(less.manifest)["asked"] == record["asked"]
-    assert not everything.asked.exists()
+    assert not Questions(everything.questions).selection.exists()
     assert not {"asked"} & (
         read_record(everything.suggested).keys() | read_record(everything.manifest).keys()
     )
     (store,) = less.store.iterdir()
-    assert len(keys_in(store)) == len(asked)
+    assert len(keys_in(store)) == asked
 
 
 def test_what_was_left_out_is_on_record(everything: RunFolder, less: RunFolder) -> None:
@@ -157,9 +154,8 @@ def test_ask_all_asks_the_rest(
         return answer(self, queries, **options)
 
     monkeypatch.setattr(MaskedLM, "answer", counted)
-    asked = asked_in(less)
     suggest(config_of(run.path, store=None, ask_all=True))
-    assert sum(scored) == len(asked.questions) - len(asked)
+    assert sum(scored) == (~Questions(less.questions).asked).sum()
     assert run.manifest.is_file()
     wide = [build(each.path, into="wide", min_replacements=5) for each in (everything, run)]
     assert dataset_of(wide[0]) == dataset_of(wide[1])
@@ -192,7 +188,7 @@ def test_any_settings_make_the_same_dataset(
     ]
     assert dataset_of(runs[0]) == dataset_of(runs[1])
     can_matter = settings.get("combine") == "union"
-    assert runs[1].asked.exists() == (not can_matter)
+    assert Questions(runs[1].questions).selection.exists() == (not can_matter)
 
 
 @pytest.mark.slow
@@ -227,17 +223,18 @@ def test_several_masked_lms_and_texts(texts: int, tmp_path: Path) -> None:
         )
         made.append(generate(config))
     assert dataset_of(made[0]) == dataset_of(made[1])
-    assert made[1].asked.exists()
+    assert Questions(made[1].questions).selection.exists()
 
 
 def test_what_was_asked_is_not_changed_without_a_word(less: RunFolder, tmp_path: Path) -> None:
     run = copy_of(less, tmp_path / "run")
-    rows = asked_in(run).rows
+    questions = Questions(run.questions)
+    rows = questions.asked
     rows[np.flatnonzero(~rows)[0]] = True
-    asked_in(run).write(rows)
+    questions.select(rows)
     with pytest.raises(ValueError, match=r"asked\.bin as recorded in suggested\.json"):
         build(run.path)
-    run.asked.unlink()
+    questions.selection.unlink()
     with pytest.raises(ValueError, match=r"asked\.bin"):
         build(run.path)
 

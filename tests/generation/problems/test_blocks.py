@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,42 +25,47 @@ def write(path: Path, numbers: list[int]) -> None:
             add(seed(number))
 
 
-@pytest.mark.parametrize("at_a_time", [1, 7, 100, 1000])  # 100 runs, 15, 1, none
-def test_sorted_whatever_fits_into_memory(
-    at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BLOCK", 16)
-    numbers = random.Random(0).sample(range(10_000), 100)
-    write(tmp_path / "whole.parquet", numbers)
-    monkeypatch.setattr(module, "SORTED_AT_A_TIME", at_a_time)
-    monkeypatch.setattr(module, "MERGED_AT_A_TIME", 3)
-    path = tmp_path / "problems.parquet"
-    write(path, numbers)
-    assert block_sizes(path) == [16] * 6 + [4]
-    found = [problem for i in range(7) for problem in read_block(path, i)]
-    assert found == sorted(map(seed, numbers), key=lambda s: s.seed_id)
-    assert path.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_long_problems_make_smaller_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks, and the data sorted at a time, must fit into memory."""
-    monkeypatch.setattr(module, "_LETTERS", 80)
-    monkeypatch.setattr(module, "_LETTERS_SORTED", 300)
-    numbers = random.Random(1).sample(range(10_000), 50)
-    path = tmp_path / "problems.parquet"
-    write(path, numbers)
-    blocks = [read_block(path, i) for i in range(len(block_sizes(path)))]
-    letters = [sum(len(text) for each in block for text in each.texts) for block in blocks]
-    assert 40 < min(letters[:-1]) < max(letters) <= 80
-    found = [problem for block in blocks for problem in block]
-    assert found == sorted(map(seed, numbers), key=lambda s: s.seed_id)
-
-
-def test_nothing_is_written_when_reading_fails(
+def test_blocks_are_sorted_and_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SORTED_AT_A_TIME", 3)
+    """Long problems make smaller blocks; the order in which problems come does not matter."""
+    monkeypatch.setattr(module, "BLOCK", 16)
+    numbers = random.Random(0).sample(range(10_000), 5_000)
+    path, again = tmp_path / "problems.parquet", tmp_path / "again.parquet"
+    write(path, numbers)
+    assert block_sizes(path) == [16] * 312 + [8]
+    blocks = [read_block(path, i) for i in range(313)]
+    in_order = sorted(map(seed, numbers), key=lambda s: s.seed_id)
+    assert [problem for block in blocks for problem in block] == in_order
+    write(again, numbers[::-1])
+    assert path.read_bytes() == again.read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(module, "_LETTERS", 80)
+    write(path, numbers[:50])
+    blocks = [read_block(path, i) for i in range(len(block_sizes(path)))]
+    letters = [sum(len(text) for s in block for text in s.texts) for block in blocks]
+    assert 40 < min(letters[:-1]) < max(letters) <= 80
+    assert sum(map(len, blocks)) == 50
+
+
+def test_ids_are_in_the_order_of_code_points(tmp_path: Path) -> None:
+    """As Python sorts texts, and not as a locale does."""
+    names = [
+        "snli:é",
+        "snli:\U0001f600",
+        "snli:Z",
+        "snli:a",
+        "snli:a\0b",
+        "snli:a b",
+        "snli:\uffee",
+    ]
+    with sorted_problems(tmp_path / "p.parquet") as add:
+        for name in names:
+            add(replace(seed(1), seed_id=name))
+    assert [s.seed_id for s in read_block(tmp_path / "p.parquet", 0)] == sorted(names)
+
+
+def test_nothing_is_written_when_reading_fails(tmp_path: Path) -> None:
     path = tmp_path / "problems.parquet"
     write(path, [1])
     before = path.read_bytes()

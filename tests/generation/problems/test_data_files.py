@@ -14,7 +14,7 @@ import pytest
 from helpers.commands import refused
 
 from generation.config import Config
-from generation.problems.sources import load_problems
+from generation.problems.sources import ProblemReader
 from generation.records import Seed
 
 ROWS = [
@@ -82,7 +82,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
 
 def load(path: Path, **settings: Any) -> list[Seed]:
     seeds: list[Seed] = []
-    load_problems(Config(**{"source": "mine", "data": str(path), **settings}), seeds.append)
+    config = Config(**{"source": "mine", "data": str(path), **settings})
+    ProblemReader(config).read(seeds.append)
     return seeds
 
 
@@ -291,13 +292,13 @@ def test_rows_that_are_skipped_are_counted_and_listed(
     (tmp_path / "late.jsonl").write_text("{\n" * 12 + first)
     assert [s.seed_id for s in load(tmp_path / "late.jsonl", skip_bad_rows=True)] == ["mine:12"]
     caplog.clear()
+    caplog.set_level("WARNING")
     seeds: list[Seed] = []
     path = tmp_path / "bad.jsonl"
-    problems = load_problems(
-        Config(source="mine", data=str(path), skip_bad_rows=True), seeds.append
-    )
+    problems = ProblemReader(Config(source="mine", data=str(path), skip_bad_rows=True))
+    counts = problems.read(seeds.append)["problems"]
     assert [seed.seed_id for seed in seeds] == ["mine:1", "mine:6"]
-    assert problems.counts == {"read": 7, "unlabelled": 0, "skipped": 5, "kept": 2}
+    assert counts == {"read": 7, "unlabelled": [], "skipped": 5, "kept": 2}
     assert [(row["seed_id"], row["row"]) for row in problems.skipped] == [
         ("mine:0", "bad.jsonl:1"),
         *((f"mine:{n}", f"bad.jsonl:{n + 1}") for n in (2, 3, 4, 5)),

@@ -10,7 +10,7 @@ import pytest
 from helpers.dataset_files import write_plain
 
 from generation.config import Config, bundled_path
-from generation.problems.sources import PAIR_IDS, load_problems, problem_digest
+from generation.problems.sources import PAIR_IDS, ProblemReader, problem_digest
 from generation.records import Seed
 from merge_dataset.schema import LABELS
 
@@ -23,7 +23,7 @@ KNOWN = ("This church choir sings to the masses as they sing joyous songs from t
 
 def load(data: Path, source: str = "snli") -> list[Seed]:
     seeds: list[Seed] = []
-    load_problems(Config(source=source, data=str(data)), seeds.append)
+    ProblemReader(Config(source=source, data=str(data))).read(seeds.append)
     return seeds
 
 
@@ -59,6 +59,7 @@ def official(premise: str, hypothesis: str, label: str) -> dict[str, str]:
 
 
 def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
     premise, hypothesis, label = KNOWN
     rows = [
         official(premise, "The church sings.", label),

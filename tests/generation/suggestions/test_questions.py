@@ -1,9 +1,7 @@
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from generation.records import MaskedQuery
@@ -24,57 +22,61 @@ QUERIES = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PROBLEMS_PER_BLOCK", 10)
-    monkeypatch.setattr(module, "_BUFFERED", 1000)
+    monkeypatch.setattr(module, "BLOCK", 20)
 
 
-def tables(queries: list[MaskedQuery]) -> Iterator[pa.Table]:
-    """Yield tables of a few questions; repeated ones are in other tables and spilled files."""
-    for start in range(0, len(queries), 7):
-        yield question_table(queries[start : start + 7])
-
-
-def written(folder: Path, queries: list[MaskedQuery], problems: int = 45) -> Questions:
-    return Questions.write(folder, tables(queries), problems=problems, made_from="x")
+def written(folder: Path, queries: list[MaskedQuery]) -> Questions:
+    """Write questions from small tables; repeated ones are in other tables."""
+    tables = (question_table(queries[start : start + 7]) for start in range(0, len(queries), 7))
+    return Questions.write(folder, tables, made_from="x")
 
 
 def test_every_question_is_in_a_block_once(tmp_path: Path) -> None:
-    """45 problems make at most eight blocks; a sentence is in one block."""
+    """A sentence is in one block."""
     questions = written(tmp_path / "q", QUERIES + QUERIES[::3])
     of_block = [questions.of(block) for block in questions.blocks]
-    assert 4 < len(of_block) <= 8
-    everything = [query for queries in of_block for query in queries]
-    assert everything == sorted(QUERIES, key=key_of)
+    assert list(map(len, of_block)) == [21] * 8 + [12]
+    assert [query for queries in of_block for query in queries] == sorted(QUERIES, key=key_of)
     assert len(questions) == len(QUERIES)
-    assert questions.sizes == list(map(len, of_block))
     sentences = [{query.sentence for query in queries} for queries in of_block]
     assert sum(map(len, sentences)) == len(set().union(*sentences))
-
-
-def test_many_questions_make_more_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long texts have more questions than a block of them could hold in memory."""
-    monkeypatch.setattr(module, "_QUESTIONS_PER_BLOCK", 50)
-    questions = written(tmp_path / "q", QUERIES, problems=1)
-    assert questions.sizes == [48, 51, 51, 30]
-    of_block = [query for block in questions.blocks for query in questions.of(block)]
-    assert of_block == sorted(QUERIES, key=key_of)
     assert sorted(path.name for path in questions.folder.iterdir()) == [
         "blocks", "keys.bin", "questions.json"
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1, 20, 1000])
 def test_order_and_repetition_do_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal sets give equal files, also with blocks of the largest possible size."""
-    largest = max(written(tmp_path / "sizes", QUERIES).sizes)
-    monkeypatch.setattr(module, "_QUESTIONS_PER_BLOCK", largest)
-    shuffled = random.Random(0).sample(QUERIES * 2, 2 * len(QUERIES))
-    folders = [written(tmp_path / name, q).folder for name, q in (("a", QUERIES), ("b", shuffled))]
+    """Equal sets give equal files."""
+    monkeypatch.setattr(module, "BLOCK", size)
+    many = [
+        MaskedQuery(f"A girl № {n} and a girl.", query.span, query.masked)
+        for n in range(2000) for query in QUERIES[:3]
+    ]  # fmt: skip
+    shuffled = random.Random(0).sample(many * 2, 2 * len(many))
+    folders = [written(tmp_path / name, q).folder for name, q in (("a", many), ("b", shuffled))]
     a, b = (
         {p.relative_to(f): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders
     )
     assert a == b
+
+
+def test_a_selection_of_questions(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q", QUERIES)
+    assert questions.asked.all()
+    rows = np.arange(len(QUERIES)) % 3 > 0
+    questions.select(rows)
+    assert questions.asked.tolist() == rows.tolist()
+    every = [query for block in questions.blocks for query in questions.of(block)]
+    some = [query for block in questions.blocks for query in questions.of(block, rows)]
+    assert some == [query for query, is_asked in zip(every, rows, strict=True) if is_asked]
+    questions.selection.write_bytes(b"\2" * len(QUERIES))
+    with pytest.raises(ValueError, match="expected a byte 0 or 1 for each of 180 questions"):
+        _ = questions.asked
+    questions.select(~np.zeros_like(rows))
+    assert not questions.selection.exists()
 
 
 def test_rows_number_all_questions(tmp_path: Path) -> None:
@@ -94,5 +96,5 @@ def test_keys_with_trailing_zeros_stay_apart(
     numbers = [0, 1, 256, 65536, 1 << 120]
     made = {query: n.to_bytes(KEY.itemsize) for query, n in zip(QUERIES, numbers, strict=False)}
     monkeypatch.setattr(module, "key_of", made.__getitem__)
-    questions = written(tmp_path / "q", list(made), problems=1)
+    questions = written(tmp_path / "q", list(made))
     assert questions.rows(list(made)).tolist() == np.argsort(np.argsort(numbers)).tolist()

@@ -10,7 +10,7 @@ import pytest
 from generation.config import Config
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import questions as questions_module
-from generation.suggestions.questions import Asked, Questions, key_of, keys_of, question_table
+from generation.suggestions.questions import Questions, key_of, keys_of, question_table
 from generation.suggestions.store import suggestion_store, table_of, write_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.candidates import Candidates, Survivors, survivors_of
@@ -46,7 +46,7 @@ IDENTITY = {
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[AnswerStore, Questions]:
     """A store that answers the run's questions, and other questions."""
-    monkeypatch.setattr(questions_module, "PROBLEMS_PER_BLOCK", 10)
+    monkeypatch.setattr(questions_module, "BLOCK", 10)
     return filled(tmp_path, IDENTITY, answer)
 
 
@@ -56,7 +56,7 @@ def filled(
     store = suggestion_store(folder / "store", identity)
     write_vocabulary(store, VOCABULARY)
     every, mine = (
-        Questions.write(folder / name, [question_table(queries)], problems=40, made_from="")
+        Questions.write(folder / name, [question_table(queries)], made_from="")
         for name, queries in (("every", QUERIES), ("mine", QUERIES[:30]))
     )
     for block in every.blocks:
@@ -76,8 +76,7 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
 
 
 def write(folder: Path, store: AnswerStore, questions: Questions, config: Config) -> Candidates:
-    asked = Asked(questions, folder / "asked.bin")
-    return Candidates.write(folder, store, asked, config)
+    return Candidates.write(folder, store, questions, config)
 
 
 @pytest.mark.parametrize("probability_filter", [True, False])

@@ -1,17 +1,22 @@
-"""Blocks of a build: from the problems of a block to its rows of every file, here or in tasks."""
+"""Work on the blocks of a run's problems: here, in several processes, or in tasks.
 
+A build's work, `Builder`, makes of a block's problems its rows of every file.
+"""
+
+import json
+import pickle
+from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.phases.block_tasks import BlockResult
 from generation.problems.on_disk import block_sizes
 from generation.problems.shared_words import TaggedProblems
 from generation.records import (
@@ -22,7 +27,8 @@ from generation.records import (
     variant_rows,
     with_columns,
 )
-from generation.suggestions.ask import stores_of
+from generation.run_folder import RunFolder, versions
+from generation.suggestions.store import stores_of
 from generation.variants.adaptation import (
     Fate,
     adapt,
@@ -30,6 +36,7 @@ from generation.variants.adaptation import (
     shuffle_letters,
 )
 from generation.variants.candidates import BlockWork
+from generation.variants.grammar import has_library
 from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.reasons import (
@@ -47,7 +54,79 @@ from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.signal_columns import SignalFile, with_signals_of_no_words
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
+from merge_dataset.executors.calls import (
+    call_tasks,
+    keeps_result,
+    map_blocks,
+    plan_of,
+    read_block_tables,
+    write_block_table,
+)
+from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
+
+_PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
+"""Packages on which the result of a block depends."""
+
+BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
+"""Tables by name, and further facts, JSON-able."""
+
+
+def work_on_blocks(
+    work: BlockWork, method: str, folder: Path, distribution: Distribution | None
+) -> Iterator[BlockResult]:
+    """Yield in order what a method of `work` makes of each block; tasks use the folder meanwhile.
+
+    All machines have to have the same tagger and versions of packages.
+    """
+    blocks = range(len(block_sizes(work.run.problems)))
+    if distribution is None:
+        workers = work.config.workers
+        # Other processes open a tagger of their own, as an open one cannot be sent there.
+        own = work if workers == 1 else replace(work)
+        yield from map_blocks(blocks, partial(getattr, own, method), workers=workers)
+        return
+    alone = replace(work, run=RunFolder(work.run.path.absolute()), in_task=True)
+    plan = {
+        "work": b64encode(pickle.dumps(alone)).decode(),
+        "method": method,
+        "made_with": _made_with(work),
+    }
+    names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
+    results = call_tasks(f"{__name__}:do_block", folder, names, where, plan).all()
+    for block, (files, facts) in zip(names, results, strict=True):
+        tables = read_block_tables(folder, block, list(files.values()))
+        yield dict(zip(files, tables, strict=True)), facts
+
+
+@keeps_result
+def do_block(folder: Path, name: str) -> tuple[dict[str, str], Mapping[str, Any]]:
+    """Do a block, such as "block 3": write tables; return their names, and more facts."""
+    number = int(name.split()[1])
+    work, method = _work_of(json.dumps(plan_of(folder)))
+    tables, facts = getattr(work, method)(number)
+    names = {
+        name: write_block_table(folder, f"{number:06}.{name}", table)
+        for name, table in tables.items()
+    }
+    return names, facts
+
+
+def _made_with(work: BlockWork) -> dict[str, Any]:
+    return {"tagger": work.tagger.name, "lemminflect": has_library(), **versions(*_PACKAGES)}
+
+
+@lru_cache(maxsize=1)
+def _work_of(text: str) -> tuple[BlockWork, str]:
+    """Read the work of a plan, once per task, so that the task has one tagger."""
+    plan = json.loads(text)
+    work: BlockWork = pickle.loads(b64decode(plan["work"]))
+    if (here := _made_with(work)) != plan["made_with"]:
+        raise ValueError(
+            f"expected the command's tagger and versions, {plan['made_with']}, a task's machine "
+            f"has {here}; install the same on all machines"
+        )
+    return work, plan["method"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +142,7 @@ class Builder(BlockWork):
     @cached_property
     def stores(self) -> dict[str, AnswerStore]:
         """The stores of the masked LMs used."""
-        return stores_of(self.run, self.config, self.mlms)
+        return stores_of(self.run, self.config.store, self.mlms)
 
     def result(self, block: int) -> BlockResult:
         """Find, filter, select and draw the replacements of the problems of one block.
