@@ -101,16 +101,11 @@ def suggest(
     reader, names = ProblemReader(config), mlm_names(config.mlms)
     with run.locked():
         run.require_kind(paraphrases=False)
-        earlier: dict[str, Any] | None = None
-        made_by = (run.manifest, run.suggested, run.config)
-        if not overwrite and all(path.is_file() for path in made_by):
-            # Record and settings of a build's `suggest`, which is replaced only on request.
-            made = Config.read(run.config).output_settings()
-            earlier = {**read_record(run.suggested), "config": made}
-        coming: dict[str, Any] = {"config": config.output_settings()}
+        earlier = None if overwrite else _record_of_build(run)
 
         def require_same(**more: Any) -> None:
-            if earlier and (differing := differences(earlier, coming | more)):
+            coming = {"config": config.output_settings(), **more}
+            if earlier and (differing := differences(earlier, coming)):
                 raise FileExistsError(
                     f"{run.path}: expected no build or one of the same problems and models, found "
                     f"one of {earlier['problems']['kept']:,} problems: {'; '.join(differing)}. "
@@ -136,10 +131,10 @@ def suggest(
         reach = Reach(run, config)
         questions = find_questions(reach, distribution)
         if not len(questions):
+            classes, fields = config.word_classes, config.shared_fields or config.fields
             raise ValueError(
-                f"{reader.description}: expected a {' or '.join(config.word_classes)} shared by "
-                f"{' and '.join(config.shared_fields or config.fields)}, found none in "
-                f"{read['problems']['kept']} problems"
+                f"{reader.description}: expected a {' or '.join(classes)} shared by "
+                f"{' and '.join(fields)}, found none in {read['problems']['kept']} problems"
             )
         ask_what_matters(reach, list(names), distribution)
         summaries = collect(run, store, names)
@@ -153,12 +148,17 @@ def suggest(
             "questions": len(questions),
             **({"asked": counts} if asked < len(questions) else {}),
             "mlms": summaries,
-            "files": digests(
-                {path.relative_to(run.path).as_posix(): path for path in paths if path.is_file()}
-            ),
+            "files": digests({p.relative_to(run.path).as_posix(): p for p in paths if p.is_file()}),
         }
         write_record(run.suggested, record)
     return run
+
+
+def _record_of_build(run: RunFolder) -> dict[str, Any] | None:
+    """Return record and settings of a build's `suggest`, which is replaced only on request."""
+    if not all(path.is_file() for path in (run.manifest, run.suggested, run.config)):
+        return None
+    return {**read_record(run.suggested), "config": Config.read(run.config).output_settings()}
 
 
 def find_questions(reach: Reach, distribution: Distribution | None) -> Questions:

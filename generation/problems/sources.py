@@ -99,19 +99,8 @@ class ProblemReader:
         self._rows, self._commit = chain(before, opened.rows), opened.commit
         self._has_votes = any(name in first for name in ("annotator_labels", "label1"))
         is_nli = config.fields == NLI.fields
-        self._columns: dict[str, str | None] = {}
+        self._columns = _find_columns(config, first, opened.description)
         """Part of a problem → its column."""
-        for part in (*config.fields, "label", "id"):
-            setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
-            told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
-            usual = (part,) if setting == "field_columns" else COLUMN_NAMES[part]
-            candidates = (told,) if told else usual
-            self._columns[part] = next((name for name in candidates if name in first), None)
-            if self._columns[part] is None and (told or part != "id"):
-                raise ValueError(
-                    f"{opened.description}: expected for the {part} a column "
-                    f"{' or '.join(candidates)}, found {_listed(first)}; name it with `{setting}`"
-                )
         if not (is_nli or config.labels):
             label = self._columns["label"] or ""
             counts = Counter(str(r.columns.get(label, "")) for r in self._rows if not r.problem)
@@ -133,6 +122,8 @@ class ProblemReader:
         is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
         without_ids = is_snli and self._columns["id"] is None and is_nli
         self._pair_ids = _snli_pair_ids() if without_ids else None
+        self._of_snli = 0
+        """Number of problems with a pairID."""
 
     def read(self, add: Callable[[Seed], object]) -> dict[str, Any]:
         """Read the problems once; `add` takes each labelled one, in the source's order.
@@ -140,45 +131,16 @@ class ProblemReader:
         Returns the parts of a run's record: `source_data`, with the origin and a digest of the
         problems, and `problems`, with counts of rows and the ids of the `unlabelled` ones.
         """
-        config, source, bad = self._config, self._config.source, self.skipped
-        unlabelled: list[str] = []
+        config, bad, unlabelled = self._config, self.skipped, list[str]()
         remedies: dict[str, None] = {}
-        of_labels, of_snli, digest = Counter[str](), 0, hashlib.sha256()
+        of_labels, digest = Counter[str](), hashlib.sha256()
         with closing(UniqueIds()) as unique:
             for number, row in enumerate(self._rows):
                 if of_labels.total() == config.limit:
                     break
-                label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
-                problem, remedy = row.problem, row.remedy or _SKIPPING
-                row_id = row.columns.get(self._columns["id"] or "")
-                has_id = row_id not in (None, "")
-                try:
-                    if not problem:
-                        column = self._columns["label"] or ""
-                        if column not in row.columns:
-                            there = _listed(row.columns)
-                            raise ValueError(f"expected a column {column!r}, found {there}")
-                        label = self._label(row.columns[column])
-                    if label:
-                        columns = [self._columns[name] or "" for name in config.fields]
-                        texts = tuple(_require_text(c, row.columns.get(c)) for c in columns)
-                        votes = self._votes(row.columns)
-                        if has_id:
-                            # The text of a list or the like is not a useful id.
-                            is_plain = not isinstance(row_id, list | dict | bool | bytes)
-                            text = str(row_id) if is_plain else row_id
-                            _require_text(self._columns["id"], text)
-                except ValueError as error:
-                    problem, *advice = error.args
-                    remedy = row.remedy or (advice[0] if advice else _SKIPPING)
-                if not has_id and self._pair_ids is not None and texts:
-                    # The last of equal problems' ids is for all that follow.
-                    same = self._pair_ids.get(problem_digest(texts, label), [])
-                    row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
-                    has_id = row_id is not None
-                    of_snli += has_id
-                name = _SURROGATE.sub("\ufffd", str(row_id if has_id else number))
-                seed_id = f"{source}:{unique(name, row.where)}"
+                row_id, label, texts, votes, problem, remedy = self._parts(row)
+                name = _SURROGATE.sub("\ufffd", str(number if row_id is None else row_id))
+                seed_id = f"{config.source}:{unique(name, row.where)}"
                 if problem:
                     bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
                     remedies[remedy] = None
@@ -187,7 +149,7 @@ class ProblemReader:
                 else:
                     of_labels[label] += 1
                     digest.update(json.dumps((seed_id, *texts, label)).encode())
-                    add(Seed(seed_id=seed_id, source=source, texts=texts, label=label,
+                    add(Seed(seed_id=seed_id, source=config.source, texts=texts, label=label,
                              annotator_labels=votes))  # fmt: skip
             if bad and not config.skip_bad_rows:
                 raise ValueError(_report(bad, remedies))
@@ -205,18 +167,45 @@ class ProblemReader:
                 f"{self.description}: expected labelled problems, found none; {len(unlabelled):,} "
                 f"without a label{skipped}"
             )
-        self._warn(of_labels, count - of_snli)
+        self._warn(of_labels)
         log.info("%s: %d problems, %d without a label", self.description, count, len(unlabelled))
         commit = {} if self._commit is None else {"commit": self._commit}
-        read = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
-        return {
-            "source_data": {
-                "description": self.description,
-                **commit,
-                "sha256": digest.hexdigest(),
-            },
-            "problems": {**read, **({"skipped": len(bad)} if bad else {}), "kept": count},
-        }
+        counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
+        counts |= {"skipped": len(bad)} if bad else {}
+        origin = {"description": self.description, **commit, "sha256": digest.hexdigest()}
+        return {"source_data": origin, "problems": {**counts, "kept": count}}
+
+    def _parts(self, row: Row) -> tuple[Any, str, tuple[str, ...], tuple[str, ...], str, str]:
+        """Return id or None, label, texts, votes, and what is wrong with a row, with a remedy."""
+        label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
+        problem, remedy = row.problem, row.remedy or _SKIPPING
+        row_id = row.columns.get(self._columns["id"] or "")
+        try:
+            if not problem:
+                column = self._columns["label"] or ""
+                if column not in row.columns:
+                    there = _listed(row.columns)
+                    raise ValueError(f"expected a column {column!r}, found {there}")
+                label = self._label(row.columns[column])
+            if label:
+                columns = [self._columns[name] or "" for name in self._config.fields]
+                texts = tuple(_require_text(c, row.columns.get(c)) for c in columns)
+                votes = self._votes(row.columns)
+                if row_id not in (None, ""):
+                    # The text of a list or the like is not a useful id.
+                    is_plain = not isinstance(row_id, list | dict | bool | bytes)
+                    _require_text(self._columns["id"], str(row_id) if is_plain else row_id)
+        except ValueError as error:
+            problem, *advice = error.args
+            remedy = row.remedy or (advice[0] if advice else _SKIPPING)
+        if row_id == "":
+            row_id = None
+        if row_id is None and self._pair_ids is not None and texts:
+            # The last of equal problems' ids is for all that follow.
+            same = self._pair_ids.get(problem_digest(texts, label), [])
+            row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
+            self._of_snli += bool(same)
+        return row_id, label, texts, votes, problem, remedy
 
     def list_skipped(self, path: Path) -> None:
         """Write the rows that were left out, as JSON, or no file if there are none."""
@@ -251,8 +240,8 @@ class ProblemReader:
         named = (self._label(vote) for vote in given if vote not in (None, ""))
         return tuple(filter(None, named))
 
-    def _warn(self, of_labels: Counter[str], of_others: int) -> None:
-        """Log what the user may not expect; `of_others` problems are none of SNLI's."""
+    def _warn(self, of_labels: Counter[str]) -> None:
+        """Log what the user may not expect."""
         count, is_nli = of_labels.total(), self.format.labels == LABELS
         if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
             log.warning(
@@ -265,7 +254,7 @@ class ProblemReader:
         if self.skipped:
             log.warning("%s: rows that cannot be used and are left out: %s\n  %s", self.description,
                         f"{len(self.skipped):,}", "\n  ".join(_reported(self.skipped)))  # fmt: skip
-        if self._pair_ids is not None and of_others:
+        if self._pair_ids is not None and (of_others := count - self._of_snli) > 0:
             log.warning(
                 "%s: %s of %s problems are none of SNLI's test and development set; their ids are "
                 "the numbers of their rows", self.description, f"{of_others:,}", f"{count:,}",
@@ -320,6 +309,25 @@ def _open(config: ProblemSettings) -> Opened:
         split=config.split or hub.split,
         revision=config.revision,
     )
+
+
+def _find_columns(
+    config: ProblemSettings, first: Mapping[str, Any], description: str
+) -> dict[str, str | None]:
+    columns: dict[str, str | None] = {}
+    is_nli = config.fields == NLI.fields
+    for part in (*config.fields, "label", "id"):
+        setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
+        told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
+        usual = (part,) if setting == "field_columns" else COLUMN_NAMES[part]
+        candidates = (told,) if told else usual
+        columns[part] = next((name for name in candidates if name in first), None)
+        if columns[part] is None and (told or part != "id"):
+            raise ValueError(
+                f"{description}: expected for the {part} a column {' or '.join(candidates)}, found "
+                f"{_listed(first)}; name it with `{setting}`"
+            )
+    return columns
 
 
 def _require_text(column: str | None, text: Any) -> str:
