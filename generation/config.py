@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from merge_dataset.dataset_columns import LEAST, OF_WORDS, OPTIONAL, REFUSED
+from merge_dataset.dataset_columns import LIMITS, OF_WORDS, OPTIONAL
 from merge_dataset.files import read_text
 from merge_dataset.schema import (
     DEMO_SOURCE,
@@ -437,8 +437,7 @@ class Config(ProblemSettings):
         """Optional columns of the dataset: the requested ones, and ones that limits need."""
         wanted = {
             *(self.with_columns or ()),
-            *(column for column, name in LEAST.items() if getattr(self, name) is not None),
-            *(column for column, (name, _) in REFUSED.items() if getattr(self, name)),
+            *(column for column, (limit, _) in LIMITS.items() if is_set(getattr(self, limit))),
             *(("common_mlm_count",) if self.common_mlms else ()),
         }
         if "quality" in wanted:
@@ -449,6 +448,11 @@ class Config(ProblemSettings):
     def changes_more(self) -> bool:
         """Whether variants may change more than the occurrences of one word."""
         return self.families != "ignore" or self.repair_articles
+
+
+def is_set(limit: float | None) -> bool:
+    """Tell whether a limit on a signal is one: 0 is, None and False are not."""
+    return limit is not None and limit is not False
 
 
 def ablation_names() -> list[str]:

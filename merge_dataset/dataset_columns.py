@@ -1,7 +1,8 @@
 """The columns of the dataset: what each is called, its type, and what it means.
 
 Those with `optional=True` are only in files of builds that have them by default, were asked for
-them, or set a limit on them. A new one stands before `subsamples`; `generation` fills it.
+them, or set a limit on them. A new one stands before `subsamples`;
+`generation/variants/signal_columns.py` fills it.
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,14 @@ class DatasetColumn:
     in_paraphrases: str = ""
     """Its content in paraphrases, where that is something else."""
     optional: bool = False
+    limit: str = ""
+    """The setting that limits it: by its least value or, of a flag, by the answer refused."""
+    refused: bool | None = None
+    """The answer that the setting refuses."""
+    of_words: bool = False
+    """Whether it says nothing of shuffled letters, so that builds with them do not have it."""
+    by_dictionary: bool = False
+    """Whether lemminflect computes it."""
 
     def names(self, fields: Iterable[str]) -> tuple[str, ...]:
         """Names of the columns for these texts."""
@@ -116,12 +125,14 @@ COLUMNS: Final = (
         summary="Smallest log P(replacement) - log P(original), in nats.",
         meaning="smallest log P(replacement) - log P(original), in nats, over the occurrences and "
         "models",
+        limit="min_log_odds",
     ),
     _signal(
         name="mlm_count",
         kind="count",
         summary="How many masked language models validated the replacement.",
         meaning="how many models that is: the length of `mlms`",
+        limit="min_mlms",
     ),
     _signal(
         name="{field}_pll_change",
@@ -130,6 +141,7 @@ COLUMNS: Final = (
         meaning="log-likelihood of this row's sentence minus the seed's, in nats, as "
         "pseudo-log-likelihood by a masked language model, or log-likelihood by a causal one; null "
         "where it was not computed",
+        limit="min_pll_change",
     ),
     _signal(
         name="zipf_frequency",
@@ -137,6 +149,7 @@ COLUMNS: Final = (
         summary="Log10 of the replacement's occurrences in a billion words of English.",
         meaning="how frequent the replacement is in English: log10 of its occurrences in a "
         "billion words, by wordfreq (whose data is under CC BY-SA 4.0)",
+        limit="min_zipf_frequency",
     ),
     _signal(
         name="number_changed",
@@ -144,6 +157,8 @@ COLUMNS: Final = (
         summary="Whether a noun's number changed. Empty where there is no noun.",
         meaning="whether a singular noun became plural or the other way round, at any "
         "occurrence; null where no noun was replaced, and where tags are not known",
+        limit="same_number",
+        refused=True,
     ),
     _signal(
         name="tense_changed",
@@ -151,6 +166,8 @@ COLUMNS: Final = (
         summary="Whether a verb's form changed. Empty where there is no verb.",
         meaning="whether a verb took another form (plain, -s, past, participle, -ing), at any "
         "occurrence; null where no verb was replaced, and where tags are not known",
+        limit="same_tense",
+        refused=True,
     ),
     _signal(
         name="article_fits",
@@ -158,6 +175,8 @@ COLUMNS: Final = (
         summary="Whether a or an before the replacement fits. Empty where there is none.",
         meaning="whether each *a* or *an* before the replacement is the right one; null where "
         "there is none",
+        limit="fitting_article",
+        refused=False,
     ),
     _optional(
         name="mean_rank",
@@ -166,6 +185,7 @@ COLUMNS: Final = (
         meaning="rank of the replacement among the words that a model finds more probable than the "
         "original: geometric mean over all models and occurrences, from 1, the most probable; one "
         "more than the number of suggestions where it is none",
+        of_words=True,
     ),
     _optional(
         name="neighbour_change",
@@ -174,6 +194,7 @@ COLUMNS: Final = (
         meaning="change of log P, in nats, of the word that the replacement makes least expected "
         "among the three on each side, masked one at a time: mean over sentences and models; null "
         "where no model was asked, and where no word stands beside it",
+        of_words=True,
     ),
     _optional(
         name="form_attested",
@@ -182,6 +203,9 @@ COLUMNS: Final = (
         meaning="whether the replacement is, by lemminflect's dictionary, a form as the original's "
         'Penn tag asks for ("went" is no participle), at every occurrence; null where the '
         "dictionary does not know it",
+        limit="attested_form",
+        refused=False,
+        by_dictionary=True,
     ),
     _optional(
         name="number_agrees",
@@ -189,6 +213,9 @@ COLUMNS: Final = (
         summary="Whether a noun agrees in number with its determiner and verb.",
         meaning="whether a noun agrees in number with the determiner or numeral before it and the "
         "verb right after it; null where neither is there, or no noun was replaced",
+        limit="agreeing_number",
+        refused=False,
+        by_dictionary=True,
     ),
     _optional(
         name="determiner_fits",
@@ -197,6 +224,9 @@ COLUMNS: Final = (
         meaning="whether what replaces an adjective goes with the determiner, numeral or "
         "possessive right before it, as quantifiers, ordinals and superlatives may not; null "
         "where there is none",
+        limit="fitting_determiner",
+        refused=False,
+        by_dictionary=True,
     ),
     _optional(
         name="in_compound",
@@ -204,6 +234,8 @@ COLUMNS: Final = (
         summary="Whether the original is part of a compound or a particle verb.",
         meaning="whether the original stands beside another noun or a hyphen, or is a verb with a "
         "particle",
+        limit="no_compounds",
+        refused=True,
     ),
     _optional(
         name="quality",
@@ -211,6 +243,9 @@ COLUMNS: Final = (
         summary="Probability that annotators find the replacement good, by its signals.",
         meaning="how likely annotators are to find the variant good, from 0 to 1: a logistic "
         "regression over the signals, fitted on judged variants of SNLI and MultiNLI",
+        limit="min_quality",
+        of_words=True,
+        by_dictionary=True,
     ),
     _optional(
         name="common_mlm_count",
@@ -237,23 +272,7 @@ COLUMNS: Final = (
 
 OPTIONAL: Final = tuple(column.name for column in COLUMNS if column.optional)
 
-OF_WORDS: Final = ("mean_rank", "neighbour_change", "quality")
-"""Columns that say nothing of shuffled letters."""
+OF_WORDS: Final = tuple(column.name for column in COLUMNS if column.of_words)
 
-LEAST: Final = {
-    "log_odds": "min_log_odds",
-    "mlm_count": "min_mlms",
-    "zipf_frequency": "min_zipf_frequency",
-    "quality": "min_quality",
-}
-"""Column → the setting that says its least value."""
-REFUSED: Final = {
-    "number_changed": ("same_number", True),
-    "tense_changed": ("same_tense", True),
-    "article_fits": ("fitting_article", False),
-    "form_attested": ("attested_form", False),
-    "number_agrees": ("agreeing_number", False),
-    "determiner_fits": ("fitting_determiner", False),
-    "in_compound": ("no_compounds", True),
-}
-"""Flag → the setting that refuses an answer, and that answer."""
+LIMITS: Final = {column.name: (column.limit, column.refused) for column in COLUMNS if column.limit}
+"""Column → the setting that limits it, and the answer that this refuses; None for numbers."""

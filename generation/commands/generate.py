@@ -321,7 +321,7 @@ def signals_command(
 
 def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) -> Config:
     """Overlay a recipe by `--set`, then by the options that were given."""
-    from generation.variants.optional_columns import require_columns
+    from generation.variants.signal_columns import require_columns
 
     values = parse_assignments(assignments) | given | {"run": run}
     config = Config.from_recipe(recipe).overlaid(None, values)

@@ -37,7 +37,6 @@ from generation.variants.adaptation import (
 )
 from generation.variants.candidates import BlockWork
 from generation.variants.grammar import has_library
-from generation.variants.optional_columns import DECIDING_NOTHING, BlockRows
 from generation.variants.perturbations import in_full, text_edits_of
 from generation.variants.reasons import (
     KEPT,
@@ -51,7 +50,13 @@ from generation.variants.reasons import (
     first_reasons,
 )
 from generation.variants.sampling import draw, eligible, of_pairs
-from generation.variants.signal_columns import SignalFile, with_signals_of_no_words
+from generation.variants.signal_columns import (
+    FILLERS,
+    BlockRows,
+    SignalFile,
+    fill_signals,
+    with_signals_of_no_words,
+)
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.executors.calls import (
@@ -204,7 +209,7 @@ class Builder(BlockWork):
             rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
         whole = self._in_full(problems, rows, first=True)
         # Computed once: drawn and written rows take these signals from here.
-        rows = with_columns(rows, {name: whole[name] for name in self._deciding})
+        rows = with_columns(rows, {n: whole[n] for n in whole.schema.names if n in FILLERS})
         everything = np.ones(len(whole), np.bool_)
         numbers = first_reasons(everything, ("signals",), whole, self.config)
         count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
@@ -248,21 +253,9 @@ class Builder(BlockWork):
         if (changes := self.signals.get("signals")) is not None:
             required = first and config.min_pll_change is not None
             whole = with_columns(whole, changes.of(whole, required=required))
-
-        def filled(table: pa.Table, names: Sequence[str]) -> pa.Table:
-            block = BlockRows(table, rows, problems, config, self.signals)
-            kinds = {name: table.schema.field(name).type for name in names}
-            return with_columns(table, {n: block.column(n).cast(kinds[n]) for n in names})
-
         if first:
-            return filled(whole, self._deciding)
-        if config.scramble:
-            whole = with_signals_of_no_words(whole)
-        return filled(whole, [n for n in config.optional_columns if n in DECIDING_NOTHING])
-
-    @property
-    def _deciding(self) -> list[str]:
-        return [name for name in self.config.optional_columns if name not in DECIDING_NOTHING]
+            return fill_signals(BlockRows(whole, rows, problems, config, self.signals))
+        return with_signals_of_no_words(whole) if config.scramble else whole
 
     @cached_property
     def _unablated_pairs(self) -> pa.Table | None:

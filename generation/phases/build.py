@@ -21,7 +21,6 @@ from generation.signals.pll_changes import NEIGHBOURS, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.grammar import require_library
-from generation.variants.optional_columns import require_columns, require_dictionary
 from generation.variants.reasons import (
     FUNNEL_COLUMNS,
     KEPT,
@@ -30,7 +29,14 @@ from generation.variants.reasons import (
     most_frequent_reasons,
     unlabelled,
 )
-from generation.variants.signal_columns import CAUSAL, SignalFile, cure, shipped
+from generation.variants.signal_columns import (
+    CAUSAL,
+    SignalFile,
+    cure,
+    require_columns,
+    require_dictionary,
+    shipped,
+)
 from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import (
     RowGroupWriter,

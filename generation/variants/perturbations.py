@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +25,14 @@ from generation.records import (
     Token,
     with_columns,
 )
-from generation.variants.grammar import article_position, fitting_article
 from generation.variants.reasons import NO_REASON, REASONS, Reason
-from generation.variants.signal_columns import PLL_CHANGE, zipf_frequencies
 from generation.variants.validation import judge_in_context
 
 WORD, FAMILY, ARTICLE = range(3)
 """Parts of a perturbation: the shared word, its other forms, and articles before edited words."""
+
+PLL_CHANGE: Final = "_pll_change"
+"""Ending of the names of columns with changes of pseudo-log-likelihood."""
 
 FURTHER_EDITS: Final = "further_edits"
 """Column of a row's edits besides the edits of its word; it is not written to files."""
@@ -85,18 +86,6 @@ class Perturbation:
         """Tell whether one replacement stands for two originals, so that it cannot be undone."""
         pairs = self.pairs()
         return len({new for _, new in pairs}) < len(pairs)
-
-    def has_fitting_articles(self) -> bool | None:
-        """Tell whether each "a" or "an" before an edit fits the new word; None without any."""
-        new = {(edit.text, edit.position): edit.word for edit in self.edits}
-        fits = []
-        for edit in self.edits:
-            sentence = self.sentences[edit.text]
-            position = article_position(sentence, edit.position)
-            if position is not None:
-                article = new.get((edit.text, position), sentence.tokens[position].text)
-                fits.append(article.lower() == fitting_article(edit.word))
-        return all(fits) if fits else None
 
     def text_edits(self) -> list[TextEdits]:
         """Return for each text the spans that change, in order, and their new words."""
@@ -156,33 +145,21 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
     """Return rows as files have them: with all words that they edit, not the shared word alone.
 
     Where more than one word changes, `word` and `replacement` list the pairs, separated by spaces:
-    the i-th word becomes the i-th replacement. The frequency is the rarest word's, and changes of
-    log-likelihood are null.
+    the i-th word becomes the i-th replacement. Changes of log-likelihood are then null.
     """
     if FURTHER_EDITS not in rows.column_names:
         return rows
-    perturbations = perturbations_of(rows, problems)
+    pairs = [perturbation.pairs() for perturbation in perturbations_of(rows, problems)]
     rows = rows.drop_columns([FURTHER_EDITS])
-    is_more = pa.array([perturbation.is_more for perturbation in perturbations], pa.bool_())
-    more = [perturbation for perturbation in perturbations if perturbation.is_more]
-    originals, texts = (
-        pa.array([" ".join(pair[n] for pair in one.pairs()) for one in more], pa.string())
-        for n in (0, 1)
-    )
-    fits = [perturbation.has_fitting_articles() for perturbation in more]
-    new = {
-        "word": originals,
-        "replacement": texts,
-        "zipf_frequency": zipf_frequencies(texts),
-        "article_fits": pa.array(fits, pa.bool_()),
+    one_word = pa.array([len(of_row) == 1 for of_row in pairs], pa.bool_())
+    new: dict[str, Any] = {
+        name: [" ".join(pair[n] for pair in of_row) for of_row in pairs]
+        for n, name in enumerate(("word", "replacement"))
     }
-    for field in rows.schema:
-        if field.name.endswith(PLL_CHANGE):
-            new[field.name] = pa.nulls(len(more), field.type)
-    columns = {name: rows[name].combine_chunks() for name in new}
-    return with_columns(
-        rows, {name: pc.replace_with_mask(columns[name], is_more, new[name]) for name in new}
-    )
+    for name in rows.column_names:
+        if name.endswith(PLL_CHANGE):
+            new[name] = pc.if_else(one_word, rows[name], None)
+    return with_columns(rows, new)
 
 
 def reject_in_context(

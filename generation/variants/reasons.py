@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.config import Config
+from generation.config import Config, is_set
 from generation.problems.shared_words import TaggedProblems
 from generation.records import Exclusion, Scores
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants import equation
-from generation.variants.signal_columns import PLL_CHANGE
-from merge_dataset.dataset_columns import LEAST, REFUSED
+from merge_dataset.dataset_columns import LIMITS
 from merge_dataset.schema import WORD_CLASSES, ProblemFormat
 
 if TYPE_CHECKING:
@@ -107,31 +106,24 @@ def _duplicate(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -
 # --- Signals: `left` are [n] replacements, rows with signals; what is unknown passes ---
 
 
-def _below(column: str, setting: str = "") -> Drops:
-    """Drop numbers below a setting in a column, or in any column with this ending."""
+def _limit(column: str) -> Drops:
+    """Drop replacements beyond the limit that a setting puts on a column, or on each text's."""
+    setting, refused = LIMITS[column]
+    ending = column.removeprefix("{field}")
 
     def drops(left: Flags, rows: pa.Table, config: Config) -> Flags:
-        least = getattr(config, setting or LEAST[column])
-        below = np.zeros(len(rows), np.bool_)
-        ending = [name for name in rows.column_names if name.endswith(column)]
-        for name in () if least is None else ending if setting else [column]:
-            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
-            low = pc.less(rows[name], pa.scalar(least, rows[name].type))
-            below |= pc.fill_null(low, False).to_numpy()
-        return below
-
-    return drops
-
-
-def _refused(column: str) -> Drops:
-    """Drop replacements with the answer that a setting refuses."""
-    setting, answer = REFUSED[column]
-
-    def drops(left: Flags, rows: pa.Table, config: Config) -> Flags:
-        if not getattr(config, setting):
-            return np.zeros(len(rows), np.bool_)
-        refused: Flags = pc.fill_null(pc.equal(rows[column], answer), False).to_numpy()
-        return refused
+        limit, beyond = getattr(config, setting), np.zeros(len(rows), np.bool_)
+        for name in rows.column_names if is_set(limit) else ():
+            if name == column or ("{field}" in column and name.endswith(ending)):
+                values = rows[name]
+                # In the column's type: 3.1 as float32 is less than 3.1 as float64.
+                wrong = (
+                    pc.less(values, pa.scalar(limit, values.type))
+                    if refused is None
+                    else pc.equal(values, refused)
+                )
+                beyond |= pc.fill_null(wrong, False).to_numpy()
+        return beyond
 
     return drops
 
@@ -180,30 +172,30 @@ class Reason(RejectionReason):
     SAME_TEXT = ("same_text", "further edits",
         "a replacement of another form of the word makes the same edits")
 
-    LOW_LOG_ODDS = "low_log_odds", "signals", "log-odds below min_log_odds", _below("log_odds")
+    LOW_LOG_ODDS = "low_log_odds", "signals", "log-odds below min_log_odds", _limit("log_odds")
     FEW_MLMS = ("few_mlms", "signals",
-        "validated by fewer masked LMs than min_mlms", _below("mlm_count"))
+        "validated by fewer masked LMs than min_mlms", _limit("mlm_count"))
     RARE = ("rare_word", "signals",
-        "less frequent in English than min_zipf_frequency", _below("zipf_frequency"))
+        "less frequent in English than min_zipf_frequency", _limit("zipf_frequency"))
     UNLIKELY = ("less_likely_sentence", "signals",
         "changes a sentence's pseudo-log-likelihood by less than min_pll_change",
-        _below(PLL_CHANGE, "min_pll_change"))
+        _limit("{field}_pll_change"))
     OTHER_NUMBER = ("other_number", "signals",
-        "changes a noun's number (same_number)", _refused("number_changed"))
+        "changes a noun's number (same_number)", _limit("number_changed"))
     OTHER_TENSE = ("other_tense", "signals",
-        "changes a verb's form (same_tense)", _refused("tense_changed"))
+        "changes a verb's form (same_tense)", _limit("tense_changed"))
     OTHER_ARTICLE = ("other_article", "signals",
-        'wants the other one of "a" and "an" (fitting_article)', _refused("article_fits"))
+        'wants the other one of "a" and "an" (fitting_article)', _limit("article_fits"))
     UNATTESTED_FORM = ("unattested_form", "signals",
-        "is not the form that its place asks for (attested_form)", _refused("form_attested"))
+        "is not the form that its place asks for (attested_form)", _limit("form_attested"))
     DISAGREES = ("other_agreement", "signals",
-        "does not agree with its determiner or verb (agreeing_number)", _refused("number_agrees"))
+        "does not agree with its determiner or verb (agreeing_number)", _limit("number_agrees"))
     OTHER_DETERMINER = ("other_determiner", "signals",
         "does not go with the determiner before it (fitting_determiner)",
-        _refused("determiner_fits"))
+        _limit("determiner_fits"))
     IN_COMPOUND = ("in_compound", "signals",
-        "replaces a part of a compound or particle verb (no_compounds)", _refused("in_compound"))
-    LOW_QUALITY = "low_quality", "signals", "quality below min_quality", _below("quality")
+        "replaces a part of a compound or particle verb (no_compounds)", _limit("in_compound"))
+    LOW_QUALITY = "low_quality", "signals", "quality below min_quality", _limit("quality")
 
     NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"
     REJECTED_BY_SIGNALS = ("rejected_by_signals", "words",

@@ -1,10 +1,15 @@
-"""The signals of replacements as columns, and limits on them."""
+"""Signals of replacements: what fills their columns, files of models' scores, and `quality`.
+
+A signal is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py`, which says what it means,
+what it needs and which setting limits it. An entry of `FILLERS` here computes it; `validation.py`
+has signals of masked LMs and of tags in context, and commands read scores from a `SignalFile`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,89 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.config import bundled_toml
-from generation.records import REPLACEMENT_KEY, with_columns
+from generation.config import Config, bundled_toml
+from generation.problems.shared_words import TaggedProblems
+from generation.records import REPLACEMENT_KEY, Sentence, with_columns
 from generation.run_folder import RunFolder
-from generation.variants.grammar import article_position, fitting_article
-from merge_dataset.dataset_columns import OPTIONAL, REFUSED
+from generation.variants import grammar
+from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
+from merge_dataset.dataset_columns import COLUMNS, LIMITS, OF_WORDS, OPTIONAL
 from merge_dataset.files import read_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from generation.problems.substitutions import Place
-
-NUMBERS: Final = {"NN": 0, "NNS": 1}
-"""Penn tag of a noun → its number."""
-
-VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
-"""Penn tag of a verb → its form; VB and VBP are one, as they are spelt alike."""
-
-UNKNOWN, NO, YES = -1, 0, 1
-"""Answers about an occurrence; for several occurrences the highest answer counts."""
-
-AGREEMENT: Final = ("number_changed", "tense_changed", "article_fits")
-
 MASKED, CAUSAL = "mlm", "lm"
 """Keys of the model in `signals.json`, by the model's kind."""
-
-PLL_CHANGE: Final = "_pll_change"
-"""Ending of the names of columns with changes of pseudo-log-likelihood."""
-
-
-def forms_changed(
-    before: Sequence[str],
-    labels: Sequence[str],
-    after: NDArray[np.int64],
-    occurrence: NDArray[np.int64],
-    starts: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return [n, 2] whether a noun's number, and a verb's form, change at any occurrence.
-
-    `before` are Penn tags of all occurrences of originals. `after` are [m] tags of replacements in
-    context, as numbers of `labels`, at [m] `occurrence`; each replacement's tags begin at [n]
-    `starts`. Answers are `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
-
-    >>> forms_changed(
-    ...     ["NN", "VBZ"], ["NNS", "VBZ"], np.array([0, 1]), np.array([0, 1]), np.array([0, 1])
-    ... ).tolist()
-    [[1, -1], [-1, 0]]
-    """
-    columns = []
-    for kinds in (NUMBERS, VERB_FORMS):
-        old, new = (
-            np.array([kinds.get(tag, UNKNOWN) for tag in tags], np.int64)
-            for tags in (before, labels)
-        )
-        changed = np.where(old[occurrence] < 0, UNKNOWN, old[occurrence] != new[after])
-        columns.append(np.maximum.reduceat(changed, starts))
-    return np.stack(columns, axis=1)
-
-
-def answers_about_articles(
-    places: Sequence[Place], standing: NDArray[np.int64], texts: Sequence[str]
-) -> NDArray[np.int64]:
-    """Return [n] whether "a" and "an" fit; `standing`: [n, texts] numbers of places, −1 if none."""
-    articles = [
-        frozenset(
-            place.sentence.tokens[article].text.lower()
-            for position in place.positions
-            if (article := article_position(place.sentence, position)) is not None
-        )
-        for place in places
-    ]
-    has_article = np.array(list(map(bool, articles)), np.bool_)
-    with_article = (standing >= 0) & has_article[standing]
-    fits = np.full(len(standing), UNKNOWN)
-    for row in np.flatnonzero(with_article.any(1)).tolist():
-        before = frozenset[str]().union(*(articles[n] for n in standing[row][with_article[row]]))
-        fits[row] = YES if before == {fitting_article(texts[row])} else NO
-    return fits
-
-
-def answers_of(values: NDArray[np.int64]) -> pa.BooleanArray:
-    """Return `YES`, `NO` and `UNKNOWN` as true, false and null."""
-    return pa.array(values == YES, mask=values == UNKNOWN)
 
 
 def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -111,15 +47,6 @@ def zipf_frequency(text: str) -> float:
     from wordfreq import zipf_frequency
 
     return min(zipf_frequency(word, "en") for word in text.split())
-
-
-def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
-    """Compute frequencies of shuffled letters; set agreement and optional signals to null."""
-    new = {"zipf_frequency": zipf_frequencies(replacements["replacement"])}
-    new |= {name: pa.nulls(len(replacements), pa.bool_()) for name in AGREEMENT}
-    optional = [field for field in replacements.schema if field.name in OPTIONAL]
-    new |= {field.name: pa.nulls(len(replacements), field.type) for field in optional}
-    return with_columns(replacements, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +102,172 @@ def _keys(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*(table[name] for name in REPLACEMENT_KEY), "\n")
 
 
+@dataclass(frozen=True)
+class BlockRows:
+    """Replacements or variants of a block, for the functions that fill columns."""
+
+    written: pa.Table
+    """The rows as files have them, `in_full`, with the signals that validation has."""
+    edited: pa.Table
+    """These rows before `in_full`: each with its word alone, and its further edits."""
+    problems: TaggedProblems
+    config: Config
+    signals: Mapping[str, SignalFile] = field(default_factory=dict)
+    """Outputs of `merge-nli signals`, by name: `signals` and `neighbours`."""
+
+    @cached_property
+    def perturbations(self) -> list[Perturbation]:
+        """[n] All edits of each row."""
+        return perturbations_of(self.edited, self.problems)
+
+    @cached_property
+    def _filled(self) -> dict[str, pa.Array]:
+        return {}
+
+    def column(self, name: str) -> pa.Array:
+        """Return the values of a signal, computed once."""
+        if name not in self._filled:
+            fill = FILLERS.get(name)
+            self._filled[name] = fill(self) if fill else self.written[name].combine_chunks()
+        return self._filled[name]
+
+
+def _at_words(
+    ask: Callable[[Sentence, int, str], bool | None], together: Callable[[Iterable[bool]], bool]
+) -> Callable[[BlockRows], pa.Array]:
+    """Make a filler that asks about each replaced word; `together` combines known answers."""
+
+    def fill(rows: BlockRows) -> pa.Array:
+        known: dict[tuple[int, int, str], bool | None] = {}
+        combined = []
+        for perturbation in rows.perturbations:
+            answers = []
+            for edit in perturbation.edits:
+                if edit.part == WORD:
+                    sentence = perturbation.sentences[edit.text]
+                    key = id(sentence), edit.position, edit.word
+                    if key not in known:
+                        known[key] = ask(sentence, edit.position, edit.word)
+                    if (answer := known[key]) is not None:
+                        answers.append(answer)
+            combined.append(together(answers) if answers else None)
+        return pa.array(combined, pa.bool_())
+
+    return fill
+
+
+def _fill_article_fits(rows: BlockRows) -> pa.Array:
+    """Tell whether each "a" or "an" before an edit fits the new word; null without any."""
+    positions: dict[tuple[int, int], int | None] = {}
+    fits = []
+    for perturbation in rows.perturbations:
+        new = {(edit.text, edit.position): edit.word for edit in perturbation.edits}
+        answers = []
+        for edit in perturbation.edits:
+            sentence = perturbation.sentences[edit.text]
+            key = id(sentence), edit.position
+            if key not in positions:
+                positions[key] = grammar.article_position(sentence, edit.position)
+            if (position := positions[key]) is not None:
+                article = new.get((edit.text, position), sentence.tokens[position].text)
+                answers.append(article.lower() == grammar.fitting_article(edit.word))
+        fits.append(all(answers) if answers else None)
+    return pa.array(fits, pa.bool_())
+
+
+def _fill_quality(rows: BlockRows) -> pa.Array:
+    def column(name: str) -> pa.Array:
+        values = rows.column(name)
+        if name == "neighbour_change" and rows.config.scored_by:
+            # A row without a score, or not scored yet, counts as the best: see `SCORED`.
+            return pc.fill_null(values, 0.0)
+        return values
+
+    changes = rows.signals.get("signals")
+    is_used = changes is not None and changes.is_causal and not rows.config.scored_by
+    return quality(column, rows.config.problem_format.pll_changes if is_used else ())
+
+
+def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
+    neighbours = rows.signals.get("neighbours")
+    if neighbours is None or not len(rows.written):
+        return pa.nulls(len(rows.written), pa.float32())
+    return neighbours.of(rows.written)["neighbour_change"].combine_chunks()
+
+
+def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
+    table = rows.written
+    standing = {
+        (seed.seed_id, word.word_class, word.word): [n for n, at in enumerate(word.positions) if at]
+        for seed, word in rows.problems.pairs()
+    }
+    fields = [table[name].to_pylist() for name in table.column_names if name.endswith("_mlms")]
+    counts = []
+    for (seed_id, word_class, words, _), *mlms in zip(keys_of(table), *fields, strict=True):
+        # Where other words change too, the shared word comes first.
+        texts = standing[seed_id, word_class, words.partition(" ")[0]]
+        counts.append(len(set.intersection(*(set(mlms[text]) for text in texts))))
+    return pa.array(counts, pa.int32())
+
+
+FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
+    "zipf_frequency": lambda rows: zipf_frequencies(rows.written["replacement"]),
+    "article_fits": _fill_article_fits,
+    "form_attested": _at_words(grammar.form_attested, all),
+    "number_agrees": _at_words(grammar.number_agrees, all),
+    "determiner_fits": _at_words(grammar.determiner_fits, all),
+    "in_compound": _at_words(
+        lambda sentence, position, _: grammar.in_compound(sentence, position), any
+    ),
+    "neighbour_change": _fill_neighbour_change,
+    "quality": _fill_quality,
+    "common_mlm_count": _fill_common_mlm_count,
+}
+"""Signal → the function that computes it for the replacements of a block."""
+
+
+def fill_signals(rows: BlockRows) -> pa.Table:
+    """Return the rows as written, with the signals that have an entry of `FILLERS`."""
+    fields = [field for field in rows.written.schema if field.name in FILLERS]
+    new = {field.name: rows.column(field.name).cast(field.type) for field in fields}
+    return with_columns(rows.written, new)
+
+
+def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
+    """Compute frequencies of shuffled letters; only their masked LMs are known beside."""
+    new = {"zipf_frequency": zipf_frequencies(replacements["replacement"])}
+    for column in replacements.schema:
+        of_agreement = LIMITS.get(column.name, ("", None))[1] is not None
+        if of_agreement or (column.name in OPTIONAL and column.name != "common_mlm_count"):
+            new[column.name] = pa.nulls(len(replacements), column.type)
+    return with_columns(replacements, new)
+
+
+def require_dictionary(config: Config) -> None:
+    """Raise ValueError if a column of the build needs lemminflect, which is not installed."""
+    by_dictionary = [column.name for column in COLUMNS if column.by_dictionary]
+    if wanting := [name for name in config.optional_columns if name in by_dictionary]:
+        grammar.require_library(", ".join(wanting))
+
+
+def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
+    """Raise ValueError if columns that are asked for by name cannot be filled."""
+    names = (asked,) if isinstance(asked, str) else asked or ()
+    if gone := [name for name in names if name not in (config.with_columns or ())]:
+        raise ValueError(
+            f"with_columns: expected none of {', '.join(OF_WORDS)} with scramble, as they are "
+            f"of words, got {', '.join(gone)}; leave out one or the other"
+        )
+
+
+# --- Quality ---
+
 ColumnReader = Callable[[str], pa.Array]
 """Function from a column's name to its values."""
 
 GRAMMAR, NEIGHBOURS, LIKELIHOOD = "grammar", "neighbours", "likelihood"
 
-FAULTS: Final = {column: answer for column, (_, answer) in REFUSED.items()}
+FAULTS: Final = {name: answer for name, (_, answer) in LIMITS.items() if answer is not None}
 """Flag → the answer that is a fault; the feature is 1 for this answer, else 0."""
 
 LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,20 @@ from generation.variants.reasons import (
     WordKey,
     first_reasons,
 )
-from generation.variants.signal_columns import (
-    UNKNOWN,
-    answers_about_articles,
-    answers_of,
-    forms_changed,
-    zipf_frequencies,
-)
 from merge_dataset.schema import WORD_CLASSES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+NUMBERS: Final = {"NN": 0, "NNS": 1}
+"""Penn tag of a noun → its number."""
+
+VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
+"""Penn tag of a verb → its form; VB and VBP are one, as they are spelt alike."""
+
+UNKNOWN, NO, YES = -1, 0, 1
+"""Answers about an occurrence; for several occurrences the highest answer counts."""
 
 
 def find_replacements(
@@ -135,6 +138,40 @@ def judge_in_context(
     return reasons, forms_changed(before, tagger.labels, tags, occurrences, starts)
 
 
+def forms_changed(
+    before: Sequence[str],
+    labels: Sequence[str],
+    after: NDArray[np.int64],
+    occurrence: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return [n, 2] whether a noun's number, and a verb's form, change at any occurrence.
+
+    `before` are Penn tags of all occurrences of originals. `after` are [m] tags of replacements in
+    context, as numbers of `labels`, at [m] `occurrence`; each replacement's tags begin at [n]
+    `starts`. Answers are `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
+
+    >>> forms_changed(
+    ...     ["NN", "VBZ"], ["NNS", "VBZ"], np.array([0, 1]), np.array([0, 1]), np.array([0, 1])
+    ... ).tolist()
+    [[1, -1], [-1, 0]]
+    """
+    columns = []
+    for kinds in (NUMBERS, VERB_FORMS):
+        old, new = (
+            np.array([kinds.get(tag, UNKNOWN) for tag in tags], np.int64)
+            for tags in (before, labels)
+        )
+        changed = np.where(old[occurrence] < 0, UNKNOWN, old[occurrence] != new[after])
+        columns.append(np.maximum.reduceat(changed, starts))
+    return np.stack(columns, axis=1)
+
+
+def answers_of(values: NDArray[np.int64]) -> pa.BooleanArray:
+    """Return `YES`, `NO` and `UNKNOWN` as true, false and null."""
+    return pa.array(values == YES, mask=values == UNKNOWN)
+
+
 def _replacement_table(
     table: Table,
     kept: NDArray[np.bool_],
@@ -154,7 +191,10 @@ def _replacement_table(
     forms, form = words.lexicon.forms, words.lexicon.form(words.casing[shared], table.word[row])
     texts = pa.array([forms[number] for number in form.tolist()], pa.string())
     problem_format, names = config.problem_format, pa.array(mlms, pa.string())
+    schema = replacement_schema(problem_format)
     columns = {
+        # Filled later, by `signal_columns.py`.
+        **{field.name: pa.nulls(len(row), field.type) for field in schema},
         "seed_id": pa.array([seed.seed_id for seed in words.seeds], pa.string()).take(shared),
         "source": pa.array([seed.source for seed in words.seeds], pa.string()).take(shared),
         "word": pa.array([word.word for word in words.words], pa.string()).take(shared),
@@ -163,16 +203,8 @@ def _replacement_table(
         **{name: lists_of(names, kept[:, n]) for n, name in enumerate(problem_format.mlms)},
         "log_odds": pa.array(log_odds),
         "mlm_count": pa.array(kept.any(axis=1).sum(axis=1)),
-        **{name: pa.nulls(len(row), pa.float32()) for name in problem_format.pll_changes},
-        "zipf_frequency": zipf_frequencies(texts),
         "number_changed": answers_of(changed[:, 0]),
         "tense_changed": answers_of(changed[:, 1]),
-        "article_fits": answers_of(
-            answers_about_articles(words.places, words.place[shared], texts.to_pylist())
-        ),
+        "mean_rank": pa.array(mean_rank),
     }
-    schema = replacement_schema(problem_format)
-    more = {name: pa.nulls(len(row), schema.field(name).type) for name in problem_format.optional}
-    if "mean_rank" in more:
-        more["mean_rank"] = pa.array(mean_rank)
-    return pa.table(columns | more).select(schema.names).cast(schema)
+    return pa.table(columns).select(schema.names).cast(schema)

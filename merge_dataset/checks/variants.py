@@ -20,7 +20,7 @@ from merge_dataset.checks.rules import (
     variant_rules,
     view_rows,
 )
-from merge_dataset.dataset_columns import LEAST, REFUSED
+from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.schema import (
@@ -203,18 +203,18 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
         )
     config, columns = made["config"], {"log_odds", *problem_format.signals}
     changes = problem_format.pll_changes
-    for name, setting in {**LEAST, **dict.fromkeys(changes, "min_pll_change")}.items():
-        limit = config.get(setting)
-        if limit is not None and name in columns:
-            # In the column's type: 3.1 as float32 is less than 3.1 as float64.
-            least = str(limit) if name == "mlm_count" else f"'{limit}'::DOUBLE::FLOAT"
-            yield Rule(
-                f"{name} of {limit} at least, as {setting} says", f"{name} < {least}", (name,)
-            )
-    for name, (setting, answer) in REFUSED.items():
-        if config.get(setting) and name in columns:
-            expected = f"{name} not to be {answer}, as {setting} says"
-            yield Rule(expected, f"{name} = {answer}", (name,))
+    for column in COLUMNS:
+        limit = config.get(column.limit)
+        for name in column.names(problem_format.fields):
+            if name not in columns or limit is None or limit is False:
+                continue
+            if column.refused is None:
+                # In the column's type: 3.1 as float32 is less than 3.1 as float64.
+                least = str(limit) if column.kind == "count" else f"'{limit}'::DOUBLE::FLOAT"
+                expected, wrong = f"of {limit} at least", f"{name} < {least}"
+            else:
+                expected, wrong = f"not to be {column.refused}", f"{name} = {column.refused}"
+            yield Rule(f"{name} {expected}, as {column.limit} says", wrong, (name,))
     for name in ("zipf_frequency", "quality", *changes):
         if name in columns:
             # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.

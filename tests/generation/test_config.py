@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import BUNDLED_MLM, RECIPES, Config, ablation_names, bundled_path
-from generation.variants.optional_columns import require_columns
+from generation.variants.signal_columns import require_columns
 from merge_dataset.schema import LABELS, WORD_CLASSES
 from merge_dataset.settings import declared_settings, to_mapping
 

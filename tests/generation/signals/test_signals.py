@@ -20,21 +20,13 @@ from wordfreq import word_frequency
 from generation import Config, build, generate
 from generation.config import BUNDLED_MLM, bundled_path
 from generation.problems import on_disk as blocks
-from generation.problems.substitutions import Place
-from generation.records import Sentence, Token, replacement_schema
+from generation.records import Sentence, replacement_schema
 from generation.run_folder import RunFolder
 from generation.run_summary import render_funnel
 from generation.variants import grammar
 from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, first_reasons
-from generation.variants.signal_columns import (
-    NO,
-    UNKNOWN,
-    YES,
-    answers_about_articles,
-    answers_of,
-    forms_changed,
-    zipf_frequencies,
-)
+from generation.variants.signal_columns import zipf_frequencies
+from generation.variants.validation import NO, UNKNOWN, YES, forms_changed
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
@@ -96,29 +88,6 @@ def test_forms_by_hand() -> None:
     for one in verbs:
         for other in verbs:
             assert changes(one, other, (1,)) == [[UNKNOWN, YES if one != other else NO]]
-
-
-def place(text: str, word: str) -> Place:
-    """Make the place of a word in a text with tokens between spaces."""
-    tokens, start = [], 0
-    for piece in text.split(" "):
-        tokens.append(Token(piece, start, "DT" if piece.lower() in ("a", "an") else "NN"))
-        start += len(piece) + 1
-    positions = tuple(n for n, token in enumerate(tokens) if token.text == word)
-    return Place(Sentence(text, tuple(tokens)), positions)
-
-
-def test_articles_by_hand() -> None:
-    texts = ("An owl sees a dog", "the owl , a big owl", "an owl or a owl", "AN owl")
-    places = [place(text, "owl") for text in texts]
-    side_of = np.array([[0, 1], [0, 1], [1, -1], [2, 1], [3, 0], [2, -1], [3, -1]])
-    words = ["eagle", "cat", "cat", "eagle", "hour", "cat", "hour"]
-    fits = answers_about_articles(places, side_of, words)
-    assert fits.tolist() == [YES, NO, UNKNOWN, NO, YES, NO, YES]
-    letter = Sentence("a owl", (Token("a", 0, "NN"), Token("owl", 2, "NN")))
-    of_letter = answers_about_articles([Place(letter, (1,))], np.array([[0]]), ["cat"])
-    assert of_letter.tolist() == [UNKNOWN]
-    assert answers_of(fits[:5]).to_pylist() == [True, False, None, False, True]
 
 
 def test_zipf_is_log10_of_a_billion_words() -> None:
