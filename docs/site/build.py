@@ -27,6 +27,7 @@ _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _PICTURE: Final = re.compile(
     r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"([^>]*)>\s*</picture>'
 )
+_REASONS: Final = re.compile(r"<!-- table of (\S+) (\w+) -->")
 _OUTSIDE: Final = re.compile(
     r"<(?:script|img|source|iframe)\b[^>]*\b(?:src|srcset)=[\"']?(?:https?:)?//"
     r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preconnect|icon))[^>]*\bhref=[\"']?(?:https?:)?//"
@@ -46,8 +47,17 @@ def pages() -> Iterator[Path]:
 def for_site(text: str, page: Path) -> str:
     """Leave of links to files that are no pages, such as code, their text.
 
-    Pictures go by the site's own switch between light and dark, not by the browser's setting.
+    Pictures go by the site's own switch between light and dark, not by the browser's setting. Where
+    a page names a list of reasons, `<!-- table of FILE CLASS -->`, its table stands.
     """
+
+    def table(found: re.Match[str]) -> str:
+        classes = ast.parse((page.parent / found[1]).read_text(encoding="utf-8")).body
+        (listed,) = (c for c in classes if isinstance(c, ast.ClassDef) and c.name == found[2])
+        entries = [entry.value.elts for entry in listed.body if isinstance(entry, ast.Assign)]
+        rows = [[ast.literal_eval(text) for text in texts[:3]] for texts in entries]
+        lines = [f"| `{name}` | {step} | {sentence} |" for name, step, sentence in rows]
+        return "\n".join(["| reason | step | what is dropped |", "|---|---|---|", *lines])
 
     def follow(found: re.Match[str]) -> str:
         label, target = found.groups()
@@ -56,7 +66,7 @@ def for_site(text: str, page: Path) -> str:
         return found[0] if is_page else str(label)
 
     both = r'<img src="\2#only-light"\3>\n<img src="\1#only-dark"\3>'
-    return _PICTURE.sub(both, _LINK.sub(follow, text))
+    return _PICTURE.sub(both, _REASONS.sub(table, _LINK.sub(follow, text)))
 
 
 def api_page(package: str) -> str:

@@ -1,7 +1,5 @@
-import re
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,9 @@ from helpers.paraphrasing import INSTRUCTION, candidate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.paraphrases import rounds
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import (
     Candidate,
-    ParaphraseReason,
     ParaphraseRequest,
     echoes,
     normalise,
@@ -169,10 +165,3 @@ def test_echoes(text: str, hypothesis: str, prompt: str, expected: bool) -> None
     """An echo has four words of one part of the instruction, or all of its longest part."""
     whole = prompt if "{hypothesis}" in prompt else prompt + "{hypothesis}"
     assert echoes(text, hypothesis, whole) is expected
-
-
-def test_the_readme_lists_the_reasons() -> None:
-    text = (Path(rounds.__file__).parent / "README.md").read_text(encoding="utf-8")
-    section = text.split("## Why something is dropped")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section, flags=re.MULTILINE)
-    assert rows == [(str(reason), reason.step, reason.sentence) for reason in ParaphraseReason]
