@@ -25,7 +25,7 @@ from merge_dataset.commands.command_line import (
     parse_assignments,
     write_result,
 )
-from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.executors import ExecutorError
 from merge_dataset.provenance import DRAW, PARAPHRASES
 from merge_dataset.schema import DEMO_SOURCE
 

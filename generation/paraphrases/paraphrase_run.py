@@ -35,8 +35,8 @@ from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
+from merge_dataset.executors import Distribution, Task
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

@@ -59,15 +59,15 @@ from generation.variants.signal_columns import (
 )
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
+from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import (
     call_tasks,
     keeps_result,
     map_blocks,
     plan_of,
-    read_block_tables,
+    read_block_table,
     write_block_table,
 )
-from merge_dataset.executors.plan import Distribution
 from merge_dataset.files import distinct_rows
 
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
@@ -98,10 +98,9 @@ def work_on_blocks(
         "made_with": _made_with(work),
     }
     names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
-    results = call_tasks(f"{__name__}:do_block", folder, names, where, plan).all()
-    for block, (files, facts) in zip(names, results, strict=True):
-        tables = read_block_tables(folder, block, list(files.values()))
-        yield dict(zip(files, tables, strict=True)), facts
+    results = call_tasks(f"{__name__}:do_block", folder, names, where, plan)
+    for files, facts in results.values():
+        yield {name: read_block_table(folder, file) for name, file in files.items()}, facts
 
 
 @keeps_result

@@ -37,7 +37,7 @@ from generation.variants.signal_columns import (
     require_dictionary,
     shipped,
 )
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

@@ -40,8 +40,8 @@ from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
 from merge_dataset.answer_store import ask, key_of
+from merge_dataset.executors import Distribution, Task
 from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
-from merge_dataset.executors.plan import Distribution, Task
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -161,9 +161,9 @@ def write_changes(
             tasks = [str(task) for task in Task.all(distribution.tasks)]
             plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
             function = f"{__name__}:score_task"
-            of_tasks = call_tasks(function, folder, tasks, distribution, plan).all()
-            identities = of_tasks[0]
-            if others := [other for other in of_tasks if other != identities]:
+            results = call_tasks(function, folder, tasks, distribution, plan)
+            identities, *more = results.values()
+            if others := [other for other in more if other != identities]:
                 raise ValueError(
                     f"{build.path}: expected the same model, device, dtype and packages in every "
                     f"task, got {identities} and {others[0]}; name them with --device, --dtype and "

@@ -19,7 +19,7 @@ from generation.run_folder import RunFolder
 from generation.suggestions.questions import Questions, key_of, keys_of
 from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.answer_store import AnswerStore, ask, slug
-from merge_dataset.executors.plan import Task
+from merge_dataset.executors import Task
 from merge_dataset.files import read_json, read_record, write_json, write_record
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest

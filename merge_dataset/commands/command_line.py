@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 
 from merge_dataset.engine import engine_errors
-from merge_dataset.executors.plan import COMMANDS, EXECUTORS, Distribution, Resources, TaskOptions
+from merge_dataset.executors import COMMANDS, EXECUTORS, Distribution
 from merge_dataset.files import describe_os_error, to_json
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import (
@@ -199,28 +199,22 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
     return option(declared.help, *names, panel=panel, metavar=declared.metavar, min=least)
 
 
-_RESOURCES: Final = OptionsOf(Resources, COMMANDS, defaults=True)
-Dealt = Annotated[Given, OptionsOf(TaskOptions, f"{COMMANDS} workers", defaults=True), _RESOURCES]
-"""Options on where tasks run, and on their resources."""
-DealtAsConfigured = Annotated[Given, OptionsOf(TaskOptions, COMMANDS, defaults=True), _RESOURCES]
+Dealt = Annotated[Given, OptionsOf(Distribution, f"{COMMANDS} workers", defaults=True)]
+"""Options on where tasks run, and on what a task gets."""
+DealtAsConfigured = Annotated[Given, OptionsOf(Distribution, COMMANDS, defaults=True)]
 """Options of tasks for commands whose own settings include the number of workers."""
 
 
 def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
     """Make the `Distribution` of a command's options; None for this process."""
-    resources = {k: v for k, v in dealt.items() if k not in ("executor", "tasks", "workers")}
-    executor, tasks = dealt.get("executor"), dealt.get("tasks")
-    workers = dealt.get("workers", workers)
-    if executor is None:
-        usual = asdict(Resources())
-        given = {"tasks": tasks} if tasks is not None else resources
-        for name in (name for name, value in given.items() if value != usual.get(name)):
+    if "executor" in dealt:
+        return Distribution(**{"workers": workers, **dealt})
+    usual = Distribution()
+    for name, value in dealt.items():
+        if name == "tasks" or (name != "workers" and value != getattr(usual, name)):
             *others, last = EXECUTORS
             raise ValueError(f"{name}: expected --executor with it: {', '.join(others)} or {last}")
-        return None
-    return Distribution(
-        executor=executor, tasks=tasks or workers, workers=workers, resources=Resources(**resources)
-    )
+    return None
 
 
 def command(

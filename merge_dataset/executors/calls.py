@@ -6,20 +6,17 @@ A command needs a plan, names of blocks, and a function that does a block:
     def count_block(folder: Path, block: str) -> int:
         return len(read_table(plan_of(folder)["files"][block]))
 
-    counts = call_tasks("module:count_block", folder, blocks, distribution, {"files": …}).all()
+    counts = call_tasks("module:count_block", folder, blocks, distribution, {"files": …})
 """
 
 import contextlib
 import functools
-import importlib.util
-import logging
 import pkgutil
 import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
@@ -28,18 +25,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from tqdm import tqdm
 
-from merge_dataset.executors.plan import EXECUTORS, Distribution, ExecutorError
-from merge_dataset.files import (
-    digest_of,
-    read_json,
-    read_record,
-    read_table,
-    write_json,
-    write_record,
-    write_table,
-)
-
-log = logging.getLogger(__name__)
+from merge_dataset.executors import EXECUTORS, Distribution, ExecutorError
+from merge_dataset.files import digest_of, read_json, read_table, write_json, write_table
 
 _PLAN: Final = "call.json"
 _RESULTS: Final = "results"
@@ -48,46 +35,39 @@ _TABLES: Final = "tables"
 _FAILURES_SHOWN: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class BlockResults:
-    """Results of the blocks that are done."""
-
-    records: dict[str, Any]
-    error: ExecutorError | None
-
-    def all(self) -> list[Any]:
-        """Return the results of all blocks in order; raise `ExecutorError` if some failed."""
-        if self.error is not None:
-            raise self.error
-        return list(self.records.values())
-
-
 def call_tasks(
     function: str,
     folder: Path,
     blocks: Sequence[str],
     distribution: Distribution,
     plan: Mapping[str, Any],
-) -> BlockResults:
-    """Run blocks in tasks, all of them anew, and read the results; the caller removes the folder.
+) -> dict[str, Any]:
+    """Run blocks in tasks, all of them anew, and return the result of each block, in order.
 
-    What should not be done twice is for an `AnswerStore`.
+    The caller removes the folder. What should not be done twice is for an `AnswerStore`.
+
+    Raises:
+        ExecutorError: some blocks failed; the error has the results of the others.
     """
-    error = None
     for name in (_RESULTS, _TABLES):
         shutil.rmtree(folder / name, ignore_errors=True)
     write_json(folder / _PLAN, plan)
+
+    def results() -> dict[str, Any]:
+        paths = {block: _result(folder, block) for block in blocks}
+        return {block: read_json(path) for block, path in paths.items() if path.is_file()}
+
     try:
         run_blocks(function, folder, blocks, distribution)
-    except ExecutorError as failed:
-        error = failed
-    results = _results(folder, blocks)
-    if error is None and (lost := [block for block in blocks if block not in results]):
-        error = ExecutorError(
-            f"{folder}: expected the result of {lost[0]}, found none, or a damaged one; give the "
-            "same command again"
+    except ExecutorError as error:
+        error.results = results()
+        raise
+    done = results()
+    if lost := [block for block in blocks if block not in done]:
+        raise ExecutorError(
+            f"{folder}: expected the result of {lost[0]}, found none; give the same command again"
         )
-    return BlockResults(results, error)
+    return done
 
 
 def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
@@ -95,7 +75,7 @@ def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], 
 
     @functools.wraps(function)
     def do(folder: Path, block: str) -> None:
-        write_record(_result(folder, block), {"result": function(folder, block)})
+        write_json(_result(folder, block), function(folder, block))
 
     return do
 
@@ -111,27 +91,9 @@ def write_block_table(folder: Path, name: str, table: pa.Table) -> str:
     return f"{name}.parquet"
 
 
-def read_block_tables(folder: Path, block: str, names: Sequence[str]) -> list[pa.Table]:
-    """Read the tables whose file names a block returned."""
-    try:
-        return [read_table(folder / _TABLES / name) for name in names]
-    except (ValueError, FileNotFoundError) as error:
-        raise ValueError(
-            f"{folder}: expected the tables of {block} as its task wrote them, got other contents "
-            "or none; give the same command again"
-        ) from error
-
-
-def _results(folder: Path, blocks: Iterable[str]) -> dict[str, Any]:
-    results = {}
-    for block in blocks:
-        try:
-            results[block] = read_record(_result(folder, block), "result")["result"]
-        except FileNotFoundError:
-            pass
-        except ValueError:
-            log.warning("%s: damaged result of %s", folder, block)
-    return results
+def read_block_table(folder: Path, name: str) -> pa.Table:
+    """Read the table whose file name a block returned."""
+    return read_table(folder / _TABLES / name)
 
 
 def _result(folder: Path, block: str) -> Path:
@@ -149,12 +111,6 @@ def run_blocks(
     """
     if not blocks:
         return
-    executor = EXECUTORS[distribution.executor]
-    if executor.needs and not importlib.util.find_spec(executor.needs):
-        raise ExecutorError(
-            f"executor {distribution.executor}: expected {executor.needs}, found none; run: pip "
-            "install 'merge-nli[distributed]'"
-        )
     folder = folder.resolve()
     parent = folder / "tasks"
     parent.mkdir(parents=True, exist_ok=True)
@@ -167,18 +123,18 @@ def run_blocks(
         "folder": str(folder),
         "blocks": list(blocks),
         "tasks": tasks,
-        "cpus": distribution.resources.cpus,
+        "cpus": distribution.cpus,
         "working_folder": str(Path.cwd()),
     }
     write_json(logs / "plan.json", plan)
-    run = pkgutil.resolve_name(executor.path)
+    run = pkgutil.resolve_name(EXECUTORS[distribution.executor])
     with _progress(logs / "done", len(blocks)):
-        failures = run(logs, tasks, distribution.workers, distribution.resources)
+        failures = run(logs, tasks, distribution)
     if failures:
-        shown = [f"  task {task}: {failures[task]}" for task in sorted(failures)[:_FAILURES_SHOWN]]
-        if len(failures) > len(shown):
-            shown.append(f"  and {len(failures) - len(shown)} more")
-        listed = "\n".join(shown)
+        lines = [f"  task {task}: {failures[task]}" for task in sorted(failures)]
+        if more := len(lines) - _FAILURES_SHOWN:
+            lines[_FAILURES_SHOWN:] = [f"  and {more} more"] * (more > 0)
+        listed = "\n".join(lines)
         raise ExecutorError(
             f"{len(failures)} of {tasks} tasks failed:\n{listed}\n"
             f"Their logs are in {logs}. Models' answers are kept; give the same command again."

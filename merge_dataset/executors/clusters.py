@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from merge_dataset.executors.plan import ExecutorError, Resources
+from merge_dataset.executors import Distribution, ExecutorError
 from merge_dataset.executors.worker import last_line, run_apart
 from merge_dataset.files import digest_of, write_text
 
@@ -30,19 +30,24 @@ _OVER: Final = frozenset(
 # --- Ray ---
 
 
-def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
+def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Run all tasks of a plan on a running Ray cluster; map failures to reasons."""
     # Ray must not send usage statistics.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    memory = (resources.memory_gb or 0) * 2**30
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ExecutorError(
+            "executor ray: expected the package ray, found none; run: pip install "
+            "'merge-nli[distributed]'"
+        ) from error
+    memory = (distribution.memory_gb or 0) * 2**30
     failures: dict[int, str] = {}
     with contextlib.ExitStack() as stack:
         # Ray prints events of workers to stdout, which is for results.
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if not ray.is_initialized():
-            address = resources.address or os.environ.get("RAY_ADDRESS", "auto")
+            address = distribution.address or os.environ.get("RAY_ADDRESS", "auto")
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except ConnectionError as error:
@@ -51,12 +56,14 @@ def run_on_ray(logs: Path, tasks: int, workers: int, resources: Resources) -> di
                     "ray start --head"
                 ) from error
             stack.callback(ray.shutdown)
-        check_ray(ray, {"CPU": resources.cpus, "GPU": resources.gpus, "memory": memory})
-        limits = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": memory or None}
-        run, waiting = ray.remote(**limits)(run_apart), deque(range(tasks))
+        check_ray(ray, {"CPU": distribution.cpus, "GPU": distribution.gpus, "memory": memory})
+        run = ray.remote(
+            num_cpus=distribution.cpus, num_gpus=distribution.gpus, memory=memory or None
+        )(run_apart)
+        waiting = deque(range(tasks))
         running: dict[Any, int] = {}
         while waiting or running:
-            while waiting and len(running) < workers:
+            while waiting and len(running) < distribution.workers:
                 task = waiting.popleft()
                 running[run.remote(logs, task)] = task
             for ended in ray.wait([*running])[0]:
@@ -99,7 +106,7 @@ exit $status
 """Each element of the array does every n-th task, as there may be more tasks than elements."""
 
 
-def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> dict[int, str]:
+def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Submit tasks as an array job, wait, and map failures to reasons; Ctrl+C cancels the job."""
     if not shutil.which("sbatch"):
         raise ExecutorError("executor slurm: expected the command sbatch, found none")
@@ -113,15 +120,15 @@ def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> 
     elements = min(tasks, int(most[1]) if most else 1001)
     options = {
         "job-name": name,
-        "array": f"0-{elements - 1}%{min(workers, elements)}",
+        "array": f"0-{elements - 1}%{min(distribution.workers, elements)}",
         "output": logs / "slurm_%a.out",
         "nodes": 1,
-        "cpus-per-task": resources.cpus,
-        "gpus": resources.gpus or None,
-        "mem": f"{resources.memory_gb}G" if resources.memory_gb else None,
-        "time": resources.time,
-        "partition": resources.partition,
-        **resources.sbatch,
+        "cpus-per-task": distribution.cpus,
+        "gpus": distribution.gpus or None,
+        "mem": f"{distribution.memory_gb}G" if distribution.memory_gb else None,
+        "time": distribution.time,
+        "partition": distribution.partition,
+        **distribution.sbatch,
     }
     script = _SCRIPT.format(
         options="\n".join(
@@ -129,7 +136,7 @@ def run_on_slurm(logs: Path, tasks: int, workers: int, resources: Resources) -> 
             for option, value in options.items()
             if value is not None
         ),
-        setup=resources.setup,
+        setup=distribution.setup,
         path=Path(sys.executable).parent,  # the tasks run in this Python environment
         elements=elements,
         last=tasks - 1,

@@ -17,7 +17,7 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Final
 
-from merge_dataset.executors.plan import Resources, Task
+from merge_dataset.executors import Distribution, Task
 from merge_dataset.files import read_json
 
 log = logging.getLogger(__name__)
@@ -25,11 +25,10 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 
 
-def run_on_this_machine(
-    logs: Path, tasks: int, workers: int, resources: Resources
-) -> dict[int, str]:
+def run_on_this_machine(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Run all tasks of a plan in processes, each with GPUs of its own; map failures to reasons."""
-    workers, gpus, devices = min(workers, tasks), resources.gpus, list[str]()
+    workers, gpus = min(distribution.workers, tasks), distribution.gpus
+    devices = list[str]()
     if gpus and (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         devices = [device for device in visible.split(",") if device]
     elif gpus:

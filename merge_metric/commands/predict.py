@@ -25,7 +25,7 @@ from merge_dataset.commands.command_line import (
     option,
     write_result,
 )
-from merge_dataset.executors.plan import ExecutorError
+from merge_dataset.executors import ExecutorError
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.executors.plan import EXECUTORS, Distribution
+from merge_dataset.executors import Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_metric.models.checkpoints import require_libraries, resolve_device
@@ -155,17 +155,16 @@ def machine_for(distribution: Distribution | None, device: str) -> Machine:
     """Describe the machine on which a model runs: this one, part of it, or a cluster task's."""
     if distribution is None:
         return this_machine(device)
-    resources = distribution.resources
-    if EXECUTORS[distribution.executor].is_here:
+    if distribution.executor == "local":
         machine = this_machine(device)
         at_once = min(distribution.workers, distribution.tasks)
-        has_own = machine.device != "cpu" and resources.gpus
+        has_own = machine.device != "cpu" and distribution.gpus
         if machine.memory_bytes is None or at_once == 1 or has_own:
             return machine
         part, owner = machine.memory_bytes // at_once, f"each of {at_once} tasks at a time"
         return Machine(machine.device, part, owner, "take fewer --workers")
-    has_gpu = device not in ("auto", "cpu") or (device == "auto" and resources.gpus > 0)
-    memory = None if has_gpu or resources.memory_gb is None else resources.memory_gb * 2**30
+    has_gpu = device not in ("auto", "cpu") or (device == "auto" and distribution.gpus > 0)
+    memory = None if has_gpu or distribution.memory_gb is None else distribution.memory_gb * 2**30
     return Machine("cuda" if has_gpu else "cpu", memory, "a task", "give it more with --memory-gb")
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.answer_store import KEY, AnswerStore, ask
-from merge_dataset.executors.plan import Task
+from merge_dataset.executors import Task
 from merge_dataset.files import (
     ROWS,
     RowGroupWriter,

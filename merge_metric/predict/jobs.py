@@ -18,8 +18,8 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from merge_dataset.answer_store import slug
+from merge_dataset.executors import Distribution, ExecutorError, Task
 from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
-from merge_dataset.executors.plan import Distribution, ExecutorError, Task
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -308,17 +308,21 @@ def _run_in_tasks(
             writer.write(problems)
         tasks = Task.all(max(1, distribution.tasks // len(jobs)))
         names = {job.name: [f"{job.name} {task}" for task in tasks] for job in jobs}
-        given = call_tasks(
-            "merge_metric.predict.jobs:answer_task",
-            work,
-            list(chain.from_iterable(names.values())),
-            replace(distribution, tasks=len(tasks) * len(jobs)),
-            plan,
-        )
+        error: ExecutorError | None = None
+        try:
+            results: Mapping[str, Any] = call_tasks(
+                "merge_metric.predict.jobs:answer_task",
+                work,
+                list(chain.from_iterable(names.values())),
+                replace(distribution, tasks=len(tasks) * len(jobs)),
+                plan,
+            )
+        except ExecutorError as failed_tasks:
+            results, error = failed_tasks.results, failed_tasks
         outcomes, failed = list[Outcome](), list[str]()
         parts = [problems] if out is not None else by_source(problems)
         for job in jobs:
-            records = [given.records[name] for name in names[job.name] if name in given.records]
+            records = [results[name] for name in names[job.name] if name in results]
             if missing := len(tasks) - len(records):
                 failed.append(f"{job.name}: {missing} of {len(tasks)} tasks did not finish")
                 continue
@@ -329,7 +333,7 @@ def _run_in_tasks(
                 failed.append(f"{job.name}: {failure}")
         if not failed:
             shutil.rmtree(work)
-    return outcomes, failed, given.error
+    return outcomes, failed, error
 
 
 def _written(

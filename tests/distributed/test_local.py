@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,8 +12,8 @@ from helpers import namespaces
 from helpers.processes import PATIENCE, running
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
+from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slow  # workers are processes with many imports
 
@@ -46,7 +45,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_more_tasks_than_units(tmp_path: Path) -> None:
+def test_more_tasks_than_blocks(tmp_path: Path) -> None:
     """A block that runs twice would fail, and a block that does not run would be missing."""
     names = blocks(5)
     run(tmp_path, names, tasks=7)
@@ -70,11 +69,11 @@ def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7,9")
     names = ["environment-0", "environment-1"]
-    run(tmp_path, names, resources=Resources(cpus=3, gpus=2))
+    run(tmp_path, names, cpus=3, gpus=2)
     assert sorted(outputs(tmp_path).values()) == [b"3 3,5", b"3 7,9"]
 
 
-def test_a_unit_that_raises(tmp_path: Path) -> None:
+def test_a_block_that_raises(tmp_path: Path) -> None:
     names = blocks(6, "raise-0")
     assert failure_of(tmp_path, names) == [
         "1 of 2 tasks failed:",
@@ -120,7 +119,7 @@ def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
 import signal
 from pathlib import Path
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
           Distribution(executor="local", tasks=2, workers=2))
@@ -141,7 +140,7 @@ FULL_DISK = f"""
 import sys
 from pathlib import Path
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 from helpers.toy_blocks import unfinished
 folder, names = Path(sys.argv[1]), sys.argv[2:]
 try:
@@ -183,14 +182,14 @@ cp -r "$1/out" "$4-out"'''
 
 def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="cpus: expected at least 1, got 0"):
-        Resources(cpus=0)
+        Distribution(cpus=0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match="at most 1 on this machine, got 2 workers with 1 each"):
-        run(tmp_path, ["a", "b"], resources=Resources(gpus=1))
+        run(tmp_path, ["a", "b"], gpus=1)
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(RuntimeError, match="executor slurm: expected the command sbatch"):
         run(tmp_path, ["a"], executor="slurm")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match=r"pip install 'merge-nli\[distributed\]'"):
         run(tmp_path, ["a"], executor="ray")
 
@@ -205,4 +204,4 @@ def test_gpus_are_counted(
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     with pytest.raises(ValueError, match=f"at most {count} on this machine"):
-        run(tmp_path, ["a", "b"], resources=Resources(gpus=2))
+        run(tmp_path, ["a", "b"], gpus=2)

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.ray
 RUN_TWICE = f"""
 import json, logging, sys
 from pathlib import Path
-from merge_dataset.executors.plan import Distribution, Resources
+from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import run_blocks
 from helpers.toy_blocks import unfinished
 logging.basicConfig()
 for run in json.loads(sys.argv[1]):
     folder, names = Path(run["folder"]), run["names"]
     cluster = Distribution(executor="ray", tasks=run["tasks"], workers=2,
-                         resources=Resources(memory_gb=run.get("memory_gb")))
+                           memory_gb=run.get("memory_gb"))
     for attempt in range(2):
         try:
             run_blocks({FUNCTION!r}, folder, unfinished(folder, names), cluster)

@@ -6,22 +6,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import processes
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
+from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution, Resources
 
 pytestmark = pytest.mark.slurm
 
 
-def run(folder: Path, names: list[str], tasks: int, resources: Resources | None = None) -> None:
-    cluster = Distribution(
-        executor="slurm", tasks=tasks, workers=3, resources=resources or Resources()
-    )
+def run(folder: Path, names: list[str], tasks: int, **options: Any) -> None:
+    cluster = Distribution(executor="slurm", tasks=tasks, workers=3, **options)
     run_blocks(FUNCTION, folder, unfinished(folder, names), cluster)
 
 
@@ -60,8 +59,9 @@ def test_an_interrupted_run_cancels_its_job(on_slurm: SlurmCluster, tmp_path: Pa
     code = f"""
 import signal
 from pathlib import Path
+from typing import Any
 from merge_dataset.executors.calls import run_blocks
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))
 """
@@ -79,11 +79,11 @@ run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(exec
 
 
 def test_what_a_task_gets(on_slurm: SlurmCluster, tmp_path: Path) -> None:
-    resources = Resources(
+    run(
+        tmp_path, ["environment-0"], 1,
         cpus=2, memory_gb=1, time="0:05:00", partition="main",
         sbatch={"comment": "from-us", "nice": ""}, setup="export OMP_NUM_THREADS=7",
     )  # fmt: skip
-    run(tmp_path, ["environment-0"], 1, resources)
     assert outputs(tmp_path)["environment-0"].startswith(b"7 ")
     script = (tmp_path / "tasks" / "0001" / "job.sh").read_text()
     for line in ("cpus-per-task=2", "mem=1G", "time=0:05:00", "partition=main", "comment=from-us"):
@@ -94,7 +94,7 @@ def test_what_a_task_gets(on_slurm: SlurmCluster, tmp_path: Path) -> None:
 
 def test_what_slurm_refuses(on_slurm: SlurmCluster, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="expected an answer of sbatch, got: "):
-        run(tmp_path, ["fine-0"], 1, Resources(gpus=2))
+        run(tmp_path, ["fine-0"], 1, gpus=2)
     script = (tmp_path / "tasks" / "0001" / "job.sh").read_text()
     assert "#SBATCH --gpus=2\n" in script
     assert "--mem" not in script

@@ -11,7 +11,7 @@ from helpers.kept_answers import suggestions_in
 from generation import Config, build, suggest
 from generation.problems import on_disk
 from generation.suggestions import questions
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 from merge_dataset.files import read_record
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop
-from merge_dataset.executors.plan import Distribution, Resources
+from merge_dataset.executors import Distribution
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -70,9 +70,10 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     options += "1:00:00 --partition gpu --sbatch gres=gpu:a100:1"
     arguments = ["suggest", "--recipe", "demo", *options.split(), "--setup", "module load cuda"]
     CliRunner().invoke(app, arguments)
-    wanted = Resources(cpus=2, gpus=1, memory_gb=8, time="1:00:00", partition="gpu",
-                       sbatch={"gres": "gpu:a100:1"}, setup="module load cuda")  # fmt: skip
-    distribution = Distribution(executor="slurm", tasks=9, workers=1, resources=wanted)
+    distribution = Distribution(
+        executor="slurm", tasks=9, cpus=2, gpus=1, memory_gb=8, time="1:00:00", partition="gpu",
+        sbatch={"gres": "gpu:a100:1"}, setup="module load cuda",
+    )  # fmt: skip
     assert asked == {"overwrite": False, "distribution": distribution}
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_dataset.executors.plan import Distribution, ExecutorError
+from merge_dataset.executors import Distribution, ExecutorError
 
 
 class TasksHere:

@@ -25,7 +25,7 @@ from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
 from generation.paraphrases.rounds import REASONS, ParaphraseRequest
 from generation.run_folder import RunFolder
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 from merge_dataset.schema import arrow_schema
 
 

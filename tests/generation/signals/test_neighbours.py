@@ -20,7 +20,7 @@ from generation.signals import pll_changes
 from generation.signals.likelihoods import item_of, neighbour_changes
 from generation.signals.pll_changes import write_changes
 from generation.suggestions.masked_lm import Input, MaskedLM
-from merge_dataset.executors.plan import Distribution
+from merge_dataset.executors import Distribution
 from merge_dataset.files import read_json
 
 SETTINGS: dict[str, Any] = {

@@ -28,8 +28,8 @@ from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.signal_columns import zipf_frequency
 from merge_dataset.card import render
 from merge_dataset.checks import check_dataset
+from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import keeps_result
-from merge_dataset.executors.plan import Distribution
 from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json, read_record, write_record
 from merge_dataset.schema import SIGNALS

@@ -6,13 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from merge_dataset.executors import calls
-from merge_dataset.executors.plan import (
+from merge_dataset.executors import (
     EXECUTORS,
     Distribution,
-    Executor,
     ExecutorError,
-    Resources,
+    calls,
 )
 from merge_metric.models.readiness import machine_for
 
@@ -48,16 +46,13 @@ def test_blocks_are_read_as_they_are_needed() -> None:
 
 def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "run_blocks", lambda *_: None)
-    done = calls.call_tasks("module:function", tmp_path, ["a"], Distribution(executor="local"), {})
-    with pytest.raises(ExecutorError, match="expected the result of a, found none, or a damaged"):
-        done.all()
+    with pytest.raises(ExecutorError, match="expected the result of a, found none"):
+        calls.call_tasks("module:function", tmp_path, ["a"], Distribution(), {})
 
 
 def test_another_executor_is_a_function_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = Executor("cloud:run", "cloud", ("partition",))
-    monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", entry)
-    dealt = Distribution(executor="cloud", resources=Resources(memory_gb=3))
+    monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", "cloud:run")
+    dealt = Distribution(executor="cloud", memory_gb=3)
     assert machine_for(dealt, "cpu").memory_bytes == 3 * 2**30
-    assert Distribution(executor="cloud", resources=Resources(partition="gpu")).tasks == 1
     with pytest.raises(ValueError, match="time: expected with the executor slurm, got it with clo"):
-        Distribution(executor="cloud", resources=Resources(time="4:00:00"))
+        Distribution(executor="cloud", time="4:00:00")

@@ -14,7 +14,7 @@ from helpers.tiny_classifiers import folder_of, tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from typer.testing import Result
 
-from merge_dataset.executors.plan import Distribution, Resources
+from merge_dataset.executors import Distribution
 from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import Description
 from merge_metric.models.presets import Preset
@@ -133,7 +133,7 @@ def test_a_model_that_does_not_fit_a_task(
         "--dtype bfloat16"
     ) in done.stderr
     slurm = partial(Distribution, executor="slurm", tasks=9, workers=9)
-    found = machine_for(slurm(resources=Resources(memory_gb=2, gpus=0)), "auto")
+    found = machine_for(slurm(memory_gb=2, gpus=0), "auto")
     assert (found.device, found.memory_bytes, found.owner) == ("cpu", 2**31, "a task")
-    with_gpu = slurm(resources=Resources(memory_gb=2, gpus=1))
+    with_gpu = slurm(memory_gb=2, gpus=1)
     assert machine_for(with_gpu, "auto").memory_bytes is None
