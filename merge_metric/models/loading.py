@@ -43,8 +43,6 @@ LabelledPairs = tuple[Sequence[Pair], NDArray[np.int64]]
 
 AskFunction = Callable[[list[Pair]], Any]
 
-_TOLERANCE: Final = 1e-3
-
 _KINDS: Final = (
     "a name or folder, a function from a list of (premise, hypothesis) to labels or "
     "probabilities, a scikit-learn estimator, a transformers text-classification pipeline, a "
@@ -106,32 +104,31 @@ def open_model(
     words = Words.of(request) if request.answers == "words" else None
     if words is None:
         require_choices(prompt)
-    if kind == "lm":
-        inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
-        loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
-        chat = request.chat_template
-        if words:
-            return WritingModel(loaded, prompt=prompt, words=words, chat_template=chat)
-        return LanguageModel(
-            loaded,
-            prompt=prompt,
-            chat_template=chat,
-            prefix_cache=request.prefix_cache,
-            batch_tokens=request.batch_tokens,
-        )
-    from merge_metric.models.remote import RemoteModel
+    if kind == "remote":
+        from merge_metric.models.remote import RemoteModel
 
-    return RemoteModel(
-        str(request.base_url),
-        request.model,
+        return RemoteModel(
+            str(request.base_url),
+            request.model,
+            prompt=prompt,
+            chat=request.chat_template,
+            api_key_env=request.api_key_env,
+            concurrency=request.concurrency,
+            missing=request.missing_letters,
+            strict=request.strict_server,
+            words=words,
+            max_requests=request.max_requests,
+        )
+    inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
+    loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
+    if words:
+        return WritingModel(loaded, prompt=prompt, words=words, chat_template=request.chat_template)
+    return LanguageModel(
+        loaded,
         prompt=prompt,
-        chat=request.chat_template,
-        api_key_env=request.api_key_env,
-        concurrency=request.concurrency,
-        missing=request.missing_letters,
-        strict=request.strict_server,
-        words=words,
-        max_requests=request.max_requests,
+        chat_template=request.chat_template,
+        prefix_cache=request.prefix_cache,
+        batch_tokens=request.batch_tokens,
     )
 
 
@@ -152,19 +149,20 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         raise ValueError("answers: expected words only of language models, got a classifier")
     if kind == "remote" and not request.base_url:
         raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
-    of_words: tuple[str, ...] = ("reasoning_effort", "server_settings")
-    unused: dict[str, str] = {}
+    of_words, unused = ("reasoning_effort", "server_settings"), dict[str, str]()
     if kind != "remote":
         unused |= dict.fromkeys((*of_words, "max_requests"), "for a model on a server")
     if request.answers == "letters":
-        of_words += ("samples", "temperature", "max_answer_tokens")
-        unused |= dict.fromkeys(of_words, "with `answers` words")
-    defaults = {setting.name: setting.default for setting in fields(ModelRequest)}
-    for name, where in unused.items():
-        value = getattr(request, name)
-        if value and value != defaults[name]:
-            shown = mask_secrets(", ".join(value)) if name == "server_settings" else value
-            raise ValueError(f"{name}: expected only {where}, got {shown}: leave it out")
+        more = ("samples", "temperature", "max_answer_tokens")
+        unused |= dict.fromkeys((*of_words, *more), "with `answers` words")
+    for setting in fields(ModelRequest):
+        value = getattr(request, setting.name)
+        if setting.name in unused and value != setting.default:
+            raise ValueError(
+                f"{setting.name}: expected only {unused[setting.name]}, got "
+                f"{mask_secrets(', '.join(value) if isinstance(value, tuple) else str(value))}: "
+                "leave it out"
+            )
 
 
 def require_no_order(label_order: str | None, what: str) -> None:
@@ -192,11 +190,8 @@ def find_order(
         model.label_order = order_from_seeds(classes, gold, labels)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    log.info(
-        "%s: nothing says which class is which label, the seeds tell: %s",
-        name,
-        describe_evidence(model.label_order.evidence),
-    )
+    evidence = describe_evidence(model.label_order.evidence)
+    log.info("%s: nothing says which class is which label, the seeds tell: %s", name, evidence)
 
 
 # --- Live models of a program ---
@@ -209,10 +204,9 @@ class AskedFunction:
         self, function: AskFunction, *, name: str, order: LabelOrder, kind: str, batch_size: int
     ) -> None:
         """Wrap a function; see `as_model` for what it may return."""
-        self.name, self._gives_names = name, False
-        self.label_order = order
-        self._function, self._kind, self._batch_size = function, kind, batch_size
-        self._run = uuid.uuid4().hex
+        self.name, self.label_order, self._kind = name, order, kind
+        self._function, self._batch_size = function, batch_size
+        self._gives_names, self._run = False, uuid.uuid4().hex
 
     def describe(self) -> Description:
         """Describe the function, as far as it can be known, and this call of it."""
@@ -233,7 +227,7 @@ class AskedFunction:
         for start in range(0, len(questions), self._batch_size):
             batch = list(questions[start : start + self._batch_size])
             positions = list(range(start, start + len(batch)))
-            values = self._read(self._function(batch), batch)
+            values = self._read(self._function(batch), len(batch))
             # No label order applies to names of labels.
             notes = {"gives_names": True} if self._gives_names else {}
             if values.ndim == 1:
@@ -241,43 +235,34 @@ class AskedFunction:
             else:
                 yield Answers.of(positions, values, notes=notes)
 
-    def _read(self, given: Any, batch: Sequence[Pair]) -> NDArray[Any]:
-        """Return labels, (n,), or probabilities of the labels, (n, labels)."""
+    def _read(self, given: Any, count: int) -> NDArray[Any]:
+        """Return labels, (n,), or what should be probabilities of the labels, (n, labels)."""
         values, order = np.asarray(given), self.label_order
-        n_labels, shape = len(order.known), values.shape
+        n_labels = len(order.known)
         expected = (
             f"{self.name}: expected for each pair a label ({', '.join(order.known)}, or 0 to "
             f"{n_labels - 1}), or {n_labels} probabilities that sum to 1"
         )
-        if shape == (len(batch),):
-            codes = []
-            for value in values.tolist():
-                name = label_of(value, order.known) if isinstance(value, str) else None
-                if name is not None:
-                    _require_order_unsaid(order, self.name)
-                    self._gives_names = True
-                    codes.append(name)
-                elif isinstance(value, int | float) and value in range(n_labels):
-                    if isinstance(value, bool):  # it says of one label at most whether it holds
-                        raise ValueError(f"{expected}; got the boolean {value}")
-                    codes.append(order.labels[int(value)])
-                else:
-                    raise ValueError(f"{expected}; got the label {value!r}")
-            return np.array(codes, np.int64)
-        if shape != (len(batch), n_labels):
+        if values.shape == (count, n_labels):
+            return order.rearrange(values.astype(np.float64))
+        if values.shape != (count,):
             raise ValueError(
-                f"{expected}; got an array of shape {shape} for a list of {len(batch):,} "
+                f"{expected}; got an array of shape {values.shape} for a list of {count:,} "
                 "pairs (at most `batch_size` are given at a time)"
             )
-        numbers: NDArray[np.float64] = values.astype(np.float64)
-        good = (numbers >= 0).all(axis=1) & (abs(numbers.sum(axis=1) - 1) <= _TOLERANCE)
-        if not good.all():
-            first = int((~good).argmax())
-            why = "the model overflows, as in half precision, or is damaged"
-            if np.isfinite(numbers[first]).all():
-                why = "of logits take the softmax"
-            raise ValueError(f"{expected}; got {numbers[first].tolist()} for {batch[first]}: {why}")
-        return order.rearrange(numbers)
+        codes = []
+        for value in values.tolist():
+            name = label_of(value, order.known) if isinstance(value, str) else None
+            if name is not None:
+                _require_order_unsaid(order, self.name)
+                self._gives_names = True
+                codes.append(name)
+            # A boolean says of one label at most whether it holds.
+            elif type(value) in (int, float) and value in range(n_labels):
+                codes.append(order.labels[int(value)])
+            else:
+                raise ValueError(f"{expected}; got the label {value!r}")
+        return np.array(codes, np.int64)
 
 
 def as_model(
@@ -380,11 +365,8 @@ def _function(
     batch_size: int,
 ) -> AskedFunction:
     is_estimator = hasattr(model, "classes_") and hasattr(model, "predict")
-    if (
-        isinstance(model, type)
-        or not (is_estimator or callable(model))
-        or (hasattr(model, "state_dict"))
-    ):
+    is_network = hasattr(model, "state_dict")
+    if isinstance(model, type) or is_network or not (is_estimator or callable(model)):
         raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
     name = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
     source = "unknown" if order == SEEDS else "default"

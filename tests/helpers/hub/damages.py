@@ -215,7 +215,7 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "config/unknown-type": Damage(_config(model_type="bert-of-mine"), r"a type .* 'bert-of-mine'"),
     "config/gptq": Damage(
         _config(quantization_config={"quant_method": "gptq", "bits": 4}),
-        r"not quantised, got GPTQ in 4 bits: take .* --base-url.* pip install optimum gptqmodel",
+        r"not quantised, got GPTQ: take .* --base-url.* pip install optimum gptqmodel",
     ),
     "config/awq": Damage(
         _config(quantization_config={"quant_method": "awq"}), r"got AWQ: .*install gptqmodel"
