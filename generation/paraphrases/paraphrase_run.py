@@ -518,5 +518,5 @@ def _judged(judge: Model, pairs: Sequence[Pair]) -> Iterator[tuple[Sequence[int]
     """Yield the NLI model's probabilities for batches of pairs."""
     for answers in judge.answer(pairs):
         asked = [pairs[i] for i in answers.positions]
-        rows = require_probabilities(asked, LABELS, answers.probabilities)
+        rows = require_probabilities(answers, asked, LABELS)
         yield answers.positions, pa.table(list(rows.T), schema=_PROBABILITIES)

@@ -119,6 +119,25 @@ _LINE_END: Final = (
 )
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
 
+_STATED: Final = (
+    rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*)CHOICE",
+    rf"{_SO}[\s,:*_`\"'“(]+(?=[LETTERS]\b)CAPITAL{_CHOSEN_END}",
+    rf"(?:^{_OPENING_MARKS}|[.!?:;]\s+|"
+    r"\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
+    rf"[*_`\"'“(]*CAPITAL[*_`\"'”’)]*\s+(?i:{_RIGHT})\b"
+    r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
+)
+"""Rules by which a choice is stated; of all places that one finds, the last counts.
+
+In rules CHOICE stands for a letter or a name, CAPITAL for a letter, LETTERS for all of them.
+"""
+_ALONE: Final = (
+    rf"^{_OPENING_MARKS}CHOICE[ \t*_`\"'”’)\].!:,;$]*$",
+    rf"(?:^{_OPENING_MARKS}|\*\*\s*)CAPITAL{_LINE_END}",
+)
+"""Rules for lines with a choice only, and for lines that begin with one, if none is stated."""
+_REVISED: Final = rf"{_REVISION}[*_`\"'“(]*CAPITAL{_CLOSING_MARKS}(?:[.!;]|$)"
+
 
 class _Claim(NamedTuple):
     """A place that names a label, or several, which is none."""
@@ -157,29 +176,20 @@ class AnswerReader:
             rf"(?:,{other}{_CLOSING_MARKS}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
         )
         choice, with_capital = (
-            rf"(?:(?P<letter>{each})(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))"
+            rf"(?:(?P<letter>{one})(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))"
             rf"(?P<hedge>{hedge})?"
-            for each in (letter, capital)
+            for one in (letter, capital)
         )
-        flags = re.MULTILINE
-        self._explicit = re.compile(
-            rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*){choice}", flags
-        )
-        self._chosen = re.compile(
-            rf"{_SO}[\s,:*_`\"'“(]+(?=[{self.letters}]\b){with_capital}{_CHOSEN_END}", flags
-        )
-        self._correct = re.compile(
-            rf"(?:^{_OPENING_MARKS}|[.!?:;]\s+|"
-            r"\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
-            rf"[*_`\"'“(]*{with_capital}[*_`\"'”’)]*\s+(?i:{_RIGHT})\b"
-            r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
-            flags,
-        )
-        self._line = re.compile(rf"(?:^{_OPENING_MARKS}|\*\*\s*){with_capital}{_LINE_END}", flags)
-        self._only = re.compile(rf"^{_OPENING_MARKS}{choice}[ \t*_`\"'”’)\].!:,;$]*$", flags)
-        self._revised = re.compile(
-            rf"{_REVISION}[*_`\"'“(]*{with_capital}{_CLOSING_MARKS}(?:[.!;]|$)", flags
-        )
+
+        def compiled(rule: str) -> re.Pattern[str]:
+            places = {"CHOICE": choice, "CAPITAL": with_capital, "LETTERS": self.letters}
+            return re.compile(
+                re.sub("|".join(places), lambda place: places[place[0]], rule), re.MULTILINE
+            )
+
+        self._stated = [(compiled(rule), "CAPITAL" in rule) for rule in _STATED]
+        self._only, self._line = map(compiled, _ALONE)
+        self._revised = compiled(_REVISED)
         self._beside = re.compile(rf"{_BESIDE}(?P<beside>{label})")
         self._item = re.compile(
             rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}]|"
@@ -189,7 +199,7 @@ class AnswerReader:
         self._mention = re.compile(
             rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
             rf"(?![\w'’])(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
-            flags,
+            re.MULTILINE,
         )
         word = re.escape(stop.strip()) or "(?!)"
         self._following = re.compile(
@@ -200,7 +210,7 @@ class AnswerReader:
     def read(self, text: str, *, is_cut: bool = False) -> int:
         """Find the position of the label that an answer names; `NO_LABEL` for none."""
         said, is_ended = self.ended(text)
-        return self._found(said, is_cut=is_cut and not is_ended)[0]
+        return self._label_of(said, is_cut=is_cut and not is_ended)[0]
 
     def ended(self, text: str) -> tuple[str, bool]:
         """Cut a text, without the thinking, where its answer ends; tell whether it did.
@@ -226,14 +236,14 @@ class AnswerReader:
     def _before_next(self, said: str) -> tuple[str, bool]:
         start = 0
         for following in self._following.finditer(said):
-            label, is_stated = self._found(said[start : following.start()])
+            label, is_stated = self._label_of(said[start : following.start()])
             start = following.start()
             # A sentence that names a label may also stand before a heading of the reasoning.
             if is_stated or (following["stop"] and label != NO_LABEL):
                 return said[:start].rstrip(), True
         return said, False
 
-    def _found(self, text: str, *, is_cut: bool = False) -> tuple[int, bool]:
+    def _label_of(self, text: str, *, is_cut: bool = False) -> tuple[int, bool]:
         """Find the label that an answer names; tell whether it stands by itself, in no sentence."""
         said = _normal(text)
         if (whole := self._position.get(_plain(said))) is not None:
@@ -241,15 +251,18 @@ class AnswerReader:
         said = self._without_list(said)
         stated = _without_conditions(said)
         opening = len(_SENTENCES.split(said)[0]) if is_cut else len(said)
-        revised = [found.span() for found in self._revised.finditer(stated)]
-        chosen = [
-            claim
-            for claim in (*self._claims(self._chosen, stated), *self._claims(self._correct, stated))
-            if not any(start <= claim.start < end for start, end in revised)
-        ]
+        revised = [match.span() for match in self._revised.finditer(stated)]
         explicit = [
             claim
-            for claim in (*self._claims(self._explicit, stated), *chosen, *self._objects(said))
+            for claim in (
+                *(
+                    claim
+                    for pattern, is_bare in self._stated
+                    for claim in self._claims(pattern, stated)
+                    if not (is_bare and any(start <= claim.start < end for start, end in revised))
+                ),
+                *self._objects(said),
+            )
             if claim.start < opening or not re.search(r"\w", said[claim.end :])
         ]
         if explicit:
@@ -263,44 +276,43 @@ class AnswerReader:
             is_beside = not re.search(r"\w", said[only[-2:][0].end : only[-1].start])
             if len({claim.label for claim in only}) > 1 and (is_first or is_beside):
                 return NO_LABEL, True
-            return self._unless_revised(only[-1], stated), True
-        if lines:
-            return self._unless_revised(lines[-1], stated), True
+        if only or lines:
+            return self._unless_revised((only or lines)[-1], stated), True
         return NO_LABEL if is_cut else self._in_sentences(stated), False
 
     def _unless_revised(self, claim: _Claim, text: str) -> int:
         """Return the label of the last claim, or none if words behind it take another."""
-        later = {each.label for each in self._claims(self._revised, text[claim.end :])}
+        later = {after.label for after in self._claims(self._revised, text[claim.end :])}
         return claim.label if later <= {claim.label} else NO_LABEL
 
     def _claims(self, pattern: re.Pattern[str], text: str) -> Iterator[_Claim]:
         """Find what a pattern finds and the words behind it do not deny."""
-        for found in pattern.finditer(text):
+        for match in pattern.finditer(text):
             # What ends a line may stand between a letter and its name: "A. Entailment is …".
             beside = (
-                found["letter"] and not found["beside"] and self._beside.match(text, found.end())
+                match["letter"] and not match["beside"] and self._beside.match(text, match.end())
             )
-            end = beside.end() if beside else found.end()
+            end = beside.end() if beside else match.end()
             if not _REFUTED.match(text, end):
-                names = (found["label"], found["beside"], beside and beside["beside"])
+                names = (match["label"], match["beside"], beside and beside["beside"])
                 named = {self._position[_plain(name)] for name in names if name}
-                named |= {self.letters.index(found["letter"].upper())} if found["letter"] else set()
-                is_one = len(named) == 1 and not found["hedge"]
-                yield _Claim(found.end(), found.start(), named.pop() if is_one else NO_LABEL)
+                named |= {self.letters.index(match["letter"].upper())} if match["letter"] else set()
+                is_one = len(named) == 1 and not match["hedge"]
+                yield _Claim(match.end(), match.start(), named.pop() if is_one else NO_LABEL)
 
     def _objects(self, text: str) -> Iterator[_Claim]:
-        for found in re.finditer(r"\{[^{}]*\}", text):
+        for match in re.finditer(r"\{[^{}]*\}", text):
             try:
-                value = json.loads(found[0])
+                value = json.loads(match[0])
             except (ValueError, RecursionError):
                 continue
-            values = {str(key).casefold(): each for key, each in value.items()}
+            values = {str(key).casefold(): item for key, item in value.items()}
             given = next((values[key] for key in _KEYS if key in values), None)
             if given is None and len(values) == 1:
                 (given,) = values.values()
             if isinstance(given, str):
                 label = self.read(given) if not given.startswith("{") else NO_LABEL
-                yield _Claim(found.end(), found.start(), label)
+                yield _Claim(match.end(), match.start(), label)
 
     def _without_list(self, text: str) -> str:
         """Blank lines, one after the other, that begin with different choices."""
@@ -323,19 +335,18 @@ class AnswerReader:
         return "\n".join(lines).strip("\n")
 
     def _listed(self, line: str) -> int:
-        found = self._item.match(line)
-        if not found:
+        if not (item := self._item.match(line)):
             return NO_LABEL
-        if found["letter"]:
-            return self.letters.index(found["letter"].upper())
-        return self._position[_plain(found["label"])]
+        if item["letter"]:
+            return self.letters.index(item["letter"].upper())
+        return self._position[_plain(item["label"])]
 
     def _in_sentences(self, text: str) -> int:
         for sentence in reversed(_SENTENCES.split(text)):
             named = {
-                each.label
-                for each in self._claims(self._mention, sentence)
-                if not _DENIED.search(sentence[max(0, each.start - _BEFORE) : each.start])
+                claim.label
+                for claim in self._claims(self._mention, sentence)
+                if not _DENIED.search(sentence[max(0, claim.start - _BEFORE) : claim.start])
             }
             if named:
                 return named.pop() if len(named) == 1 else NO_LABEL
@@ -388,10 +399,10 @@ def thinking_begun(prompt: str) -> str:
 
 def _without_conditions(text: str) -> str:
     """Blank, at the same length, what would be so if something else were, and denied questions."""
-    asked = _ANSWERED_NO.sub(lambda found: " " * len(found[0]) if found[1] else found[0], text)
+    asked = _ANSWERED_NO.sub(lambda part: " " * len(part[0]) if part[1] else part[0], text)
     parts = _SENTENCES.split(asked)
     return "".join(
-        _WOULD.sub(lambda found: " " * len(found[0]), part) if _CONDITION.search(part) else part
+        _WOULD.sub(lambda would: " " * len(would[0]), part) if _CONDITION.search(part) else part
         for part in parts
     )
 
@@ -419,8 +430,8 @@ def letter_probabilities(tokens: Mapping[str, float], letters: Sequence[str]) ->
     >>> letter_probabilities(tokens, "ABC")
     [0.75, 0.0, 0.25]
     """
-    found = [0.0] * len(letters)
+    sums = [0.0] * len(letters)
     for token, log_prob in tokens.items():
         if (letter := token.lstrip(_SPACES)) in set(letters):
-            found[letters.index(letter)] += math.exp(log_prob)
-    return found
+            sums[letters.index(letter)] += math.exp(log_prob)
+    return sums

@@ -83,9 +83,7 @@ class Classifier:
         batch_tokens: int | None = None,
         labels: tuple[str, ...] = LABELS,
     ) -> Self:
-        """Load a classifier from a directory or from the Hub.
-
-        Weights are safetensors, or converted to them once; no code of the repository is run.
+        """Load a classifier from a directory or from the Hub; no code in it is run.
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
@@ -95,7 +93,7 @@ class Classifier:
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference, whatever the weights are stored in.
             batch_tokens: Most tokens in a forward pass.
-            labels: Of the problems it will be asked about.
+            labels: Labels of the problems it will be asked about.
 
         Raises:
             ValueError: no such model, no weights that are read, no trained head, not as many
@@ -124,15 +122,10 @@ class Classifier:
         )
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
-        """Yield probabilities of the labels, and note how many pairs were cut.
+        """Yield probabilities of the labels, and count pairs cut to `max_tokens`, the longer first.
 
         On a CPU, a pair's probabilities do not depend on what else is asked, not even by
-        rounding; elsewhere they do, by rounding only.
-
-        Args:
-            questions: Premises and hypotheses; the longer one is cut where they exceed
-                `max_tokens` together.
-            repeat: Changes nothing here.
+        rounding; elsewhere they do, by rounding only. `repeat` changes nothing.
         """
         texts = [f"{first} {second}" for first, second in evenly(questions)]
         unknown = count_unknown(texts, self._ids_of, self._tokenizer.unk_token_id)

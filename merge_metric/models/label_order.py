@@ -70,23 +70,19 @@ class LabelOrder:
 def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     """Read the order that a user gives, such as `e,n,c` or `contradiction,entailment,neutral`.
 
-    Args:
-        text: What the model's classes 0, 1, … mean.
-        known: The labels of the problems.
-
     Raises:
-        ValueError: not each of the labels once.
+        ValueError: it does not have each of the labels once.
 
     >>> parse_order("c,e,n").labels, parse_order("yes,no", ("no", "yes")).labels
     ((2, 0, 1), (1, 0))
     """
     positions = _positions(text.split(","), known)
     if positions is None:
-        names, such = ("e, n, c", "c,e,n") if known == LABELS else (", ".join(known), None)
+        names = ["e", "n", "c"] if known == LABELS else list(known)
         raise ValueError(
             f"label_order: expected what the model's classes "
-            f"{', '.join(map(str, range(len(known))))} mean, each of {names} once, "
-            f"such as {such or ','.join(known[::-1])}, got {text!r}"
+            f"{', '.join(map(str, range(len(known))))} mean, each of {', '.join(names)} once, "
+            f"such as {','.join([names[-1], *names[:-1]])}, got {text!r}"
         )
     return LabelOrder(positions, "given", known)
 
@@ -122,20 +118,14 @@ def read_order(
     """Find the label order: as asked, configured or documented; else `unknown`, or raise."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) != len(known):
-        expected = f"{name}: expected a classifier of {', '.join(known)}, got one of"
+        shown, why = ", ".join(labels[:5]), "is it a model for another task?"
         if len(labels) == 2 and known == LABELS:
-            raise ValueError(
-                f"{expected} {' and '.join(labels)}: two classes cannot tell neutral from "
-                f"contradiction, so it would be wrong on a third of the problems whatever it knows"
-            )
-        if len(labels) == len(LABELS) and (proposed := merging_advice(LABELS, known)):
-            raise ValueError(
-                f"{expected} {', '.join(labels)}: where contradiction and neutral count as "
-                f"one, give `merge_labels` {proposed}"
-            )
-        shown = ", ".join(labels[:5]) + (", …" if len(labels) > 5 else "")
+            why = "two classes cannot tell neutral from contradiction"
+        elif len(labels) == len(LABELS) and (proposed := merging_advice(LABELS, known)):
+            why = f"where contradiction and neutral count as one, give `merge_labels` {proposed}"
         raise ValueError(
-            f"{expected} {len(labels)} classes ({shown}); is it a model for another task?"
+            f"{name}: expected a classifier of {', '.join(known)}, got one of {len(labels)} "
+            f"classes ({shown}{', …' * (len(labels) > 5)}): {why}"
         )
     if isinstance(asked, LabelOrder):
         return asked
@@ -148,12 +138,11 @@ def read_order(
         return LabelOrder(parse_order(order).labels, "documented", evidence={"document": document})
     if asked == SEEDS:
         return LabelOrder(tuple(range(len(known))), "unknown", known)
-    such = "e,n,c" if known == LABELS else ",".join(known)
     raise ValueError(
         f"{name}: expected a configuration whose id2label names {', '.join(known)}, got "
         f"{', '.join(labels)}: nothing says which class is which label; say it "
-        f"with `label_order`, such as {such}, or with `label_order` {SEEDS}, which finds it out "
-        "from the seeds' gold labels"
+        f"with `label_order`, such as {written(range(len(known)), known)}, or with `label_order` "
+        f"{SEEDS}, which finds it out from the seeds' gold labels"
     )
 
 
@@ -205,8 +194,8 @@ def order_from_seeds(
     """
     if len(known) > MOST_LABELS:
         raise ValueError(
-            f"label order from seeds: expected at most {MOST_LABELS} labels, got "
-            f"{len(known)}; give the order with `label_order`"
+            f"label order from seeds: expected at most {MOST_LABELS} labels, got {len(known)}; "
+            "give the order with `label_order`"
         )
     confusion, right = _right_by_order(classes, gold, len(known))
     best, second, *_ = right
@@ -224,12 +213,11 @@ def order_from_seeds(
     }
     lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0
     if len(gold) < ENOUGH_SEEDS or lead < FAR_BETTER or p_value >= RARE:
-        such = written(tuple(range(len(known))), known)
         raise ValueError(
             f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
             f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
             f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
-            f"with `label_order`, such as {such}"
+            f"with `label_order`, such as {written(range(len(known)), known)}"
         )
     return LabelOrder(best, SEEDS, known, evidence)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from merge_dataset.settings import RUNNING, Value, setting
+from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 _Answers = TypeVar("_Answers")
 
@@ -141,27 +142,26 @@ class Model(Protocol):
 
 
 def require_probabilities(
-    pairs: Sequence[Pair],
-    labels: Sequence[str],
-    answers: NDArray[np.float64] | None,
-    remedy: str = "",
+    answers: Answers, pairs: Sequence[Pair], labels: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return answers; raise ValueError unless they are probabilities, (n, n_labels)."""
+    """Return the probabilities of answers; raise ValueError unless they are some, (n, labels)."""
     import numpy as np
 
-    if answers is None or answers.shape != (len(pairs), len(labels)):
-        raise ValueError(
-            f"expected label probabilities of shape {(len(pairs), len(labels))}, got "
-            f"{'none' if answers is None else answers.shape}"
-        )
-    good = np.isfinite(answers).all(axis=1)
+    rows, shape = answers.probabilities, (len(pairs), len(labels))
+    if rows is None or rows.shape != shape:
+        got = "none" if rows is None else rows.shape
+        raise ValueError(f"expected label probabilities of shape {shape}, got {got}")
+    good = (rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE)
     if not good.all():
-        premise, hypothesis = pairs[int((~good).argmax())]
+        first = int((~good).argmax())
+        why = "of logits take the softmax"
+        if not np.isfinite(rows[first]).all():
+            why = "the model overflows, as in float16 (try another `dtype`), or is damaged"
         raise ValueError(
-            f"expected label probabilities, got {answers[~good][0].tolist()} for the premise "
-            f"{premise!r} and hypothesis {hypothesis!r}{remedy and f'; {remedy}'}"
+            f"the pair {pairs[first]}: probabilities: expected numbers from 0 to 1 with the sum 1, "
+            f"got {rows[first].tolist()} ({(~good).sum():,} of {len(good):,} answers); {why}"
         )
-    return answers
+    return rows
 
 
 def _option(default: Value, help: str, panel: str | None = None, **more: Any) -> Value:

@@ -41,18 +41,16 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     lists = _read()
     if name not in lists:
         raise ValueError(f"preset: expected one of {', '.join(lists)}, got {name!r}")
-    presets = lists[name]
-    wanted = {entry.casefold() for entry in only}
-    known = {entry.casefold() for preset in presets for entry in (preset.name, preset.group)}
-    if unknown := [entry for entry in only if entry.casefold() not in known]:
-        groups = list(dict.fromkeys(preset.group for preset in presets))
-        names = [preset.name for preset in presets]
+    presets, wanted = lists[name], {entry.casefold(): entry for entry in only}
+    names = [p.name for p in presets] + list(dict.fromkeys(p.group for p in presets))
+    if unknown := wanted.keys() - map(str.casefold, names):
+        odd = wanted[min(unknown)]
+        advice = did_you_mean(odd, names, f"; `merge-nli models --preset {name}` lists them")
         raise ValueError(
-            f"only: expected models of the preset {name} or its groups {', '.join(groups)}, got "
-            f"{', '.join(map(repr, unknown))}"
-            + did_you_mean(unknown[0], names, f"; `merge-nli models --preset {name}` lists them")
+            f"only: expected models of the preset {name} or groups, got {odd!r}{advice}"
         )
-    return [p for p in presets if not wanted or {p.name.casefold(), p.group.casefold()} & wanted]
+    chosen = wanted or dict.fromkeys(map(str.casefold, names))
+    return [p for p in presets if {p.name.casefold(), p.group.casefold()} & chosen.keys()]
 
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:

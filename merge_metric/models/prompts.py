@@ -55,7 +55,8 @@ def read_prompt(
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
     template = Template.of(problem_format.fields, problem_format.labels)
-    if shots == "none" or (shots == "auto" and problem_format != NLI):
+    is_file, is_nli = Path(shots).suffix in SHOT_FILES, problem_format == NLI
+    if shots == "none" or (shots == "auto" and not is_nli):
         return Prompt((), template, "none", start)
     if shots == "seeds":
         if len(held_out or {}) != 1:
@@ -66,7 +67,7 @@ def read_prompt(
         ((source, seeds),) = (held_out or {}).items()
         examples = tuple(_example(seed, f"{source}: shots", template) for seed in seeds)
         return Prompt(examples, template, shots, start)
-    if problem_format != NLI and Path(shots).suffix not in SHOT_FILES:
+    if not is_nli and not is_file:
         raise ValueError(
             f"shots: expected none, seeds, or a .toml or .jsonl file for problems with the "
             f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
@@ -75,17 +76,16 @@ def read_prompt(
         shots = _own_examples(sorted(set(sources)), otherwise="mix" if shots == "auto" else None)
     if shots == "mix":
         shots = "mixed"
-    if shots not in _BUNDLED and Path(shots).suffix not in SHOT_FILES:
+    if shots not in _BUNDLED and not is_file:
         raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")
     template, examples = _read_examples(shots, template)
     counts = Counter(example.label for example in examples)
-    if len({counts[label] for label in range(len(template.labels))}) > 1:
+    shown = [f"{counts[i]} {label}" for i, label in enumerate(template.labels)]
+    if len({counts[label] for label in range(len(shown))}) > 1:
         log.warning(
             "`shots` %s: expected as many examples of each label, got %s: models tend to "
-            "answer with the label they saw most",
-            shots,
-            ", ".join(f"{counts[i]} {label}" for i, label in enumerate(template.labels)),
-        )
+            "answer with the label they saw most", shots, ", ".join(shown)
+        )  # fmt: skip
     return Prompt(examples, template, Path(shots).stem, start)
 
 
@@ -99,32 +99,28 @@ def require_choices(prompt: Prompt) -> None:
 
 
 def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
-    own = {
-        source: name
-        for name in _BUNDLED
-        for source in tomllib.loads(_bundled(name)).get("sources", [])
-    }
-    files = {(own | _SUBSTITUTES).get(source) for source in sources}
-    if len(files) == 1 and (name := files.pop()):
+    """Name the bundled examples of the problems' sources; `otherwise` or raise if none are."""
+    files = dict(_SUBSTITUTES)
+    for own in _BUNDLED:
+        files |= dict.fromkeys(tomllib.loads(_bundled(own)).get("sources", []), own)
+    names = {files.get(source) for source in sources}
+    if len(names) == 1 and (name := names.pop()):
         if substituted := [source for source in sources if source in _SUBSTITUTES]:
             log.warning(
                 "`shots` exc: there are no examples of %s; those of %s are shown",
-                ", ".join(substituted),
-                name,
-            )
+                ", ".join(substituted), name,
+            )  # fmt: skip
         return name
     if otherwise:
         log.info(
             "`shots`: there are no examples of %s; those of %s are shown",
-            ", ".join(sources) or "these problems",
-            otherwise,
-        )
+            ", ".join(sources) or "these problems", otherwise,
+        )  # fmt: skip
         return otherwise
-    apart = "run sources one by one, or " if len(sources) > 1 else ""
     raise ValueError(
-        f"shots: expected with exc problems of one of the sources {', '.join(own)} (MultiNLI's may "
-        f"go together), got {', '.join(sources) or 'none'}; {apart}choose mix, snli, mnli, none or "
-        f"a file of your own"
+        f"shots: expected with exc problems of one of the sources {', '.join(files)} (MultiNLI's "
+        f"may go together), got {', '.join(sources) or 'none'}; run sources one by one, or choose "
+        "mix, snli, mnli, none or a file of your own"
     )
 
 
@@ -138,23 +134,20 @@ def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Exam
     if shots not in _BUNDLED and not path.is_file():
         raise ValueError(f"shots: expected a file at {path}, found none")
     text = _bundled(shots) if shots in _BUNDLED else path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                try:
+    try:
+        if path.suffix == ".jsonl":
+            for number, line in enumerate(text.split("\n"), start=1):
+                if line.strip():
                     rows[f"line {number}"] = json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise ValueError(f"{path}: line {number}: expected JSON: {error}") from error
-    else:
-        try:
+        else:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{shots}: expected TOML, could not read it: {error}") from error
-        template = _own_template(content, shots, template)
-        tables = content.get("example", [])
-        if not isinstance(tables, list):
-            raise ValueError(f"{shots}: expected tables called [[example]], got {tables!r}")
-        rows = {f"example {number}": table for number, table in enumerate(tables, 1)}
+    except ValueError as error:
+        raise ValueError(f"{shots}: expected TOML, or JSON lines in .jsonl: {error}") from error
+    template = _own_template(content, shots, template) if content else template
+    tables = content.get("example", [])
+    if not isinstance(tables, list):
+        raise ValueError(f"{shots}: expected tables called [[example]], got {tables!r}")
+    rows |= {f"example {number}": table for number, table in enumerate(tables, 1)}
     examples = [_example(row, f"{shots}: {place}", template) for place, row in rows.items()]
     if not examples and "question" not in content:
         raise ValueError(
@@ -177,16 +170,15 @@ def _own_template(content: Mapping[str, Any], where: str, template: Template) ->
         if not isinstance(question, str) or not question.strip():
             raise ValueError(f"{where}: question: expected a text, got {question!r}")
         template = replace(template, question=question.strip("\n"))
-    used = {name for text in (template.question, *template.choices) for name in PLACE.findall(text)}
-    known = {*template.fields, "choices"}
     in_choices = {name for text in template.choices for name in PLACE.findall(text)}
-    lacking = [field for field in template.fields if field not in used]
-    if lacking or used - known or "choices" in in_choices:
-        odd = sorted(used - known) or (["choices"] if "choices" in in_choices else [])
-        got = f"{{{odd[0]}}}" if odd else f"none for {{{lacking[0]}}}"
+    used = {*PLACE.findall(template.question)} | in_choices
+    odd = [f"{{{name}}}" for name in sorted(used - {*template.fields, "choices"})]
+    odd += ["{choices}"] * ("choices" in in_choices)
+    odd += [f"none for {{{field}}}" for field in template.fields if field not in used]
+    if odd:
         raise ValueError(
             f"{where}: question: expected places for {{{'}, {'.join(template.fields)}}} and, if "
-            f"letters are to be chosen, {{choices}}, got {got}"
+            f"letters are to be chosen, {{choices}}, got {odd[0]}"
         )
     return template
 
@@ -199,10 +191,8 @@ def _example(row: Any, where: str, template: Template) -> Example:
     for key in template.fields:
         if not isinstance(row[key], str) or not row[key].strip():
             raise ValueError(f"{where}: {key}: expected a text, got {row[key]!r}")
-    label = row["label"]
-    if label in labels:
-        label = labels.index(label)
-    if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < len(labels):
+    label = labels.index(row["label"]) if row["label"] in labels else row["label"]
+    if type(label) is not int or not 0 <= label < len(labels):
         raise ValueError(
             f"{where}: label: expected one of {', '.join(labels)} or its position from 0, "
             f"got {label!r}"

@@ -67,7 +67,7 @@ from merge_metric.predict.problems import (
     merging_of,
     problem_digests,
 )
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -226,21 +226,8 @@ class Asking:
 
     def check(self, answers: Answers, pairs: Sequence[Any]) -> None:
         """Raise ValueError if what a model gave for the pairs is no answer."""
-        if (rows := answers.probabilities) is None:
-            return
-        why = "its numbers overflow: is the model damaged, or did its training diverge?"
-        if self.identity.get("dtype") == "float16":
-            why = "numbers too large for float16 do this: try `dtype` bfloat16 or float32"
-        require_probabilities(pairs, self.labels, rows, why)
-        table = np.asarray(rows, float)
-        odd = (table < 0).any(axis=1) | (abs(table.sum(axis=1) - 1) > SUM_TOLERANCE)
-        if odd.any():
-            first = int(odd.argmax())
-            raise ValueError(
-                f"the pair {pairs[first]}: {PROBABILITIES}: expected numbers from 0 to 1 with the "
-                f"sum 1, got {table[first].tolist()} ({odd.sum():,} of {len(odd):,} answers); "
-                "of logits take the softmax"
-            )
+        if answers.probabilities is not None:
+            require_probabilities(answers, pairs, self.labels)
 
     def _tell_odd(self, notes: Mapping[str, Any], told: set[str]) -> None:
         name = self.identity["name"]

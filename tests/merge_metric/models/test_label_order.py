@@ -73,7 +73,7 @@ def test_nothing_is_assumed(names: list[str]) -> None:
     ("names", "message"),
     [
         (["entailment", "not_entailment"], "two classes cannot tell neutral from contradiction"),
-        (["LABEL_0"], r"got one of 1 classes \(LABEL_0\); is it a model for another task"),
+        (["LABEL_0"], r"got one of 1 classes \(LABEL_0\): is it a model for another task"),
         (list("abcdefg"), r"got one of 7 classes \(a, b, c, d, e, …\)"),
     ],
 )

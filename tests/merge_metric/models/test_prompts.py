@@ -153,8 +153,8 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"premise": "p"}', r"line 1: expected premise, hypothesis, label, got prem"),
-        ("a.jsonl", "{", r"line 1: expected JSON"),
-        ("a.toml", "x = ", r"expected TOML, could not read it"),
+        ("a.jsonl", "{", r"a.jsonl: expected TOML, or JSON lines in .jsonl: .*line 1"),
+        ("a.toml", "x = ", r"a.toml: expected TOML, or JSON lines"),
         ("a.toml", "question = 3", "question: expected a text, got 3"),
         ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
         ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',

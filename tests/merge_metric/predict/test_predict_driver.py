@@ -230,7 +230,7 @@ def test_two_at_one_file(problems: pa.Table, out: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        (np.full((1, 3), np.nan), r"got \[nan, nan, nan\] for the premise .*; its numbers over"),
+        (np.full((1, 3), np.nan), r"got \[nan, nan, nan\] .*; the model overflows"),
         (np.ones((1, 2)), r"expected label probabilities of shape \(1, 3\), got \(1, 2\)"),
         (np.ones((2, 3)), r"expected label probabilities of shape \(1, 3\), got \(2, 3\)"),
         (np.array([[3.0, -2.0, 7.0]]),
