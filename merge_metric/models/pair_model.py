@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from merge_dataset.settings import RUNNING, Value, setting
-from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
 _Answers = TypeVar("_Answers")
 
@@ -146,6 +145,8 @@ def require_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probabilities of answers; raise ValueError unless they are some, (n, labels)."""
     import numpy as np
+
+    from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
     rows, shape = answers.probabilities, (len(pairs), len(labels))
     if rows is None or rows.shape != shape:
