@@ -11,12 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from generation.config import Config
 from merge_dataset import provenance
 from merge_dataset.files import (
     changed_files,
-    digest_of,
-    digests,
     read_record,
     remove_partials,
     working_in,
@@ -24,9 +21,6 @@ from merge_dataset.files import (
 from merge_dataset.settings import declared_settings, parse_toml
 
 log = logging.getLogger(__name__)
-
-PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenizers", "torch",
-                   "transformers", "wordfreq")  # fmt: skip
 
 DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours"]
 """Work that can be divided among tasks."""
@@ -193,68 +187,13 @@ class RunFolder:
         return RunFolder(self.path / name)
 
 
-def manifest_of(
-    out: RunFolder,
-    config: Config,
-    suggested: Mapping[str, Any],
-    *,
-    signals: Mapping[str, Any],
-    counts: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the contents of `manifest.json`: inputs, settings, counts and files of a build.
-
-    `signals` are the records of `merge-nli signals`, by name. `counts` has the `tagger`, the
-    `funnel` and what its `columns` count, `changes` for rows that edit more than one word (a record
-    per class, or None), `eligible` seeds by class, and the number of `variants`.
-    """
-    settings = config.output_settings()
-    mlms = suggested["mlms"]
-    made_from = {
-        "config": settings,
-        "source_data": suggested["source_data"],
-        "mlms": mlms,
-        **signals,
-        "tagger": counts["tagger"],
-    }
-    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-    files = (out.replacements, out.exclusions, out.seeds, out.variants)
-    return {
-        "source": config.source,
-        "recipe": config.recipe,
-        "ablation": config.ablation,
-        "fingerprint": digest_of({**made_from, "mlms": told_by}),
-        **made_from,
-        "packages": versions(*PACKAGES),
-        "problems": {
-            **suggested["problems"],
-            "unlabelled": len(suggested["problems"]["unlabelled"]),
-        },
-        "questions": suggested["questions"],
-        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-        "funnel": counts["funnel"],
-        provenance.EXPLAINED: explain(Config, settings, counts["columns"]),
-        **({} if counts["changes"] is None else {"changes": counts["changes"]}),
-        "eligible": {
-            word_class: counts["eligible"].get(word_class, 0) for word_class in config.word_classes
-        },
-        "variants": counts["variants"],
-        "draw": provenance.DRAW,
-        "files": digests({path.name: path for path in files}),
-    }
-
-
 def explain(
     declared: type, settings: Mapping[str, Any], funnel: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
     """Describe settings and columns of the funnel, for readers who have only the manifest."""
-    helps = {
-        field.name: declared_setting.help
-        for field, declared_setting in declared_settings(declared).items()
-    }
-    return {
-        "settings": {name: helps[name] for name in settings if name in helps},
-        "funnel": dict(funnel),
-    }
+    helps = {field.name: setting.help for field, setting in declared_settings(declared).items()}
+    told = {name: helps[name] for name in settings if name in helps}
+    return {"settings": told, "funnel": dict(funnel)}
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,14 +32,13 @@ def summarise(
     """Summarise funnel, eligible seeds and variants per class, with examples and next steps."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
-    fates = problem_fates(folder, manifest)
-    seeds: dict[str, set[str]] = {}
-    variants: Counter[str] = Counter()
-    names = ["seed_id", "word_class"]
-    for table in read_row_groups(folder.variants, names):
-        for word_class in table["word_class"].unique().to_pylist():
-            mine = table["seed_id"].filter(pc.equal(table["word_class"], word_class))
-            seeds.setdefault(word_class, set()).update(mine.unique().to_pylist())
+    fates = _fates(folder, manifest)
+    seeds, variants = defaultdict[str, set[str]](set), Counter[str]()
+    for table in read_row_groups(folder.variants, ["seed_id", "word_class"]):
+        of_rows = table["word_class"]
+        for word_class in of_rows.unique().to_pylist():
+            mine = table["seed_id"].filter(pc.equal(of_rows, word_class))
+            seeds[word_class].update(mine.unique().to_pylist())
             variants[word_class] += len(mine)
     classes = {
         str(name): (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds
@@ -52,27 +51,27 @@ def summarise(
             "examples": [row["variant_id"] for example in examples for row in example.variants]
         }
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
-    least, limited = manifest["config"].get("min_quality"), ""
-    low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
-    every = low + sum(row[KEPT] for row in manifest["funnel"])
-    if least is not None and every:
-        limited = (
-            f"Of {every:,} suggestions that pass all else, {100 * (every - low) / every:.0f} % "
-            f"have a quality of {least} or more"
+    changes = [
+        f"  {row['word_class']} replacements: {row[KEPT]:,} kept"
+        + "".join(
+            f", {count:,} {reason.replace('_', ' ')}"
+            for reason, count in row.items()
+            if reason not in ("word_class", KEPT)
         )
+        for row in manifest.get("changes", ())
+    ]
     lines = [
         source_line(manifest),
         "",
         render_funnel(manifest["funnel"]),
-        *_change_lines(manifest.get("changes", ())),
+        *(["Where more than one word changes:", *changes, ""] if changes else ()),
         f"{'':<12}{'eligible seeds':>16}{'unique variants':>18}{'per seed':>10}",
         *(
             f"{name:<12}{n_seeds:>16,}{n_variants:>18,}{n_variants / n_seeds:>10.1f}"
             for name, (n_seeds, n_variants) in classes.items()
         ),
         "",
-        fates_line(fates, manifest),
-        *filter(None, [trial_of(manifest), limited, found_good(manifest)]),
+        *_remarks(manifest, fates),
         "",
         f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
         *(
@@ -88,6 +87,26 @@ def summarise(
         *_loading_lines(out, configs[min(1, len(configs) - 1)], registered=registered),
     ]
     return "\n".join(lines)
+
+
+def _remarks(manifest: Mapping[str, Any], fates: Mapping[str, int]) -> Iterator[str]:
+    """Yield what became of the problems, and what limits did."""
+    settings = manifest["config"]
+    few = f"{settings['min_replacements']} replacements per {settings['min_replacements_scope']}"
+    few = "not eligible without the ablation" if manifest["ablation"] else f"with fewer than {few}"
+    low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
+    every = low + sum(row[KEPT] for row in manifest["funnel"])
+    limited = (
+        f"Of {every:,} suggestions that pass all else, {100 * (every - low) / every:.0f} % have a "
+        f"quality of {settings['min_quality']} or more"
+        if settings.get("min_quality") is not None and every
+        else ""
+    )
+    yield (
+        f"{fates['problems']:,} problems: {fates['eligible']:,} eligible, "
+        f"{fates[Reason.NO_SHARED_WORD]:,} without a shared word, {fates[Reason.TOO_FEW]:,} {few}"
+    )
+    yield from filter(None, [trial_of(manifest), limited, found_good(manifest)])
 
 
 def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
@@ -112,7 +131,7 @@ def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
     ]
 
 
-def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
+def _fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
     """Count a run's problems: all, the eligible ones, and the others by reason."""
     kept = int(manifest["problems"]["kept"])
     eligible = sum(len(table) for table in read_row_groups(folder.seeds, ["seed_id"]))
@@ -126,27 +145,6 @@ def problem_fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, i
         Reason.NO_SHARED_WORD.value: no_shared_word,
         Reason.TOO_FEW.value: kept - eligible - no_shared_word,
     }
-
-
-def fates_line(fates: Mapping[str, int], manifest: Mapping[str, Any]) -> str:
-    """Describe the fates of a run's problems in a line.
-
-    >>> settings = {"min_replacements": 20, "min_replacements_scope": "class"}
-    >>> fates = {"problems": 9, "eligible": 2, "no_shared_word": 3, "too_few_replacements": 4}
-    >>> fates_line(fates, {"ablation": None, "config": settings})
-    '9 problems: 2 eligible, 3 without a shared word, 4 with fewer than 20 replacements per class'
-    """
-    settings = manifest["config"]
-    few = (
-        "not eligible without the ablation"
-        if manifest["ablation"]
-        else f"with fewer than {settings['min_replacements']} replacements per "
-        f"{settings['min_replacements_scope']}"
-    )
-    return (
-        f"{fates['problems']:,} problems: {fates['eligible']:,} eligible, "
-        f"{fates[Reason.NO_SHARED_WORD]:,} without a shared word, {fates[Reason.TOO_FEW]:,} {few}"
-    )
 
 
 def source_line(manifest: Mapping[str, Any]) -> str:
@@ -195,18 +193,3 @@ def funnel_text(
     with console.capture() as captured:
         console.print(table)
     return captured.get()
-
-
-def _change_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if rows:
-        yield "Where more than one word changes:"
-    for row in rows:
-        counts = [f"{row[KEPT]:,} kept"]
-        counts += [
-            f"{count:,} {reason.replace('_', ' ')}"
-            for reason, count in row.items()
-            if reason not in ("word_class", KEPT)
-        ]
-        yield f"  {row['word_class']} replacements: {', '.join(counts)}"
-    if rows:
-        yield ""

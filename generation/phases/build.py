@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from generation.config import Config
 from generation.phases.blocks import BlockResult, Builder, work_on_blocks
 from generation.phases.suggest import require_asked, suggest
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
-from generation.run_folder import SCORED, RunFolder, manifest_of
+from generation.run_folder import SCORED, RunFolder, explain, versions
 from generation.signals.pll_changes import NEIGHBOURS, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
@@ -37,11 +37,14 @@ from generation.variants.signal_columns import (
     require_dictionary,
     shipped,
 )
+from merge_dataset import provenance
 from merge_dataset.executors import Distribution
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
+    digest_of,
     digest_of_file,
+    digests,
     read_record,
     write_record,
     write_text,
@@ -52,11 +55,13 @@ from merge_dataset.settings import (
     as_path,
     check_members,
     declared_settings,
-    described,
     require_settings,
 )
 
 log = logging.getLogger(__name__)
+
+_PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenizers", "torch",
+                    "transformers", "wordfreq")  # fmt: skip
 
 
 def generate(
@@ -122,14 +127,11 @@ def build(
         ExecutorError: tasks failed.
         FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
-        TypeError: `run` is not a path or `RunFolder`, or a name is not a text.
+        TypeError: `run` is not a path or `RunFolder`.
         ValueError: suggestions are missing or were changed since, settings are wrong, or no
             variant is left.
     """
     base = RunFolder(as_path("run", run))
-    for key, value in (("ablation", ablation), ("into", into)):
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{key}: expected one text, got {described(value)}")
     if SCORED in (into, ablation):
         raise ValueError(
             f"into: expected a name of your own for the build, got {SCORED!r}, where merge-nli "
@@ -190,8 +192,7 @@ def _build(
         if out.path != base.path:
             write_text(out.config, config.to_toml())
         made_by = {name: signal_file.made_by for name, signal_file in signals.items()}
-        made = manifest_of(out, config, suggested, signals=made_by, counts=counts)
-        write_record(out.manifest, made)
+        write_record(out.manifest, _manifest(out, config, suggested, made_by, counts))
     return out
 
 
@@ -280,18 +281,10 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
             continue
         if (got := getattr(config, name)) != (before := getattr(suggested, name)):
             raise ValueError(
-                f"{base.path}: expected {name} {_shown(before)}, which merge-nli suggest had, got "
-                f"{_shown(got)}; run: merge-nli suggest with these settings"
+                f"{base.path}: expected {name} {before!r}, which merge-nli suggest had, got "
+                f"{got!r}; run: merge-nli suggest with these settings"
             )
     return config
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        value = [f"{key}={item}" for key, item in value.items()]
-    if isinstance(value, tuple | list):
-        value = ", ".join(map(str, value)) or None
-    return "none" if value is None else str(value)
 
 
 def _write_results(
@@ -353,13 +346,48 @@ def _write_results(
     of_changes: dict[str, dict[str, Any]] = {}
     for (word_class, fate), count in sorted(changes.items()):
         of_changes.setdefault(word_class, {"word_class": word_class, KEPT: 0})[fate] = count
+    settings = config.output_settings()
     return {
         "tagger": tagger,
         "funnel": funnel.rows(),
-        "columns": FUNNEL_COLUMNS,
-        "changes": list(of_changes.values()) if config.changes_more else None,
-        "eligible": eligible,
+        provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
+        **({"changes": list(of_changes.values())} if config.changes_more else {}),
+        "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
         "variants": variants.rows,
+    }
+
+
+def _manifest(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    signals: Mapping[str, Any],
+    counts: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the contents of `manifest.json`: inputs, settings, counts and files of a build."""
+    made_from = {
+        "config": config.output_settings(),
+        "source_data": suggested["source_data"],
+        "mlms": suggested["mlms"],
+        **signals,
+        "tagger": counts.pop("tagger"),
+    }
+    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in suggested["mlms"]]
+    unlabelled_ids = suggested["problems"]["unlabelled"]
+    files = (out.replacements, out.exclusions, out.seeds, out.variants)
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": digest_of({**made_from, "mlms": told_by}),
+        **made_from,
+        "packages": versions(*_PACKAGES),
+        "problems": {**suggested["problems"], "unlabelled": len(unlabelled_ids)},
+        "questions": suggested["questions"],
+        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+        **counts,
+        "draw": provenance.DRAW,
+        "files": digests({path.name: path for path in files}),
     }
 
 

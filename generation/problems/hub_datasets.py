@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
@@ -57,19 +56,15 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
     import datasets
 
     commit = _resolve(name, revision)
-    folder = {"data_dir": config or "default"} if revision == CONVERTED else {}
+    is_copy = revision == CONVERTED
+    folder = {"data_dir": config or "default"} if is_copy else {}
     try:
-        text = None if folder else _fetch_text(name, config, split, revision)
+        text = None if is_copy else _fetch_text(name, config, split, revision)
         if text is None:
-            table = datasets.load_dataset(
-                name,
-                None if folder else config,
-                split=split,
-                revision=commit or revision,
-                **folder,
-            )
+            subset, at = None if is_copy else config, commit or revision
+            table = datasets.load_dataset(name, subset, split=split, revision=at, **folder)
     except Exception as error:
-        raise ValueError(_explain(error, name, split, folder.get("data_dir"))) from error
+        raise ValueError(_explain(error, name, split)) from error
     cached = commit
     if text is not None:
         cached, rows = text
@@ -98,10 +93,10 @@ def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opene
     """Open a folder that `save_to_disk` wrote, or a folder of data files."""
     import datasets
 
-    saved = [folder / name for name in ("state.json", "dataset_dict.json")]
+    is_saved = any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
     try:
-        if any(file.is_file() for file in saved):
-            loaded: Any = datasets.load_from_disk(str(folder))
+        if is_saved:
+            table: Any = datasets.load_from_disk(str(folder))
         else:
             split = split or "test"
             # Absolute, as a folder's name alone can also be that of a module: "csv".
@@ -110,24 +105,23 @@ def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opene
                 raise ValueError(f"expected files of {', '.join(SUFFIXES)}, got {builder.name}")
             files, features = _files_of(builder, split)
     except Exception as error:
-        raise ValueError(_explain(error, str(folder), split or "test", None)) from error
-    if not any(file.is_file() for file in saved):
-        rows = named_rows(chain.from_iterable(map(read_file, files)), features)
-        return Opened(rows, f"{folder} [{'/'.join(filter(None, (config, split)))}]")
-    if isinstance(loaded, datasets.DatasetDict):
-        split = split or ("test" if "test" in loaded or len(loaded) > 1 else next(iter(loaded)))
-        if split not in loaded:
-            raise ValueError(f"`split`: expected one of {', '.join(loaded)}, got {split!r}")
-        loaded = loaded[split]
-    elif split is not None and str(loaded.split) != split:
+        raise ValueError(_explain(error, str(folder), split or "test")) from error
+    if is_saved and isinstance(table, datasets.DatasetDict):
+        split = split or ("test" if "test" in table or len(table) > 1 else next(iter(table)))
+        if split not in table:
+            raise ValueError(f"`split`: expected one of {', '.join(table)}, got {split!r}")
+        table = table[split]
+    elif is_saved and split is not None and str(table.split) != split:
         raise ValueError(
             f"`split`: expected none, as {folder} holds one table without splits, got {split!r}"
         )
-    else:
+    elif is_saved:
         split = None
     place = "/".join(filter(None, (config, split)))
     description = f"{folder} [{place}]" if place else f"{folder}"
-    return Opened(_rows(loaded, f"{description} row "), description)
+    if is_saved:
+        return Opened(_rows(table, f"{description} row "), description)
+    return Opened(named_rows(chain.from_iterable(map(read_file, files)), features), description)
 
 
 def _fetch_text(
@@ -214,9 +208,7 @@ def _resolve(name: str, revision: str | None) -> str | None:
         return None
 
 
-def _explain(error: Exception, name: str, split: str, converted: str | None) -> str:
-    from huggingface_hub import HfApi
-
+def _explain(error: Exception, name: str, split: str) -> str:
     reason, is_local = " ".join(str(error).split()), Path(name).is_dir()
     if "scripts are no longer supported" in reason:
         hint = (
@@ -225,23 +217,5 @@ def _explain(error: Exception, name: str, split: str, converted: str | None) -> 
         )
         hint = "name a file of data with `data`" if is_local else hint
         return f"`dataset`: {name} is a script, and scripts of others are not run; {hint}"
-    for setting, pattern in _THERE_ARE:
-        if names := re.search(pattern, reason):
-            return f"`{setting}`: expected one of {names[1]} of {name}"
-    if converted:
-        with suppress(Exception):  # it is only for a message
-            files = HfApi().list_repo_files(name, repo_type="dataset", revision=CONVERTED)
-            configs = sorted({file.partition("/")[0] for file in files if "/" in file})
-            if configs and converted not in configs:
-                listed = ", ".join(configs)
-                return f"`dataset_config`: expected one of {listed} of {name} at {CONVERTED}"
     hint = "" if is_local else "; without a connection name the official file with `data`"
     return f"could not load split {split!r} of {name!r} ({reason}){hint}"
-
-
-_THERE_ARE: Final = (
-    ("split", r"[Uu]nknown split .*?Should be one of \[?(.*?)\]?\.?$"),
-    ("dataset_config", r"pick one among the available configs: \[(.*?)\]"),
-    ("dataset_config", r"BuilderConfig .*? not found\. Available: \[(.*?)\]"),
-)
-"""Setting, and pattern of what `datasets` says where there is nothing of that name."""

@@ -17,10 +17,10 @@ from generation.records import Sentence, Span, pairs, ranges, split, starts_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from generation.problems.sparse_tagger import TokenKey
-
 Word = tuple[str, str | None]
 """A token's text, and its norm as in `Token.norm`."""
+TokenKey = tuple[str, str | None, bool]
+"""Inputs of a token's embedding: text, norm if special, whether a space follows."""
 Pattern = tuple[tuple[str | int, ...], bool]
 """A chunk's tokens, with the number of a new word in its place, and whether a space follows."""
 

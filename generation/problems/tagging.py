@@ -1,4 +1,10 @@
-"""Tokens and Penn tags of texts, and of words put in them (D8); only this module uses spaCy."""
+"""Tokens and Penn tags of texts, and of words put in them (D8); only this module uses spaCy.
+
+spaCy's small taggers run sparsely. They embed each token by itself, then apply `depth` convolutions
+over a token and its two neighbours. So a tag depends on 2 × depth + 1 tokens (9 in
+`en_core_web_sm`), and on 7, 5, 3 and 1 outputs of the successive convolutions. Weights and tags are
+the model's own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from generation.problems.sparse_tagger import OUTSIDE, Cone, TokenKey, half_width
 from generation.problems.substitutions import (
     Filled,
     Substitutions,
+    TokenKey,
     Word,
     spaces_after,
     windows_after,
@@ -37,6 +43,10 @@ _DOCS_PER_BATCH = 128
 _SENTENCES_REMEMBERED = 20_000
 """Number of sentences whose tags and ids are kept for later calls: a few megabytes."""
 
+OUTSIDE: Final = 0
+"""Id for positions before and after a sentence."""
+_WINDOWS_PER_BLOCK: Final = 512
+
 
 class Tagger:
     """Tokeniser and tagger of sentences, and of substitutions in context (D8)."""
@@ -51,14 +61,7 @@ class Tagger:
         self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
         """Penn tags; `tags_after` returns indices into them."""
         self._nlp = nlp
-
-        def embed(layer: Any, tokens: Sequence[TokenKey]) -> NDArray[np.float32]:
-            """Return [n, width] embeddings of tokens by a layer that ignores their neighbours."""
-            words, spaces = [token[:2] for token in tokens], [token[2] for token in tokens]
-            (vectors,) = layer.predict([_make_doc(nlp, words, spaces)])
-            return np.asarray(vectors, np.float32)
-
-        self._cone = None if half_width(nlp) is None else Cone(nlp, embed)
+        self._cone = None if half_width(nlp) is None else Cone(nlp)
         self._encoded: dict[str, NDArray[np.int32]] = {}
         self._tags: dict[str, NDArray[np.int16]] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
@@ -211,3 +214,137 @@ def _use_numpy_matmul(pipes: Sequence[object]) -> None:
         if model is not None and isinstance(model.ops, NumpyOps):
             for node in model.walk():
                 node.ops = ops
+
+
+class Cone:
+    """The tagger's layers, and the embeddings of the tokens seen so far."""
+
+    def __init__(self, nlp: Language) -> None:
+        """Take a pipeline's layers."""
+        self._nlp, pipes = nlp, dict[str, Any](nlp.pipeline)
+        listener, output = pipes["tagger"].model.layers
+        tok2vec = pipes["tok2vec"].model if "listener" in listener.name else listener
+        self._embedding, encode = tok2vec.layers
+        self._output = output.layers[0]
+        residuals = encode.layers[0].layers
+        self._convolutions = [_Convolution(residual.layers[0].layers[1]) for residual in residuals]
+        self._ids: dict[TokenKey, int] = {}
+        self._new: list[TokenKey] = []
+        self._vectors: NDArray[np.float32] | None = None
+        self.half_width = len(residuals)
+
+    def token_id(self, token: TokenKey) -> int:
+        """Return the number of a token; equal tokens have equal numbers."""
+        number = self._ids.get(token)
+        if number is None:
+            number = self._ids[token] = len(self._ids) + 1
+            self._new.append(token)
+        return number
+
+    def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return [n] label numbers of middle tokens; windows are [n, 2 × half_width + 1] ids."""
+        if not len(windows):
+            return np.zeros(0, np.int64)
+        vectors = self._embedded()
+        unique, place = np.unique(windows, axis=0, return_inverse=True)
+        blocks = range(0, len(unique), _WINDOWS_PER_BLOCK)
+        best = [self._best(unique[i : i + _WINDOWS_PER_BLOCK], vectors) for i in blocks]
+        tags: NDArray[np.int64] = np.concatenate(best)[place.ravel()]
+        return tags
+
+    def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+        """Return [Σ tokens] label numbers of the tokens of texts, which are lists of token ids."""
+        if not any(texts):
+            return np.zeros(0, np.int64)
+        # The gap between two texts is as wide as the tagger's view to one side.
+        around = [OUTSIDE] * self.half_width
+        ids = np.array([*around, *(i for text in texts for i in (*text, *around))], np.int32)
+        x = self._embedded()[ids]
+        for layer in self._convolutions:
+            x = x[1:-1] + layer(np.concatenate([x[:-2], x[1:-1], x[2:]], axis=1))
+        tokens = ids[self.half_width : -self.half_width] != OUTSIDE
+        tags: NDArray[np.int64] = self._output.predict(x[tokens]).argmax(axis=1)
+        return tags
+
+    def _embedded(self) -> NDArray[np.float32]:
+        """Return [ids, width] vectors of all tokens so far, zeros for `OUTSIDE`."""
+        if self._new:
+            words, spaces = [token[:2] for token in self._new], [token[2] for token in self._new]
+            (new,) = self._embedding.predict([_make_doc(self._nlp, words, spaces)])
+            old = np.zeros((1, new.shape[1])) if self._vectors is None else self._vectors
+            self._vectors = np.concatenate([old, new]).astype(np.float32, copy=False)
+            self._new = []
+        assert self._vectors is not None
+        return self._vectors
+
+    def _best(self, windows: NDArray[np.int32], vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return [n] the index of each window's best label."""
+        first, *rest = self._convolutions
+        triples = np.lib.stride_tricks.sliding_window_view(windows, 3, axis=1)
+        example, place = _distinct(triples)
+        neighbours = vectors[triples.reshape(-1, 3)[example]]
+        outputs = neighbours[:, 1] + first(neighbours.reshape(len(example), -1))
+        x = outputs[place].reshape(*triples.shape[:2], -1)
+        for layer in rest:
+            neighbours = np.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)
+            added = layer(neighbours.reshape(-1, neighbours.shape[2]))
+            x = x[:, 1:-1] + added.reshape(len(x), -1, x.shape[2])
+        best: NDArray[np.int64] = self._output.predict(x[:, 0]).argmax(axis=1)
+        return best
+
+
+def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first index of each distinct row of [..., 3], and each row's distinct number."""
+    # Sorting rows packed into one number is five times as fast as sorting rows.
+    numbers, small = np.unique(rows, return_inverse=True)
+    left, middle, right = small.reshape(-1, 3).astype(np.int64).T
+    keys = (left * len(numbers) + middle) * len(numbers) + right
+    _, example, place = np.unique(keys, return_index=True, return_inverse=True)
+    return example, place
+
+
+class _Convolution:
+    """Thinc's maxout layer and layer norm; a third faster, as it keeps nothing for training."""
+
+    def __init__(self, layer: Any) -> None:
+        """Take the weights of `expand_window`'s successor in a `MaxoutWindowEncoder`."""
+        nodes = {node.name: node for node in layer.walk()}
+        maxout, norm = nodes["maxout"], nodes["layernorm"]
+        weights, bias = maxout.get_param("W"), maxout.get_param("b")
+        _, self._maxima, inputs = weights.shape
+        # Maximum by maximum, so that the maximum runs over whole rows.
+        self._weights = np.ascontiguousarray(weights.transpose(2, 1, 0).reshape(inputs, -1))
+        self._bias = bias.T.reshape(-1)
+        self._scale, self._shift = norm.get_param("G"), norm.get_param("b")
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map [n, 3 × width] to [n, width]."""
+        y = x @ self._weights
+        y += self._bias
+        first, *others = np.split(y, self._maxima, axis=1)
+        for other in others:
+            np.maximum(first, other, out=first)
+        centred: NDArray[np.float32] = first - first.mean(axis=1, keepdims=True)
+        variance = np.einsum("ij,ij->i", centred, centred) / np.float32(centred.shape[1])
+        # Thinc's constant, which prevents division by zero if all numbers of a row are equal.
+        centred *= (1 / np.sqrt(variance + np.float32(1e-8)))[:, None]
+        centred *= self._scale
+        centred += self._shift
+        return centred
+
+
+def half_width(nlp: Any) -> int | None:
+    """Return how many tokens on each side influence a tag; None if not a small model of spaCy."""
+    tok2vec = nlp.get_pipe_config("tagger").get("model", {}).get("tok2vec", {})
+    if "Tok2VecListener" in tok2vec.get("@architectures", "") and "tok2vec" in nlp.pipe_names:
+        tok2vec = nlp.get_pipe_config("tok2vec").get("model", {})
+    embed, encode = tok2vec.get("embed", {}), tok2vec.get("encode", {})
+    if (
+        "MultiHashEmbed" in embed.get("@architectures", "")
+        and not embed.get("include_static_vectors")
+        and "MaxoutWindowEncoder" in encode.get("@architectures", "")
+        and encode["window_size"] == 1
+        and encode["depth"] > 1
+    ):
+        return int(encode["depth"])
+    return None

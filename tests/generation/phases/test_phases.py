@@ -79,9 +79,9 @@ def test_blocks_and_workers_change_no_byte(
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("split", "train", "split none, which .*, got train"),
-        ("label_map", {"yes": "entailment"}, "label_map none, which .*, got yes=entailment"),
-        ("mlms", ("other",), "mlms .*bert-tiny-mlm, which .*, got other"),
+        ("split", "train", "split None, which .*, got 'train'"),
+        ("label_map", {"yes": "entailment"}, "label_map {}, which .*, got {'yes': 'entailment'}"),
+        ("mlms", ("other",), "mlms .*bert-tiny-mlm.*, which .*, got .*'other'"),
         ("ask_all", False, "ask_all True"),
     ],
 )

@@ -16,9 +16,8 @@ import spacy
 from spacy.language import Language
 
 from generation.problems import tagging
-from generation.problems.sparse_tagger import OUTSIDE, half_width
 from generation.problems.substitutions import Place, Substitutions
-from generation.problems.tagging import MODELS, Tagger
+from generation.problems.tagging import MODELS, OUTSIDE, Tagger, half_width
 from generation.records import Sentence
 
 
