@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shutil import copyfile, rmtree
-from tempfile import mkdtemp
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
+from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_path, as_texts, did_you_mean
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
@@ -23,9 +24,8 @@ from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import (
     asked_format,
-    merging_labels,
+    dataset_folder,
     read_problems,
-    sample_seeds,
     sources_of,
 )
 from merge_metric.score import figures_of
@@ -313,11 +313,16 @@ def evaluate_model(
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     configs = as_texts("config", config)
-    folder = _folder(dataset, revision, configs)
-    problems = merging_labels(read_problems(str(folder), configs), merge_labels)
-    if limit_seeds is not None:
-        problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
-    with _place(out) as (path, is_temporary), _eval_mode(model):
+    folder = dataset_folder(as_dataset("dataset", dataset), configs, revision)
+    problems = read_problems(
+        str(folder), configs, limit_seeds=limit_seeds, rng_seed=rng_seed, merge_labels=merge_labels
+    )
+    with _eval_mode(model), ExitStack() as kept:
+        if out:
+            path = as_path("out", out)
+        else:
+            temporary = kept.enter_context(TemporaryDirectory(prefix="merge-nli-"))
+            path = Path(temporary) / "predictions.parquet"
         asked = as_model(
             model,
             name=name,
@@ -330,37 +335,14 @@ def evaluate_model(
         )
         predict(asked, problems, path, progress=progress, overwrite=overwrite)
         called = name or str(asked.describe().identity["name"])
-        allow_missing = limit_seeds is not None
+        is_sample = limit_seeds is not None
         source = PredictionsSource(called, path)
-        frames = tuple(
-            read_frames(
-                [source],
-                folder,
-                configs,
-                allow_missing=allow_missing,
-                with_rows=False,
-                tell=False,
-            )
-        )
+        options: dict[str, Any] = {"allow_missing": is_sample, "with_rows": False, "tell": False}
+        frames = tuple(read_frames([source], folder, configs, **options))
         results = {frame.config: figures_of(frame, settings) for frame in frames}
-        evaluation = Evaluation(called, folder, results, frames, path, allow_missing)
-    if is_temporary:
-        weakref.finalize(evaluation, rmtree, path.parent, ignore_errors=True)
+        evaluation = Evaluation(called, folder, results, frames, path, is_sample)
+        weakref.finalize(evaluation, kept.pop_all().close)  # a temporary file lives as long
     return evaluation
-
-
-@contextmanager
-def _place(out: str | Path | None) -> Iterator[tuple[Path, bool]]:
-    """Yield the predictions file and whether it is temporary; remove that folder on errors."""
-    if out:
-        yield as_path("out", out), False
-        return
-    folder = Path(mkdtemp(prefix="merge-nli-"))
-    try:
-        yield folder / "predictions.parquet", True
-    except BaseException:
-        rmtree(folder, ignore_errors=True)
-        raise
 
 
 @contextmanager
@@ -372,34 +354,3 @@ def _eval_mode(model: Any) -> Iterator[None]:
     finally:
         for network in trained:
             network.train()
-
-
-def _folder(dataset: str | Path, revision: str | None, configs: Sequence[str]) -> Path:
-    from merge_dataset.layout import PROVENANCE, as_dataset, require_dataset
-    from merge_dataset.schema import collection_name, parse_config_name
-
-    folder = as_dataset("dataset", dataset)
-    if folder.is_dir() or "/" not in str(dataset) or str(dataset).count("/") > 1:
-        require_dataset(folder)
-        return folder
-    from huggingface_hub import snapshot_download
-
-    names = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
-    wanted = [f"{name}/*" for name in names]
-    try:
-        fetched = snapshot_download(
-            str(dataset), repo_type="dataset", revision=revision, allow_patterns=wanted or None
-        )
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"{dataset}: expected a dataset folder or a data set on the Hub, got an error: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    for pattern in wanted:
-        if not Path(fetched, pattern).with_name(PROVENANCE).is_file():
-            raise FileNotFoundError(
-                f"{dataset}: expected {pattern.replace('*', PROVENANCE)} there or, without a "
-                f"connection, in the cache, found none; with a connection, `hf download {dataset} "
-                f"--repo-type dataset --include '{pattern}'` fetches all that is needed"
-            )
-    return Path(fetched)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,9 +29,8 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from merge_metric.models.presets import Preset
+    from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
     from merge_metric.predict.jobs import Done
 
@@ -47,9 +45,7 @@ PresetName = Annotated[
     str | None, option("A list of models: paper, sensitivity or poster.", "--preset")
 ]
 Only = Annotated[str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")]
-Dataset = Annotated[
-    str, option("Dataset folder, name for load_dataset, or a run's problems.parquet.")
-]
+Dataset = Annotated[str, option("Dataset folder, name on the Hub, or a run's problems.parquet.")]
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
 Out = Annotated[Path | None, option(_OUT.format(""))]
@@ -132,7 +128,7 @@ def predict_command(
     from merge_metric.predict import batch_files
     from merge_metric.predict.driver import check_output
     from merge_metric.predict.jobs import open_files, run_models
-    from merge_metric.predict.problems import merging_labels
+    from merge_metric.predict.problems import read_problems, sources_of
 
     if (model is None) == (preset is None):
         got = "neither" if model is None else "both"
@@ -140,15 +136,21 @@ def predict_command(
     listed, names = read_list(preset, only)
     entries = on_hub(listed, names) if preset is not None else []
     check_output(out, is_folder=preset is not None)
-    distribution = distribution_of(dealt)
-    request = ModelRequest(model=model or "", **given)
+    distribution, request = distribution_of(dealt), ModelRequest(model=model or "", **given)
     price = batch_files.read_prices(prices)
     extra = {"prices": list(price)} if price else {}
-    problems = _read_problems(
-        dataset, config, dataset_revision, limit_seeds, rng_seed, shots=request.shots
+    problems = read_problems(
+        dataset,
+        config or (),
+        revision=dataset_revision,
+        with_shots=request.shots == "seeds",
+        limit_seeds=limit_seeds,
+        rng_seed=rng_seed,
+        merge_labels=merge_labels or (),
     )
-    problems = merging_labels(problems, merge_labels or ())
-    if not (dry_run or batch_out is not None or batch_in):
+    ways = {"--dry-run": dry_run, "--batch-out": batch_out, "--batch-in": batch_in}
+    asked = next((name for name, value in ways.items() if value), "")
+    if not asked:
         done = run_models(
             request,
             problems,
@@ -161,20 +163,20 @@ def predict_command(
         )
         _report(done, dataset, output)
         return
-    asked = "--dry-run" if dry_run else "--batch-in" if batch_out is None else "--batch-out"
     if preset is not None or distribution is not None:
         got = "--executor" if preset is None else f"--preset {preset}"
         raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-    _require_one_source(asked, problems if out is None and not dry_run else None)
-    opened = open_files(request, problems, out=out)
+    if not (dry_run or request.base_url):
+        raise ValueError(f"{asked}: expected a model on a server, with --base-url")
+    if not dry_run and out is None and len(sources := sources_of(problems)) > 1:
+        raise ValueError(
+            f"{asked}: expected problems of one source, or --out, a file for all of them, got "
+            f"{', '.join(sources)}: name configurations of one with --config"
+        )
+    opened = open_files((request, extra), problems, out)
     if dry_run:
-        plans = [batch_files.plan(a, prices=price, tokenizer=tokenizer) for _, a in opened]
-        total = plans[0] | {
-            name: sum(plan[name] for plan in plans)
-            for name, value in plans[0].items()
-            if not isinstance(value, str)
-        }
-        write_result(output, total, batch_files.plan_text(total))
+        costs = batch_files.plan((a for _, a in opened), prices=price, tokenizer=tokenizer)
+        write_result(output, costs, batch_files.plan_text(costs))
     elif batch_out is not None:
         made = {
             str(path): count
@@ -185,20 +187,10 @@ def predict_command(
         write_result(output, {"requests": made}, *lines or ["no request is left"])
     else:
         outcomes = []
-        for opened_model, asking in opened:
-            take = partial(batch_files.take_results, opened_model, asking, batch_in or [])
+        for server, asking in opened:
+            take = partial(batch_files.take_results, server, asking, batch_in or [])
             outcomes.append(asking.complete(take, extra, overwrite=overwrite))
         _report((outcomes, [], None), dataset, output)
-
-
-def _require_one_source(asked: str, problems: pa.Table | None) -> None:
-    from merge_metric.predict.problems import sources_of
-
-    if problems is not None and len(sources := sources_of(problems)) > 1:
-        raise ValueError(
-            f"{asked}: expected problems of one source, or --out, a file for all of them, got "
-            f"{', '.join(sources)}: name configurations of one with --config"
-        )
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
@@ -240,8 +232,10 @@ def hypothesis_only_command(
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
         --executor slurm --memory-gb 8
     """
-    problems = partial(_read_problems, dataset, config, None, limit_seeds, rng_seed)
-    _run_baseline("hypothesis-only", str(train), problems, dataset, out, overwrite, dealt, output)
+    from merge_metric.predict.baselines import BaselineRequest
+
+    request = BaselineRequest(name="hypothesis-only", train=str(train))
+    _run_baseline(request, dataset, config, out, overwrite, limit_seeds, rng_seed, dealt, output)
 
 
 @baseline_app.command("majority")
@@ -263,46 +257,32 @@ def majority_command(
     Examples:
       merge-nli baseline majority --dataset merge-nli --config snli
     """
-    problems = partial(_read_problems, dataset, config, None, limit_seeds, rng_seed)
-    _run_baseline("majority", None, problems, dataset, out, overwrite, dealt, output)
+    from merge_metric.predict.baselines import BaselineRequest
+
+    request = BaselineRequest(name="majority")
+    _run_baseline(request, dataset, config, out, overwrite, limit_seeds, rng_seed, dealt, output)
 
 
 def _run_baseline(
-    name: Literal["hypothesis-only", "majority"],
-    train: str | None,
-    read: Callable[[], pa.Table],
+    request: BaselineRequest,
     dataset: str,
+    config: list[str] | None,
     out: Path | None,
     overwrite: bool,
+    limit_seeds: int | None,
+    rng_seed: int,
     dealt: Given,
     output: OutputFormat,
 ) -> None:
-    from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import check_output
     from merge_metric.predict.jobs import run_models
+    from merge_metric.predict.problems import read_problems
 
     check_output(out)
-    distribution, request = distribution_of(dealt), BaselineRequest(name=name, train=train)
-    done = run_models(request, read(), distribution=distribution, out=out, overwrite=overwrite)
+    distribution = distribution_of(dealt)
+    problems = read_problems(dataset, config or (), limit_seeds=limit_seeds, rng_seed=rng_seed)
+    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, dataset, output)
-
-
-def _read_problems(
-    dataset: str,
-    config: list[str] | None,
-    revision: str | None,
-    limit_seeds: int | None,
-    rng_seed: int,
-    shots: str = "",
-) -> pa.Table:
-    from merge_metric.predict.problems import hold_out, read_problems, sample_seeds
-
-    problems = read_problems(dataset, config or (), revision=revision)
-    if shots == "seeds":
-        problems = hold_out(problems, rng_seed=rng_seed)
-    if limit_seeds is not None:
-        problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
-    return problems
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
@@ -338,14 +318,15 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     from merge_metric.frame.predictions import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence
 
-    metadata, inferred = outcome.metadata, outcome.inferred
-    pace = f"{inferred:,} inferred"
-    if outcome.seconds:  # of answers from batch files no time is known
-        speed = f"{inferred / outcome.seconds:,.0f} per second"
-        pace += f" in {outcome.seconds:,.1f} s ({speed})"
+    metadata, pace = outcome.metadata, "inferred before"
+    if outcome.inferred:
+        pace = f"{outcome.inferred:,} inferred"
+        if outcome.seconds:  # of answers from batch files no time is known
+            speed = f"{outcome.inferred / outcome.seconds:,.0f} per second"
+            pace += f" in {outcome.seconds:,.1f} s ({speed})"
     lines = [
         f"{metadata.get('short_name') or metadata['name']}: {outcome.problems:,} problems, "
-        f"{outcome.pairs:,} distinct pairs, {pace if inferred else 'inferred before'}"
+        f"{outcome.pairs:,} distinct pairs, {pace}"
     ]
     if order := metadata.get("label_order"):
         known_by = metadata["label_order_source"]
@@ -358,17 +339,18 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         lines.append(f"  answers that name no label: {as_percent(lost)}")
     if truncated := metadata.get("truncated"):
         lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
-    if check := metadata.get("label_order_check"):
+    check = metadata.get("label_order_check") or {"seeds": 0}
+    if check["seeds"]:
         seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
         lines.append(f"  right on {as_percent(check['accuracy'])} of {seeds}")
     lines.append(f"  {outcome.path}")
-    if outcome.problems > (check["seeds"] if check else 0):
+    if outcome.problems > check["seeds"]:
         command = ["merge-nli", "score", str(outcome.path)]
         if "all_problems" not in metadata["problems"]:
             command += ["--dataset", dataset]
             if {"limit_seeds", "shots"} & metadata["problems"].keys():
                 command.append("--allow-missing")
-        if merged := metadata.get(MERGE_LABELS):
-            command += [word for text in merged.split(";") for word in ("--merge-labels", text)]
+        for labels in filter(None, metadata.get(MERGE_LABELS, "").split(";")):
+            command += ["--merge-labels", labels]
         lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(lines)

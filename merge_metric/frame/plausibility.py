@@ -1,15 +1,13 @@
 """Plausibility of predictions: signs that something went wrong between a model and its figures."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
@@ -69,21 +67,6 @@ class AnswerTally:
             self.gold[is_seed].astype(np.int64),
             len(self.labels),
         )
-
-
-def tally_of(
-    batches: Iterable[pa.Table], labels: tuple[str, ...], codes: NDArray[np.int64]
-) -> AnswerTally:
-    """Take labels and predictions of rows of `validate`, which `codes` map to merged ones."""
-    parts = [
-        (
-            codes[rows["label"].to_numpy()].astype(np.int8),
-            codes[rows["prediction"].to_numpy()].astype(np.int8),
-            pc.equal(rows["variant_id"], rows["seed_id"]).to_numpy(),
-        )
-        for rows in batches
-    ]
-    return AnswerTally(labels, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:

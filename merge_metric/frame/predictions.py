@@ -14,7 +14,7 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -481,7 +481,7 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
         if name not in COLUMNS:
             checked = checked.append_column(name, table[name])
     schema = checked.schema.with_metadata(table.schema.metadata or {})
-    write_batches(path, schema, len(table), lambda names: [checked.select(names)])
+    write_batches(path, schema, [checked])
 
 
 def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
@@ -504,18 +504,10 @@ def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
     return file.table()
 
 
-def write_batches(
-    path: Path,
-    schema: pa.Schema,
-    rows: int,
-    batches: Callable[[Sequence[str]], Iterable[pa.Table]],
-) -> None:
-    """Write predictions some rows at a time; see `write_predictions`.
-
-    `batches` is a function that yields the named columns batch by batch, in the form of `validate`.
-    """
+def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.Table]) -> None:
+    """Write predictions, in the form of `validate`, batch by batch; see `write_predictions`."""
     suffix, labels = suffix_of(path), labels_of(schema.empty_table())
-    written = (_named(batch, labels) for batch in batches(schema.names))
+    written = (_named(batch, labels) for batch in batches)
     if suffix != ".parquet":
         data_files.write_rows(path, written, compress=suffix == ".jsonl.gz")
         return

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +36,14 @@ class HypothesisOnly:
     how much the hypotheses alone reveal (Gururangan et al. 2018; paper, footnote 8).
     """
 
-    def __init__(self, data: TrainingData) -> None:
-        """Train; the same data give the same model."""
+    def __init__(
+        self,
+        hypotheses: Sequence[str],
+        labels: NDArray[np.int64],
+        training: Mapping[str, object],
+        known: tuple[str, ...] = LABELS,
+    ) -> None:
+        """Train on what `read_training_data` returns; the same data give the same model."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import FeatureUnion, Pipeline
@@ -49,8 +55,8 @@ class HypothesisOnly:
         regression = LogisticRegression(solver="lbfgs", max_iter=200)
         self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
         with threadpool_limits(1):  # the same order of summation on all machines
-            self._model.fit(data.hypotheses, data.labels)
-        self._training, self._known = data.description, data.known
+            self._model.fit(hypotheses, labels)
+        self._training, self._known = training, known
 
     def describe(self) -> Description:
         """Describe the training data and the features."""
@@ -115,6 +121,7 @@ class BaselineRequest:
     name: Literal["hypothesis-only", "majority"]
     train: str | None = None
     """File of labelled problems; None for "majority", which counts the labels of the seeds."""
+    repeat_seeds: ClassVar[int] = 0
 
     def open(self, problems: pa.Table) -> Model:
         """Train the baseline for the problems that it will be asked about."""
@@ -122,26 +129,17 @@ class BaselineRequest:
             if self.train is None:
                 raise ValueError("train: expected a file of labelled problems, got none")
             data = read_training_data(Path(self.train), format_of_problems(problems))
-            log.info("learning from %s hypotheses", f"{len(data.hypotheses):,}")
-            return HypothesisOnly(data)
+            log.info("learning from %s hypotheses", f"{len(data[0]):,}")
+            return HypothesisOnly(*data)
         labels = seeds_of(problems)["label"].to_numpy()
         return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingData:
-    """Hypotheses with gold labels, from a file of problems."""
-
-    hypotheses: list[str]
-    """Training texts; for formats other than NLI all texts but the first, joined by spaces."""
-    labels: NDArray[np.int64]
-    """Gold labels, (n,), as positions among the labels."""
-    description: dict[str, object]
-    """Name and digest of the file, and the number of problems left out."""
-    known: tuple[str, ...] = LABELS
+Training = tuple[list[str], NDArray[np.int64], dict[str, object], tuple[str, ...]]
+"""Texts to learn from, positions of their labels, a description of the file, and all labels."""
 
 
-def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> TrainingData:
+def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Training:
     """Read the hypotheses and labels of a file; problems without a label are left out.
 
     Args:
@@ -156,38 +154,30 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
-    known, spellings = problem_format.labels, LABEL_SPELLINGS
+    known, spellings, texts = problem_format.labels, LABEL_SPELLINGS, [COLUMN_NAMES["hypothesis"]]
     if problem_format != NLI:
+        texts = [(name,) for name in problem_format.fields[1:]]
         spellings = dict.fromkeys(UNLABELLED, "")
         spellings |= {label_text(label).lower(): label for label in known}
-    hypotheses: list[str] = []
-    labels: list[int] = []
-    left_out = 0
+    hypotheses, labels, left_out = list[str](), list[int](), 0
     columns: list[str] = []
     for row in read_file(path):
         if row.problem:
             raise row.error
         if not columns:
-            wanted: list[tuple[str, ...]] = [(name,) for name in problem_format.fields[1:]]
-            if problem_format == NLI:
-                wanted = [COLUMN_NAMES["hypothesis"]]
-            for names in (*wanted, COLUMN_NAMES["label"]):
+            for names in (*texts, COLUMN_NAMES["label"]):
                 if not (present := [name for name in names if name in row.columns]):
                     raise ValueError(
                         f"{row.where}: expected a column {' or '.join(names)}, got "
                         f"{', '.join(row.columns) or 'none'}"
                     )
                 columns.append(present[0])
-        label = row.columns.get(columns[-1])
-        parts = [row.columns.get(name) or "" for name in columns[:-1]]
-        for name, part in zip(columns, parts, strict=False):
-            expected = f"{row.where}: expected a text in column {name!r}, got"
-            if not isinstance(part, str):
-                raise ValueError(f"{expected} {part!r}")
-            if any("\ud800" <= character <= "\udfff" for character in part):
-                raise ValueError(f"{expected} half a character")
-        text = " ".join(map(str, parts))
-        spelled = label_text(label).lower()
+        *parts, label = map(row.columns.get, columns)
+        if odd := [part for part in parts if not isinstance(part, str | None)]:
+            raise ValueError(
+                f"{row.where}: expected texts in {', '.join(columns[:-1])}, got {odd[0]!r}"
+            )
+        text, spelled = " ".join(part or "" for part in parts), label_text(label).lower()
         if spelled not in spellings:
             raise ValueError(
                 f"{row.where}: expected a label out of {', '.join(known)}, got {label!r}"
@@ -201,14 +191,6 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
         raise ValueError(f"{path}: expected problems of several labels, got {len(labels)} problems")
     if left_out:
         log.info("%s: %s problems without a label or hypothesis left out", path, f"{left_out:,}")
-    return TrainingData(
-        hypotheses,
-        np.array(labels, np.int64),
-        {
-            "file": path.name,
-            "sha256": digest_of_file(path),
-            "problems": len(labels),
-            "left_out": left_out,
-        },
-        known,
-    )
+    training: dict[str, object] = {"file": path.name, "sha256": digest_of_file(path)}
+    training |= {"problems": len(labels), "left_out": left_out}
+    return hypotheses, np.array(labels, np.int64), training, known

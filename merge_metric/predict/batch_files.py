@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from merge_dataset.files import atomic
 from merge_metric.models.remote import RemoteModel, alternatives, beginning, said_in
 from merge_metric.predict.driver import Asking
-from merge_metric.predict.kept_answers import to_rows
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Model
@@ -31,111 +30,105 @@ _DIGITS: Final = 16
 _CHARACTERS: Final = 4
 """Approximate number of characters per token of English."""
 
+_Request = tuple[int, int]
+"""Number of a question, and of a sample of its answers."""
 
-def require_server(model: Model, what: str) -> RemoteModel:
-    """Return the model if it is on a server; raise ValueError otherwise."""
-    if not isinstance(model, RemoteModel):
-        raise ValueError(f"{what}: expected a model on a server, with `base_url`")
-    return model
+
+def _unanswered(asking: Asking, *, overwrite: bool = True) -> NDArray[np.int64]:
+    """Number the questions that were not answered yet; none if the file is finished."""
+    if asking.finished(overwrite=overwrite):
+        return np.empty(0, np.int64)
+    return np.flatnonzero(asking.store.missing(asking.keys))
+
+
+# --- Batches ---
 
 
 def write_requests(
     model: Model, asking: Asking, path: Path, *, overwrite: bool = False
 ) -> list[tuple[Path, int]]:
     """Write unanswered requests, all or none, to `path`, `-2`, …; return files with counts."""
-    server, samples = require_server(model, "batch_out"), asking.known.samples
-    asking.require_replaceable(overwrite=overwrite)
-    pairs = asking.pairs.at(asking.asked)
+    assert isinstance(model, RemoteModel)
+    questions = _unanswered(asking, overwrite=overwrite)
+    name = re.compile(rf"{re.escape(path.stem)}(-\d+)?{re.escape(path.suffix)}")
+    older = [place for place in path.parent.glob("*") if name.fullmatch(place.name)]
+    if older and len(questions) and not overwrite:
+        first = min(older, key=lambda place: (len(place.name), place.name))
+        raise FileExistsError(f"{first}: expected no file, found one; name another, or remove it")
     made: list[tuple[Path, int]] = []
     with ExitStack() as files:  # moves all files into place when all are written
         size, file = 0, None
-        for position in np.flatnonzero(_unanswered(asking)).tolist():
-            body = server.body(pairs[position])
-            for sample in range(samples):
+        pairs = asking.pairs.at(asking.asked[questions])
+        for question, pair in zip(questions.tolist(), pairs, strict=True):
+            body = model.body(pair)
+            for sample in range(asking.known.samples):
                 request = {
-                    "custom_id": f"{asking.fingerprint[:_DIGITS]}-{position}-{sample}",
+                    "custom_id": f"{asking.fingerprint[:_DIGITS]}-{question}-{sample}",
                     "method": "POST",
-                    "url": f"/v1/{server.path}",
+                    "url": f"/v1/{model.path}",
                     "body": body,
                 }
                 line = (json.dumps(request, ensure_ascii=False) + "\n").encode()
                 size += len(line)
                 if file is None or size > MOST_BYTES or made[-1][1] == MOST_REQUESTS:
-                    place, size = _numbered(path, len(made) + 1), len(line)
-                    _require_free(place, overwrite)
+                    number, size = len(made) + 1, len(line)
+                    numbered = path.with_name(f"{path.stem}-{number}{path.suffix}")
+                    place = path if number == 1 else numbered
                     file = files.enter_context(files.enter_context(atomic(place)).open("wb"))
                     made.append((place, 0))
                 file.write(line)
-                made[-1] = place, made[-1][1] + 1
-        numbers = count(len(made) + 1) if made else ()
-        older = [*takewhile(Path.exists, (_numbered(path, number) for number in numbers))]
-        for leftover in older:
-            _require_free(leftover, overwrite)
-    for leftover in older:
+                made[-1] = made[-1][0], made[-1][1] + 1
+    for leftover in {*older} - {place for place, _ in made} if made else ():
         leftover.unlink()  # of a longer earlier batch: with it, questions would be asked twice
     return made
 
 
-def _require_free(place: Path, overwrite: bool) -> None:
-    if not overwrite and place.exists():
-        raise FileExistsError(f"{place}: expected no file, found one; name another, or remove it")
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-
-
 def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[int, float]:
     """Keep the answers of result files; return their number, and 0 seconds."""
-    server, samples = require_server(model, "batch_in"), asking.known.samples
-    pairs, unanswered = asking.pairs.at(asking.asked), _unanswered(asking)
-    taken = dict[int, Any]()
-    waiting: dict[int, dict[int, Any]] = {}
-    failed: dict[tuple[int, int], str] = {}
-    first: dict[tuple[int, int], tuple[str, int]] = {}
+    assert isinstance(model, RemoteModel)
+    samples = asking.known.samples
+    extract = said_in if model.words else alternatives
+    results = dict[_Request, tuple[Any, str]]()
+    """Request → answer, and its place."""
+    failed = dict[_Request, str]()
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a file of results, found no file there")
         for number, line in _lines(path):
-            if not line.strip():
-                continue
             where = f"{path}: line {number}"
-            position, sample, answer, reason = _read_result(line, asking, samples, where)
+            request, answer, reason = _read_result(line, asking, where)
             try:
-                if not reason:
-                    content = (said_in if server.words else alternatives)(answer)
-                    read = where, hash(repr(content))
-                    earlier, known = first.setdefault((position, sample), read)
+                content = None if reason else extract(answer)
             except ValueError as error:
                 reason = f"{where}: {error}"
             if reason:
-                failed[position, sample] = reason
+                failed[request] = reason
                 continue
-            if known != read[1]:
-                identity = json.loads(line)["custom_id"]
+            earlier, earlier_place = results.setdefault(request, (answer, where))
+            if extract(earlier) != content:
                 raise ValueError(
                     f"{where}: expected one answer to each request, got another answer to "
-                    f"{identity} than in {earlier}: leave out the line that does not count"
+                    f"{json.loads(line)['custom_id']} than in {earlier_place}: leave out the line "
+                    "that does not count"
                 )
-            failed.pop((position, sample), None)
-            if not unanswered[position]:
-                continue
-            waiting.setdefault(position, {})[sample] = answer
-            if len(waiting[position]) == samples:
-                # Only now, so that each answer is counted once in requests and tokens.
-                body, of_question = server.body(pairs[position]), waiting.pop(position)
-                try:
-                    given = [server.take(body, of_question[n]) for n in range(samples)]
-                except ValueError as error:
-                    raise ValueError(f"{where}: {error}") from None
-                taken[position] = given if server.words else given[0]
-                unanswered[position] = False
+    failed = {request: reason for request, reason in failed.items() if request not in results}
+    unanswered = _unanswered(asking).tolist()
+    taken = [n for n in unanswered if all((n, sample) in results for sample in range(samples))]
+    pairs, given = list(asking.pairs.at(asking.asked[taken])), list[Any]()
+    for question, pair in zip(taken, pairs, strict=True):
+        body = model.body(pair)
+        for sample in range(samples):
+            answer, where = results[question, sample]
+            try:
+                given.append(model.take(body, answer))
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
     if taken:
-        asked = [pairs[position] for position in taken]
-        answers = server.read([*taken], [*taken.values()], asked)
-        asking.check(answers, asked)
-        asking.store.keep(asking.keys[[*taken]], to_rows(answers))
-    if missing := int(unanswered.sum()):
+        if model.words:
+            given = [given[n : n + samples] for n in range(0, len(given), samples)]
+        rows = asking.checked(model.read([*range(len(taken))], given, pairs), pairs)
+        asking.store.keep(asking.keys[taken], rows)
+    if missing := len(unanswered) - len(taken):
         reasons = f", such as {next(iter(failed.values()))[:300]!r}" if failed else ""
         raise ValueError(
             f"expected answers to {len(asking.asked):,} questions, {missing:,} are missing: "
@@ -147,25 +140,20 @@ def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[i
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number the lines of a text file, plain or gzip, with or without a byte order mark."""
+    """Number the lines of a text file, plain or gzip, that are not empty."""
     with path.open("rb") as raw:
         read = gzip.open if raw.read(2) == b"\x1f\x8b" else open
     try:
         with read(path, "rt", encoding="utf-8-sig") as file:
-            yield from enumerate(file, start=1)
+            yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
     except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: expected JSON lines in UTF-8, plain or gzip, could not read them: {error}"
         ) from error
 
 
-def _unanswered(asking: Asking) -> NDArray[np.bool_]:
-    if asking.finished():
-        return np.zeros(len(asking.asked), bool)
-    return asking.store.missing(asking.keys)
-
-
-def _read_result(line: str, asking: Asking, samples: int, where: str) -> tuple[int, int, Any, str]:
+def _read_result(line: str, asking: Asking, where: str) -> tuple[_Request, Any, str]:
+    """Return whose result a line is, and the answer, or why there is none."""
     try:
         result = json.loads(line)
         if not isinstance(result, dict):
@@ -175,22 +163,22 @@ def _read_result(line: str, asking: Asking, samples: int, where: str) -> tuple[i
             f"{where}: expected a JSON object with custom_id, got {line[:100]!r}"
         ) from None
     expected, identity = asking.fingerprint[:_DIGITS], str(result.get("custom_id"))
-    name, *numbers = identity.split("-", 2)
-    position, sample = len(asking.asked), samples
-    if name == expected and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
-        position, sample = map(int, numbers)
-    if position >= len(asking.asked) or sample >= samples:
+    numbers = re.fullmatch(rf"{expected}-(\d+)-(\d+)", identity, re.ASCII)
+    question, sample = map(int, numbers.groups()) if numbers else (0, asking.known.samples)
+    if question >= len(asking.asked) or sample >= asking.known.samples:
         raise ValueError(
             f"{where}: expected a result of this run, whose custom_id begins with {expected}, "
             f"got {identity[:80]!r}: give model, settings and dataset as with `batch_out`"
         )
-    response, error = result.get("response"), result.get("error")
-    if error or not isinstance(response, dict):
-        return position, sample, None, beginning(error or "no response")
-    if response.get("status_code", 200) != 200:
-        reason = beginning(f"HTTP {response['status_code']}: {response.get('body')}")
-        return position, sample, None, reason
-    return position, sample, response.get("body"), ""
+    response, reason = result.get("response"), result.get("error")
+    if not isinstance(response, dict):
+        response, reason = {}, reason or "no response"
+    elif response.get("status_code", 200) != 200:
+        reason = reason or f"HTTP {response['status_code']}: {response.get('body')}"
+    return (question, sample), response.get("body"), beginning(reason) if reason else ""
+
+
+# --- Costs ---
 
 
 def read_prices(text: str | None) -> tuple[float, float] | None:
@@ -210,22 +198,13 @@ def read_prices(text: str | None) -> tuple[float, float] | None:
 
 
 def plan(
-    asking: Asking,
+    files: Iterable[Asking],
     *,
     prices: tuple[float, float] | None = None,
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
-    known, prompt = asking.known, asking.known.prompt
-    asked = asking.pairs.at(asking.asked[_unanswered(asking)])
-    if prompt is None:
-        raise ValueError("dry_run: expected a language model, which is asked by prompts")
-    if known.answer_tokens is None:
-        raise ValueError(
-            "dry_run: expected a limit of an answer's tokens, by which they are counted, got "
-            "none: give `server_setting` max_completion_tokens=N"
-        )
-    tokens = 0
+    reader = None
     if tokenizer is not None:
         from tokenizers import Tokenizer
 
@@ -233,24 +212,35 @@ def plan(
         if not place.is_file():
             raise FileNotFoundError(f"{place}: expected a tokenizer.json, found no file there")
         reader = Tokenizer.from_file(str(place))
-    for pair in asked:
-        texts = [prompt.text(*pair)]
-        if known.chat:
-            texts = [message["content"] for message in prompt.messages(*pair)]
-        if tokenizer is None:
-            tokens += -(-sum(map(len, texts)) // _CHARACTERS)
-        else:
-            tokens += sum(len(reader.encode(text).ids) for text in texts)
-    requests = len(asked) * known.samples
+    requests = prompt_tokens = answer_tokens = 0
+    for asking in files:
+        known, prompt = asking.known, asking.known.prompt
+        if prompt is None:
+            raise ValueError("dry_run: expected a language model, which is asked by prompts")
+        if known.answer_tokens is None:
+            raise ValueError(
+                "dry_run: expected a limit of an answer's tokens, by which they are counted, got "
+                "none: give `server_setting` max_completion_tokens=N"
+            )
+        pairs = asking.pairs.at(asking.asked[_unanswered(asking)])
+        requests += len(pairs) * known.samples
+        answer_tokens += len(pairs) * known.samples * known.answer_tokens
+        for pair in pairs:
+            texts = [prompt.text(*pair)]
+            if known.chat:
+                texts = [message["content"] for message in prompt.messages(*pair)]
+            tokens = -(-sum(map(len, texts)) // _CHARACTERS)
+            if reader is not None:
+                tokens = sum(len(reader.encode(text).ids) for text in texts)
+            prompt_tokens += tokens * known.samples
     costs: dict[str, Any] = {
         "requests": requests,
-        "prompt_tokens": tokens * known.samples,
+        "prompt_tokens": prompt_tokens,
         "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
-        "most_answer_tokens": requests * known.answer_tokens,
+        "most_answer_tokens": answer_tokens,
     }
     if prices:
-        parts = zip(prices, (costs["prompt_tokens"], costs["most_answer_tokens"]), strict=True)
-        costs["most_cost"] = sum(price * count for price, count in parts) / 1e6
+        costs["most_cost"] = (prices[0] * prompt_tokens + prices[1] * answer_tokens) / 1e6
     return costs
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,15 +30,9 @@ from merge_dataset.files import (
     read_schema,
     writing_to,
 )
-from merge_metric.frame.checks import (
-    ANSWER_TEXT,
-    IDS,
-    PROBABILITIES,
-    REPEATS,
-    REQUIRED,
-)
+from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
 from merge_metric.frame.plausibility import (
-    tally_of,
+    AnswerTally,
     tell_of_answers,
     tell_of_model,
     tell_of_new_answers,
@@ -45,7 +40,6 @@ from merge_metric.frame.plausibility import (
 from merge_metric.frame.predictions import (
     MERGE_LABELS,
     METADATA_KEY,
-    SUFFIXES,
     labelled,
     read_metadata,
     suffix_of,
@@ -56,9 +50,7 @@ from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.pair_model import Answers, Description, Model, require_probabilities
 from merge_metric.models.remote import require_as_asked, sentences
-from merge_metric.predict.kept_answers import ROW, from_rows, merge_notes, to_rows
 from merge_metric.predict.problems import (
-    asked_format,
     description_of,
     distinct_pairs,
     fingerprint_of,
@@ -78,6 +70,17 @@ _BLOCK: Final = 256
 WHOLE: Final = Task()
 PREDICTIONS: Final = Path("predictions")
 """Folder of predictions files without a given name."""
+
+_ROW: Final = pa.schema(
+    [
+        ("label", pa.int64()),
+        ("probabilities", pa.list_(pa.float64())),
+        ("text", pa.string()),
+        ("numbers", pa.list_(pa.float64())),
+        ("notes", pa.string()),
+    ]
+)
+"""Columns of an answer in the store; `notes` of a batch's first row is JSON about the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,45 +139,45 @@ def predict(
 
 
 class Asking:
-    """The questions of one predictions file to a model, and the answers kept so far."""
+    """The questions of a file of predictions to a model, the answers kept, and the file."""
 
     def __init__(
         self, known: Description, problems: pa.Table, out: Path, *, repeat_seeds: int = 0
     ) -> None:
-        """Find the distinct pairs of the problems, and the fingerprint of model and problems."""
-        check_output(out)
+        """Prepare to ask a model about problems, and about seeds again; nothing is written yet."""
+        suffix_of(out)
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
         self.known, self.problems, self.out = known, problems, out
         self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
         """More for the metadata."""
         self.facts |= known.facts
-        self.labels = asked_format(problems).labels
-        """Labels that the model gives."""
         own, self._merging = format_of_problems(problems).labels, merging_of(problems)
+        self.labels = self._merging.given(own)
+        """Labels that the model gives."""
         self._written = tuple(dict.fromkeys((*own, *self.labels)))
         """Labels in the file: those of the problems, and others that are merged on reading."""
         self.identity = {**known.identity}
         """All that determines the answers, and how they are written."""
         if self._merging:
             self.identity[MERGE_LABELS] = str(self._merging)
-        fields = known.prompt is not None
-        self.pairs, self._pair_of_row = distinct_pairs(problems, fields=fields)
-        self._rounds = [np.arange(len(self.pairs))]
-        """Pairs to ask about: each distinct one, then those of seeds as often as is wished."""
+        self.pairs, self._pair_of_row = distinct_pairs(problems, fields=known.prompt is not None)
+        self._is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
+        self._again = np.empty(0, np.int64)
+        """Pairs of seeds, if they are asked about again."""
         if repeat_seeds:
             self.identity["repeat_seeds"] = repeat_seeds
-            is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
-            self._rounds += [np.unique(self._pair_of_row[is_seed])] * repeat_seeds
-        self.asked = np.concatenate(self._rounds)
-        """The pair of each question."""
+            self._again = np.unique(self._pair_of_row[self._is_seed])
+        rounds = [np.arange(len(self.pairs)), *[self._again] * repeat_seeds]
+        self.asked = np.concatenate(rounds)
+        """The pair of each question: each pair once, then those of seeds as often as is wished."""
+        self._repeat = np.repeat(range(len(rounds)), [*map(len, rounds)])
         self._digests = problem_digests(problems)
         self.fingerprint = fingerprint_of(self.identity, problems, self._digests)
-        name = str(known.identity["name"])
         self.store = AnswerStore(
             out.with_name(f".{out.name}.answers"),
-            {"name": name, "fingerprint": self.fingerprint},
-            ROW,
+            {"name": str(known.identity["name"]), "fingerprint": self.fingerprint},
+            _ROW,
             redo="the same command again",
         )
         self.keys = np.arange(len(self.asked)).astype(KEY)
@@ -184,29 +187,32 @@ class Asking:
 
     def ask(self, model: Model, *, task: Task = WHOLE, progress: bool = True) -> tuple[int, float]:
         """Ask about a task's missing pairs; return their number, and seconds."""
-        kept = from_rows(self.store.read(self.keys[~self.store.missing(self.keys)]))
-        notes, told = dict(kept.notes), set[str]()
+        name, count, start = self.identity["name"], 0, time.perf_counter()
+        kept = self.store.read(self.keys[~self.store.missing(self.keys)])
+        notes, told = {"name": name, **_known_of(kept)}, set[str]()
         if self.known.strict:
-            noted = {"name": self.identity["name"], **notes}
-            require_as_asked(f"{self.store.folder}: ", noted, "; remove it to ask again")
-        self._tell_odd(notes, told)
-        count, start = 0, time.perf_counter()
+            require_as_asked(f"{self.store.folder}: ", notes, "; remove it to ask again")
+
+        def tell_odd() -> None:
+            for key, sentence in sentences(notes).items():
+                if key not in told:
+                    log.warning("%s: warning: %s", name, sentence)
+                    told.add(key)
 
         def answer(questions: Sequence[int]) -> Iterator[tuple[list[int], pa.Table]]:
             nonlocal count
-            places = np.array(questions)
-            ends = np.cumsum([len(pairs) for pairs in self._rounds])
-            repeats = np.searchsorted(ends, places, side="right")
+            repeats = self._repeat[np.array(questions)]
             for repeat in np.unique(repeats).tolist():
                 mine = np.flatnonzero(repeats == repeat)
-                pairs = self.pairs.at(self.asked[places[mine]])
+                pairs = self.pairs.at(self.asked[np.array(questions)[mine]])
                 for answers in model.answer(pairs, repeat=repeat):
-                    self.check(answers, pairs.at(answers.positions))
-                    merge_notes(notes, answers.notes)
-                    self._tell_odd(notes, told)
-                    count += len(answers.positions)
-                    yield mine[answers.positions].tolist(), to_rows(answers)
+                    rows = self.checked(answers, pairs.at(answers.positions))
+                    _merge(notes, answers.notes)
+                    tell_odd()
+                    count += len(rows)
+                    yield mine[answers.positions].tolist(), rows
 
+        tell_odd()
         # Blocks of questions, so that a task has variants of the same seeds.
         size = max(1, min(_BLOCK, len(self.asked) // (4 * task.count)))
         starts = task.of(range(0, len(self.asked), size))
@@ -217,37 +223,31 @@ class Asking:
             answer,
             key=self.keys.__getitem__,
             sizes=[*map(len, blocks)],
-            what=str(self.identity["name"]),
+            what=str(name),
             unit="pair",
             at_once=len(self.asked),
             hidden=not progress,
         )
         return count, time.perf_counter() - start
 
-    def check(self, answers: Answers, pairs: Sequence[Any]) -> None:
-        """Raise ValueError if what a model gave for the pairs is no answer."""
+    def checked(self, answers: Answers, pairs: Sequence[Any]) -> pa.Table:
+        """Turn answers to the pairs into rows of the store; raise ValueError if they are none."""
         if answers.probabilities is not None:
             require_probabilities(answers, pairs, self.labels)
-
-    def _tell_odd(self, notes: Mapping[str, Any], told: set[str]) -> None:
-        name = self.identity["name"]
-        for key, sentence in sentences({"name": name, **notes}).items():
-            if key not in told:
-                log.warning("%s: warning: %s", name, sentence)
-                told.add(key)
+        return to_rows(answers)
 
     # --- The file ---
 
     def complete(
         self,
-        ask: Callable[[], tuple[int, float] | None],
+        ask: Callable[[], tuple[int, float]],
         extra: Mapping[str, Any],
         *,
         overwrite: bool,
     ) -> Outcome:
         """Write the file, unless it is finished; `ask` gets missing answers, if there are any."""
         out, inferred, seconds = self.out, 0, 0.0
-        if metadata := self.finished():
+        if metadata := self.finished(overwrite=overwrite):
             log.info("%s: complete already", out)
             with suppress(OSError), writing_to(out):
                 self._remove_answers()  # of a command that was stopped at its very end
@@ -257,25 +257,30 @@ class Asking:
             tell_of_model(metadata["name"], metadata)
         else:
             with writing_to(out):
-                self.require_replaceable(overwrite=overwrite)
-                inferred, seconds = ask() or (0, 0.0)
-                answers = from_rows(self.store.read(self.keys))
-                metadata = self._metadata(answers, extra)
-                # Another program may have written the file meanwhile.
-                self.require_replaceable(overwrite=overwrite)
-                self._write(answers, metadata)
+                inferred, seconds = ask()
+                metadata, batches = self._file_of(self.store.read(self.keys), extra)
+                self.finished(overwrite=overwrite)  # another program may have written a file
+                few = next(batches)
+                schema = labelled(with_metadata(few, metadata), self._written).schema
+                write_batches(out, schema, chain([few], batches))
                 self._remove_answers()
         return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
-    def finished(self) -> dict[str, Any] | None:
-        """Return the metadata of the predictions file, if it has these answers."""
-        metadata = read_metadata(self.out)
-        return metadata if metadata.get("fingerprint") == self.fingerprint else None
+    def finished(self, *, overwrite: bool) -> dict[str, Any]:
+        """Return the metadata of the file if it has these answers; nothing if it may be written.
 
-    def require_replaceable(self, *, overwrite: bool) -> None:
-        """Raise FileExistsError if the file has other predictions."""
-        identity = {MERGE_LABELS: None, **self.identity, "fingerprint": self.fingerprint}
-        require_replaceable(self.out, identity, self.problems, self._digests, overwrite=overwrite)
+        Raises FileExistsError if it has others.
+        """
+        recorded = read_metadata(self.out)
+        if recorded.get("fingerprint") == self.fingerprint:
+            return recorded
+        if self.out.exists() and not overwrite:
+            identity = {MERGE_LABELS: None, **self.identity}
+            keys = [key for key in identity if recorded.get(key) != identity[key]]
+            if recorded.get("texts") != combined(self._digests):
+                keys.insert(0, "the texts of the problems")
+            raise other_predictions(self.out, recorded, keys or ["gold labels"])
+        return {}
 
     def _remove_answers(self) -> None:
         shutil.rmtree(self.store.folder, ignore_errors=True)
@@ -283,25 +288,30 @@ class Asking:
             self.store.folder.parent.rmdir()
 
     def _renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        problems = description_of(self.problems)
-        recorded = metadata.get("problems") or {}
-        if DRAWS not in recorded or recorded[DRAWS] == problems.get(DRAWS):
+        """Note another draw of the dataset's subsamples in a finished file."""
+        problems, recorded = description_of(self.problems), metadata.get("problems") or {}
+        if recorded.get(DRAWS, problems.get(DRAWS)) == problems.get(DRAWS):
             return metadata
         metadata = metadata | {"problems": problems}
         schema = read_schema(self.out)
-        renewed = json.dumps(metadata, ensure_ascii=False).encode()
-        given = {**schema.metadata, METADATA_KEY: renewed}
-        with (
-            atomic(self.out) as temporary,
-            RowGroupWriter(temporary, schema, given) as writer,
-        ):
+        given = {**schema.metadata, METADATA_KEY: json.dumps(metadata, ensure_ascii=False).encode()}
+        with atomic(self.out) as temporary, RowGroupWriter(temporary, schema, given) as writer:
             for rows in read_row_groups(self.out, schema.names):
                 writer.write(rows)
         return metadata
 
-    def _metadata(self, answers: Answers, extra: Mapping[str, Any]) -> dict[str, Any]:
-        written, merging = self._written, self._merging
-        tally = tally_of(self._rows(answers, REQUIRED), merging.of(written), merging.codes(written))
+    def _file_of(
+        self, kept: pa.Table, extra: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Iterator[pa.Table]]:
+        """Return the metadata and the rows of the file, and warn of odd answers."""
+        places = [*map(self._written.index, self.labels)]
+        labels = np.array([*places, NO_LABEL])[kept["label"].to_numpy()]
+        probabilities, texts = _table_of(kept["probabilities"]), kept["text"]
+        merged, codes = self._merging.of(self._written), self._merging.codes(self._written)
+        gold, predicted = self.problems["label"].to_numpy(), labels[self._pair_of_row]
+        tally = AnswerTally(
+            merged, codes[gold].astype(np.int8), codes[predicted].astype(np.int8), self._is_seed
+        )
         check = tally.check_order()
         metadata = {
             **self.identity,
@@ -311,9 +321,7 @@ class Asking:
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.facts,
-            **answers.counts,
-            **answers.notes,
-            **{name: float(values.mean()) for name, values in answers.numbers.items()},
+            **_known_of(kept),
             "label_order_check": None if check is None else asdict(check),
             "fingerprint": self.fingerprint,
         }
@@ -323,112 +331,105 @@ class Asking:
             from merge_metric.models.language_model import warn_of_few_letters
 
             warn_of_few_letters(metadata["name"], metadata["letter_mass"])
-        return metadata
 
-    def _write(self, answers: Answers, metadata: Mapping[str, Any]) -> None:
-        names = [*REQUIRED, TEXT_DIGEST]
-        if answers.probabilities is not None:
-            names.append(PROBABILITIES)
-        if answers.texts is not None:
-            names.append(ANSWER_TEXT)
-        if len(self._rounds) > 1:
-            names.append(REPEATS)
-        few = with_metadata(next(self._rows(answers, names)), metadata)
-        schema = labelled(few, self._written).schema
-        write_batches(self.out, schema, len(self.problems), partial(self._rows, answers))
+        def rows() -> Iterator[pa.Table]:
+            again = labels[len(self.pairs) :].reshape(-1, max(1, len(self._again))).T
+            for start in range(0, len(self.problems), ROWS):
+                block = slice(start, start + ROWS)
+                problems, pairs = self.problems.slice(start, ROWS), self._pair_of_row[block]
+                columns: dict[str, Any] = {name: problems[name] for name in (*IDS, "label")}
+                columns |= {"prediction": labels[pairs], TEXT_DIGEST: to_hex(self._digests[block])}
+                if probabilities is not None:
+                    table = np.zeros((len(pairs), len(self._written)))
+                    table[:, places] = probabilities[pairs]
+                    flat = pa.FixedSizeListArray.from_arrays(table.ravel(), len(self._written))
+                    columns[PROBABILITIES] = flat
+                if not texts.null_count:
+                    columns[ANSWER_TEXT] = texts.take(pa.array(pairs))
+                if len(self._again):
+                    lists: list[Any] = [None] * len(pairs)  # stays null for variants
+                    for row in np.flatnonzero(self._is_seed[block]):
+                        lists[row] = again[np.searchsorted(self._again, pairs[row])].tolist()
+                    columns[REPEATS] = pa.array(lists, pa.list_(pa.int8()))
+                yield pa.table(columns)
+                forget_read()
 
-    def _rows(self, answers: Answers, names: Sequence[str]) -> Iterator[pa.Table]:
-        places = [*map(self._written.index, self.labels)]
-        labels = np.array([*places, NO_LABEL])[answers.labels]
-        ends = np.cumsum([len(pairs) for pairs in self._rounds])[:-1]
-        again = [of_round.tolist() for of_round in np.split(labels, ends)[1:]]
-        repeats = dict(zip(self._rounds[-1].tolist(), zip(*again, strict=True), strict=False))
-        for start in range(0, len(self.problems), ROWS):
-            rows, pairs = slice(start, start + ROWS), self._pair_of_row[start : start + ROWS]
-            problems = self.problems.slice(start, ROWS)
-            columns: dict[str, Any] = {name: problems[name] for name in (*IDS, "label")}
-            columns["prediction"] = labels[pairs]
-            if TEXT_DIGEST in names:
-                columns[TEXT_DIGEST] = to_hex(self._digests[rows])
-            if PROBABILITIES in names and answers.probabilities is not None:
-                table = np.zeros((len(pairs), len(self._written)))
-                table[:, places] = answers.probabilities[pairs]
-                flat = pa.FixedSizeListArray.from_arrays(table.ravel(), len(self._written))
-                columns[PROBABILITIES] = flat
-            if ANSWER_TEXT in names and answers.texts is not None:
-                columns[ANSWER_TEXT] = [answers.texts[pair] for pair in pairs]
-            if REPEATS in names:  # null for variants
-                is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_pylist()
-                of_rows = zip(pairs.tolist(), is_seed, strict=True)
-                lists = [repeats[pair] if seed else None for pair, seed in of_rows]
-                columns[REPEATS] = pa.array(lists, pa.list_(pa.int8()))
-            yield pa.table(columns).select(names)
-            forget_read()
+        return metadata, rows()
+
+
+def to_rows(answers: Answers) -> pa.Table:
+    """Turn a batch of answers into rows of the store."""
+    size, rows, numbers = len(answers.labels), answers.probabilities, answers.numbers
+    notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
+    columns: list[Any] = [
+        answers.labels,
+        [None] * size if rows is None else list(np.asarray(rows, np.float64)),
+        answers.texts or [None] * size,
+        list(np.stack([*numbers.values()], axis=1)) if numbers else [None] * size,
+        [notes, *[None] * (size - 1)],
+    ]
+    return pa.table(columns, schema=_ROW)
+
+
+def _table_of(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
+    """Read lists of equal length as a table; None of one batch leaves none to all."""
+    if not len(column) or column.null_count:
+        return None
+    values: NDArray[np.float64] = column.combine_chunks().flatten().to_numpy()
+    return values.reshape(len(column), -1)
+
+
+def _known_of(rows: pa.Table) -> dict[str, Any]:
+    """Join what the batches of rows say: counts are summed, lists merged, numbers averaged."""
+    names, counts, notes = list[str](), dict[str, int](), dict[str, Any]()
+    for text in rows["notes"].drop_null().to_pylist():
+        names, more_counts, more_notes = json.loads(text)
+        for name, count in more_counts.items():
+            counts[name] = counts.get(name, 0) + count
+        _merge(notes, more_notes)
+    numbers = _table_of(rows["numbers"])
+    columns = () if numbers is None else numbers.T
+    return counts | notes | {n: float(v.mean()) for n, v in zip(names, columns, strict=False)}
+
+
+def _merge(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add notes to others: lists are merged, of other values the first stays."""
+    for name, note in more.items():
+        if isinstance(note, list):
+            notes[name] = sorted({*notes.get(name, ()), *note})
+        else:
+            notes.setdefault(name, note)
+
+
+# --- Places for files ---
 
 
 def check_output(out: Path | None, *, is_folder: bool = False) -> None:
     """Raise ValueError or OSError if predictions cannot be written to a file or folder."""
-    if out is None or is_folder:
-        folder = out or PREDICTIONS
-    else:
+    folder = out or PREDICTIONS
+    if out is not None and not is_folder:
         suffix_of(out)
-        if out.is_dir():
-            raise IsADirectoryError(
-                f"{out}: expected a predictions file or nothing, found a folder"
-            )
         folder = out.parent
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not place.is_dir():
-        advice = ": --preset writes several, so --out is a folder"
-        advice = advice if place.name.endswith(SUFFIXES) else ""
-        raise NotADirectoryError(
-            f"{place}: expected a folder for predictions files, found a file{advice}"
-        )
-    if not os.access(place, os.W_OK):
-        raise PermissionError(
-            f"{place}: expected a folder to write to, got one without permission; name another "
-            f"place, or allow it there, then give the same command again"
-        )
+    got = "a file" if not place.is_dir() else "one without permission"
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        raise PermissionError(f"{place}: expected a folder to write predictions to, got {got}")
 
 
-def require_replaceable(
-    out: Path,
-    description: Mapping[str, Any],
-    problems: pa.Table,
-    digests: NDArray[np.uint64] | None = None,
-    *,
-    overwrite: bool,
-) -> None:
-    """Raise FileExistsError where a file's metadata differ in texts or in the description.
-
-    `description` is a model's identity with the `fingerprint` or, before loading, a part.
-    """
-    if overwrite or not out.exists():
-        return
-    recorded = read_metadata(out)
-    existing, differ = "a file in which no model is named", ""
+def other_predictions(
+    out: Path, recorded: Mapping[str, Any], keys: Sequence[str]
+) -> FileExistsError:
+    """Make the error for a file of other predictions, whose metadata differ in the keys."""
+    given = "a file in which no model is named"
     if recorded:
-        texts = combined(problem_digests(problems) if digests is None else digests)
-        existing = _frame_of(recorded, recorded.get("problems", {}), recorded.get("rows"))
-        keys = [key for key in description if recorded.get(key) != description[key]]
-        if recorded.get("texts") != texts:
-            keys.insert(0, "the texts of the problems")
-        if not keys:
-            return
-        if "fingerprint" in keys:  # digests all: only worth telling where all else agrees
-            keys.remove("fingerprint")
-            keys = keys or ["gold labels"]
+        asked = recorded.get("problems") or {}
+        configs = "+".join(asked.get("configs") or []) or asked.get("dataset") or "a dataset"
         shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])
-        differ = f"; they differ in {shown}" + (", …" if len(keys) > _SHOWN else "")
-    coming = _frame_of(description, description_of(problems), len(problems))
-    raise FileExistsError(
-        f"{out}: expected no predictions of another run, found {existing}; in their place would "
-        f"come {coming}{differ}: name another file with `out`, or replace it with `overwrite`"
+        given = (
+            f"those of {recorded.get('name', 'a model')} for {recorded.get('rows', 'the')} "
+            f"problems of {configs}, which differ in {shown}{', …' * (len(keys) > _SHOWN)}"
+        )
+    return FileExistsError(
+        f"{out}: expected no predictions of another run, found {given}: name another file with "
+        "`out`, or replace it with `overwrite`"
     )
-
-
-def _frame_of(model: Mapping[str, Any], problems: Mapping[str, Any], rows: Any) -> str:
-    """Name a run: "those of bert for 1,049 problems of snli"."""
-    configs = "+".join(problems.get("configs") or []) or problems.get("dataset") or "a dataset"
-    count = f"{rows:,}" if isinstance(rows, int) else "the"
-    return f"those of {model.get('name', 'a model')} for {count} problems of {configs}"

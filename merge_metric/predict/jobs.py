@@ -9,9 +9,8 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -23,16 +22,15 @@ from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
-    digest_of,
     read_row_groups,
     read_schema,
     working_in,
 )
 from merge_dataset.redaction import mask_urls
+from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
-from merge_metric.models.model_files import file_stamps
 from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.prompts import SHOT_FILES
@@ -50,19 +48,16 @@ from merge_metric.predict.driver import (
     PREDICTIONS,
     Asking,
     Outcome,
-    check_output,
-    require_replaceable,
+    other_predictions,
 )
 from merge_metric.predict.problems import (
     SHOTS,
+    Pairs,
     asked_format,
     description_of,
-    fingerprint_of,
     format_of_problems,
     on_disk,
-    pairs_of,
     part_of_source,
-    problem_digests,
     sample_seeds,
     seeds_of,
     sources_of,
@@ -72,8 +67,16 @@ log = logging.getLogger(__name__)
 
 _PROBLEMS: Final = "problems.parquet"
 
+Request = ModelRequest | BaselineRequest
+
+Job = tuple[Request, Mapping[str, Any]]
+"""What runs over all problems, and more for the metadata; of a list also the model's name there."""
+
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
 """Outcomes of models, reasons why others failed, and tasks that failed."""
+
+
+# --- Opening models ---
 
 
 def open_for(request: ModelRequest, problems: pa.Table) -> Model:
@@ -104,7 +107,7 @@ def labelled_seeds(problems: pa.Table) -> LabelledPairs:
             f"{', '.join(own.labels)} cannot tell the labels apart that are merged, got {SEEDS}"
         )
     seeds = sample_seeds(seeds_of(problems), ASKED_SEEDS)
-    return list(pairs_of(seeds)), seeds["label"].to_numpy()
+    return list(Pairs(seeds)), seeds["label"].to_numpy()
 
 
 def require_usable(
@@ -117,16 +120,12 @@ def require_usable(
     """Inspect a model, or all models of a list, before the first one runs."""
     labels = asked_format(problems).labels
     check_order_asked(request.label_order, labels)
-    machine = machine or this_machine(request.device)
-    if entries:
-        kinds: list[Any] = [entry.kind for entry in entries]
-        models = [model_of_preset(entry, request) for entry in entries]
-    else:
-        kinds = [request.kind or find_kind(request)]
-        models = [("", request, CLASSIFIER if kinds == ["classifier"] else CAUSAL_LM)]
+    kinds: list[Any] = [entry.kind for entry in entries] or [request.kind or find_kind(request)]
+    models = [model_of_preset(entry, request) for entry in entries]
     for kind in kinds:
         require_settings_used(request, kind)
-    looks = inspect_models(models, machine, labels)
+    alone = ("", request, CLASSIFIER if kinds == ["classifier"] else CAUSAL_LM)
+    looks = inspect_models(models or [alone], machine or this_machine(request.device), labels)
     if entries and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
         for look in looks:
             if look["asks_seeds"]:
@@ -138,44 +137,31 @@ def require_usable(
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A model or baseline to run over all problems."""
-
-    name: str
-    request: ModelRequest | BaselineRequest
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further metadata; for a preset: the list, the model's name and its group."""
-
-
 def open_files(
-    request: ModelRequest | BaselineRequest,
-    problems: pa.Table,
-    *,
-    out: Path | None,
-    folder: Path = PREDICTIONS,
-    short_name: str | None = None,
+    job: Job, problems: pa.Table, out: Path | None, folder: Path = PREDICTIONS
 ) -> Iterator[tuple[Model, Asking]]:
     """Open a model; yield it with the questions of each source's file, or of `out` for all."""
-    is_apart = out is None and len(sources_of(problems)) > 1
-    parts = by_source(problems) if is_apart else [problems]
-    model: Model | None = None
+    (request, more), model = job, None
     if isinstance(request, BaselineRequest):
         model = request.open(problems)
     else:
         request = replace(request, kind=request.kind or find_kind(request))
         if request.kind == "classifier":
             model = open_for(request, problems)
-    for part in parts:  # the examples that a language model is shown depend on the source
+    for part in by_source(problems, out):
+        # The examples that a language model is shown depend on the source.
         asked = model or open_for(cast(ModelRequest, request), part)
         known = asked.describe()
-        file = out or folder / file_name(known.identity, part, short_name)
-        yield asked, Asking(known, part, file, repeat_seeds=repeats_of(request))
+        file = out or folder / file_name(known.identity, part, more.get("short_name"))
+        yield asked, Asking(known, part, file, repeat_seeds=request.repeat_seeds)
 
 
-def repeats_of(request: ModelRequest | BaselineRequest) -> int:
-    """Return how often each seed is asked about again."""
-    return request.repeat_seeds if isinstance(request, ModelRequest) else 0
+def by_source(problems: pa.Table, out: Path | None = None) -> list[pa.Table]:
+    """Split the problems by source, unless one file is for all."""
+    sources = sources_of(problems)
+    if out is not None or len(sources) < 2:
+        return [problems]
+    return [part_of_source(problems, source) for source in sources]
 
 
 def file_name(
@@ -199,14 +185,11 @@ def file_name(
     return re.sub(r"[^A-Za-z0-9._+-]", "-", "-".join(parts)) + ".parquet"
 
 
-def by_source(problems: pa.Table) -> list[pa.Table]:
-    """Split the problems by source."""
-    sources = sources_of(problems)
-    return [part_of_source(problems, source) for source in sources] if sources[1:] else [problems]
+# --- Runs ---
 
 
 def run_models(
-    request: ModelRequest | BaselineRequest,
+    request: Request,
     problems: pa.Table,
     *,
     preset: str | None = None,
@@ -220,61 +203,62 @@ def run_models(
 
     In a list, a model that fails does not stop the others.
     """
-    if distribution is not None and getattr(request, "base_url", None):
-        raise ValueError(
-            "executor: expected a model that tasks load, got one on a server, which is asked from "
-            "here: with more requests at a time, see `concurrency`"
-        )
-    known: dict[str, str] = {}
+    folder = PREDICTIONS
     if isinstance(request, BaselineRequest):
-        known = {"name": request.name}
-    elif not (request.gguf_file or request.model.endswith(".gguf")):
-        is_folder = Path(request.model).is_dir()
-        shown = Path(request.model).resolve().name if is_folder else mask_urls(request.model)
-        known = {"name": shown}
-    if preset is None and out is not None:
-        require_replaceable(out, known, problems, overwrite=overwrite)
-    if isinstance(request, BaselineRequest):
+        jobs: dict[str, Job] = {request.name: (request, {})}
         if distribution is not None:
             if request.train is not None:  # its errors are raised first
                 read_training_data(Path(request.train), format_of_problems(problems))
             # Training takes most of the time, so one task does everything.
             distribution = replace(distribution.without_gpus(), tasks=1)
-        jobs = [Job(request.name, request)]
     else:
-        machine = None if distribution is None else machine_for(distribution, request.device)
+        jobs = {
+            entry.name: (
+                request_of(entry, request),
+                {"preset": preset, "short_name": entry.name, "group": entry.group},
+            )
+            for entry in entries
+        }
+        if preset is not None:
+            folder, out = out or PREDICTIONS, None
+        else:
+            is_folder = Path(request.model).is_dir()
+            name = Path(request.model).resolve().name if is_folder else mask_urls(request.model)
+            jobs = {name: (request, extra or {})}
+        if distribution is not None and request.base_url:
+            raise ValueError(
+                "executor: expected a model that tasks load, got one on a server, which is asked "
+                "from here: with more requests at a time, see `concurrency`"
+            )
         if preset is not None or distribution is not None:
+            machine = None if distribution is None else machine_for(distribution, request.device)
             require_usable(request, problems, machine, entries=entries)
-        single = Job(known.get("name", request.model), request, extra or {})
-        jobs = [single] if preset is None else []
-        for entry in entries:
-            more = {"preset": preset, "short_name": entry.name, "group": entry.group}
-            jobs.append(Job(entry.name, request_of(entry, request), more))
-    folder = PREDICTIONS
-    if preset is not None:
-        folder, out = out or PREDICTIONS, None
+    if out is not None and out.exists() and not overwrite:
+        recorded, (name,) = read_metadata(out), jobs  # before a model is loaded, or tasks wait
+        is_gguf = name.endswith(".gguf") or getattr(request, "gguf_file", None)
+        if recorded.get("name") != name and not is_gguf:
+            raise other_predictions(out, recorded, ["name"])
     if distribution is not None:
         return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
     outcomes, failed = list[Outcome](), list[str]()
-    for job in jobs:
-        name, model_name = job.extra.get("short_name"), getattr(job.request, "model", "")
-        if name is not None:
-            log.info("%s (%s)", name, model_name)
+    for name, job in jobs.items():
+        shown = f"{name} ({getattr(job[0], 'model', '')})"
+        if preset is not None:
+            log.info(shown)
         try:
-            opened = open_files(job.request, problems, out=out, folder=folder, short_name=name)
-            for model, asking in opened:
+            for model, asking in open_files(job, problems, out, folder):
                 ask = partial(asking.ask, model)
-                outcomes.append(asking.complete(ask, job.extra, overwrite=overwrite))
+                outcomes.append(asking.complete(ask, job[1], overwrite=overwrite))
         except (ValueError, OSError, RuntimeError, ImportError) as error:
-            if name is None:
+            if preset is None:
                 raise
-            failed.append(f"{name} ({model_name}): {error}")
+            failed.append(f"{shown}: {error}")
             log.warning("failed: %s", failed[-1])
     return outcomes, failed, None
 
 
 def _run_in_tasks(
-    jobs: Sequence[Job],
+    jobs: Mapping[str, Job],
     problems: pa.Table,
     distribution: Distribution,
     out: Path | None,
@@ -283,89 +267,82 @@ def _run_in_tasks(
     overwrite: bool,
 ) -> Done:
     """Run models in tasks, each for one model; files do not depend on the number of tasks."""
-    target = folder if out is None else out.parent
-    placed, asked = list[Job](), list[Any]()
-    for job in jobs:
-        paths = _absolute_paths(job.request)
-        placed.append(replace(job, request=replace(job.request, **paths)))
-        asked.append([asdict(placed[-1]), *map(file_stamps, paths.values())])
-    fingerprint = fingerprint_of({}, problems, problem_digests(problems))
-    digest = digest_of([asked, fingerprint, str(out)])[:12]
-    first = out.name if out is not None else jobs[0].extra.get("preset") or jobs[0].name
-    work = (target / f".{slug(first.rpartition('/')[2])}.{digest}.tasks").absolute()
-    check_output(work, is_folder=True)
+    folder = folder if out is None else out.parent
+    placed = {
+        name: (asdict(replace(request, **_absolute_paths(request))), dict(extra))
+        for name, (request, extra) in jobs.items()
+    }
+    called = (
+        out.name
+        if out is not None
+        else next(extra.get("preset", name.rpartition("/")[2]) for name, (_, extra) in jobs.items())
+    )
+    work = (folder / f".{slug(called)}.tasks").absolute()
     plan = {
-        "jobs": {job.name: asdict(job) for job in placed},
+        "jobs": placed,
         "out": out and str(out.absolute()),
-        "folder": str(target.absolute()),
+        "folder": str(folder.absolute()),
         "overwrite": overwrite,
     }
+    tasks = Task.all(max(1, distribution.tasks // len(jobs)))
+    outcomes, failed = list[Outcome](), list[str]()
     with working_in(work):
         with (
             atomic(work / _PROBLEMS) as temporary,
             RowGroupWriter(temporary, problems.schema, problems.schema.metadata) as writer,
         ):
             writer.write(problems)
-        tasks = Task.all(max(1, distribution.tasks // len(jobs)))
-        names = {job.name: [f"{job.name} {task}" for task in tasks] for job in jobs}
-        error: ExecutorError | None = None
+        results, error = dict[str, Any](), cast(ExecutorError | None, None)
         try:
-            results: Mapping[str, Any] = call_tasks(
+            results = call_tasks(
                 "merge_metric.predict.jobs:answer_task",
                 work,
-                list(chain.from_iterable(names.values())),
+                [f"{name} {task}" for name in jobs for task in tasks],
                 replace(distribution, tasks=len(tasks) * len(jobs)),
                 plan,
             )
         except ExecutorError as failed_tasks:
             results, error = failed_tasks.results, failed_tasks
-        outcomes, failed = list[Outcome](), list[str]()
-        parts = [problems] if out is not None else by_source(problems)
-        for job in jobs:
-            records = [results[name] for name in names[job.name] if name in results]
+        for name, (request, extra) in jobs.items():
+            named = [f"{name} {task}" for task in tasks]
+            records = [results[task] for task in named if task in results]
             if missing := len(tasks) - len(records):
-                failed.append(f"{job.name}: {missing} of {len(tasks)} tasks did not finish")
+                failed.append(f"{name}: {missing} of {len(tasks)} tasks did not finish")
                 continue
+            parts = zip(by_source(problems, out), zip(*records, strict=True), strict=True)
             try:
-                for part, of_file in zip(parts, zip(*records, strict=True), strict=True):
-                    outcomes.append(_written(job, part, target, of_file, overwrite=overwrite))
+                for part, of_file in parts:
+                    known = _common_description(of_file)
+                    file, repeats = folder / of_file[0]["out"], request.repeat_seeds
+                    asking = Asking(known, part, file, repeat_seeds=repeats)
+                    done = asking.complete(lambda: (0, 0.0), extra, overwrite=overwrite)
+                    inferred = sum(record["inferred"] for record in of_file)
+                    seconds = max(record["seconds"] for record in of_file)
+                    outcomes.append(replace(done, inferred=inferred, seconds=seconds))
+                    warn_of_unknown(known.identity["name"], done.metadata.get("unknown_tokens", {}))
             except (ValueError, OSError) as failure:
-                failed.append(f"{job.name}: {failure}")
+                failed.append(f"{name}: {failure}")
         if not failed:
             shutil.rmtree(work)
     return outcomes, failed, error
 
 
-def _written(
-    job: Job,
-    problems: pa.Table,
-    folder: Path,
-    records: Sequence[Mapping[str, Any]],
-    *,
-    overwrite: bool,
-) -> Outcome:
-    first, *others = records
-    for other in others:
-        one, two = first["identity"], other["identity"]
-        differing = [key for key in one | two if one.get(key) != two.get(key)]
-        if differing or other["out"] != first["out"]:
+def _common_description(records: Sequence[Mapping[str, Any]]) -> Description:
+    """Return the description of the model that all tasks asked; raise ValueError for several."""
+    first = records[0]
+    one = {**first["identity"], "names": first["out"]}
+    for record in records[1:]:
+        two = {**record["identity"], "names": record["out"]}
+        if differing := [key for key in one | two if one.get(key) != two.get(key)]:
             raise ValueError(
                 f"expected the same model, device and versions in every task, got different "
-                f"{', '.join(differing) or 'names'}; name them with `device`, `dtype` and "
-                f"`revision`, and run the same command again"
+                f"{', '.join(differing)}; name them with `device`, `dtype` and `revision`, and "
+                "run the same command again"
             )
-    known = Description(identity=first["identity"], facts=first["facts"])
-    asking = Asking(known, problems, folder / first["out"], repeat_seeds=repeats_of(job.request))
-    done = asking.complete(lambda: None, job.extra, overwrite=overwrite)
-    warn_of_unknown(known.identity["name"], done.metadata.get("unknown_tokens", {}))
-    return replace(
-        done,
-        inferred=sum(record["inferred"] for record in records),
-        seconds=max(record["seconds"] for record in records),
-    )
+    return Description(identity=first["identity"], facts=first["facts"])
 
 
-def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
+def _absolute_paths(request: Request) -> dict[str, Any]:
     """Make paths in the settings absolute if they exist, as tasks may run in another folder."""
     values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
     if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, not a path
@@ -375,30 +352,23 @@ def _absolute_paths(request: ModelRequest | BaselineRequest) -> dict[str, Any]:
 
 
 @keeps_result
-def answer_task(folder: Path, task: str) -> list[dict[str, Any]]:
+def answer_task(folder: Path, named: str) -> list[dict[str, Any]]:
     """Ask a model about a task's pairs; return a record for each predictions file."""
-    name, _, text = task.rpartition(" ")
+    name, _, task = named.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
-    settings = plan["jobs"][name]["request"]
+    settings, extra = plan["jobs"][name]
     request = (BaselineRequest if "train" in settings else ModelRequest)(**settings)
     problems = on_disk(read_row_groups(path), read_schema(path))
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # the command could not know it
             require_usable(request, problems, machine)
-    files = open_files(
-        request,
-        problems,
-        out=plan["out"] and Path(plan["out"]),
-        folder=Path(plan["folder"]),
-        short_name=plan["jobs"][name]["extra"].get("short_name"),
-    )
+    out = plan["out"] and Path(plan["out"])
     records = []
-    for model, asking in files:
+    for model, asking in open_files((request, extra), problems, out, Path(plan["folder"])):
         inferred, seconds = 0, 0.0
-        if not asking.finished():
-            asking.require_replaceable(overwrite=plan["overwrite"])
-            inferred, seconds = asking.ask(model, task=Task.parse(text), progress=False)
+        if not asking.finished(overwrite=plan["overwrite"]):
+            inferred, seconds = asking.ask(model, task=Task.parse(task), progress=False)
         work = {"out": asking.out.name, "inferred": inferred, "seconds": seconds}
         records.append({**work, "identity": asking.known.identity, "facts": asking.facts})
     return records

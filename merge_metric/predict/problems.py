@@ -6,6 +6,7 @@ import hashlib
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import astuple
 from functools import partial
 from heapq import nsmallest
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from merge_dataset.engine import connect
 from merge_dataset.files import ROWS, draw_rank, naming, read_row_groups, read_schema
 from merge_dataset.layout import (
+    PROVENANCE,
     all_configurations,
     as_dataset,
     format_in,
@@ -31,15 +33,15 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.schema import (
-    LABELS,
     NLI,
     PARAPHRASE,
     SPLITS,
     ProblemFormat,
+    collection_name,
     format_of,
     parse_config_name,
 )
-from merge_metric.frame.predictions import MERGE_LABELS, metadata_of, with_metadata
+from merge_metric.frame.predictions import MERGE_LABELS, METADATA_KEY, with_metadata
 from merge_metric.frame.relations import DRAWS, draw_digests
 from merge_metric.frame.texts import rows_of, text_digests
 from merge_metric.models.pair_model import Pair
@@ -63,17 +65,31 @@ def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     return pa.schema([*ids, *texts, ("label", pa.int64())])
 
 
+# --- Reading ---
+
+
 def read_problems(
-    dataset: str, configs: Sequence[str] = (), *, revision: str | None = None
+    dataset: str,
+    configs: Sequence[str] = (),
+    *,
+    revision: str | None = None,
+    with_shots: bool = False,
+    limit_seeds: int | None = None,
+    rng_seed: int = 0,
+    merge_labels: str | Sequence[str] = (),
 ) -> pa.Table:
     """Read the seeds and variants of some configurations of a dataset, each once.
 
     Args:
-        dataset: A dataset folder, or its registered name; or the Parquet file of a run's
-            problems, all of which count as seeds then; or a name for `datasets.load_dataset`.
+        dataset: A dataset folder, its registered name, or owner/name on the Hub; or the Parquet
+            file of a run's problems, all of which count as seeds then.
         configs: Names of configurations; by default, of each source, that of all word
             classes and that of the paraphrases.
         revision: Of a dataset on the Hub.
+        with_shots: Hold out seeds that are shown as examples; see `hold_out`.
+        limit_seeds: Number of seeds of each source; see `sample_seeds`.
+        rng_seed: Of the draws of seeds.
+        merge_labels: Labels that count as one in answers, noted in the description.
 
     Returns:
         The columns of `problem_schema`, configuration by configuration, seeds before variants. The
@@ -86,43 +102,169 @@ def read_problems(
             of several formats.
     """
     path = as_dataset("dataset", dataset)
-    if path.suffix == ".parquet":
-        return _read_file(path, configs)
-    if is_folder := path.is_dir():
-        require_dataset(path)
-        known = all_configurations(path)
-    elif path.is_file():
-        raise ValueError(
-            f"{dataset}: expected a dataset folder or a run's problems.parquet, got another file; "
-            f"`merge-nli generate --data {dataset}` makes a dataset of problems"
-        )
-    else:
-        import datasets
+    read = _read_run if path.suffix == ".parquet" else _read_dataset
+    problems = read(path, dataset, configs, revision)
+    if with_shots:
+        problems = hold_out(problems, rng_seed=rng_seed)
+    if limit_seeds is not None:
+        problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
+    if merging := Merging.parse(merge_labels):
+        merging.require(format_of_problems(problems).labels)
+        description = description_of(problems) | {MERGE_LABELS: str(merging)}
+        problems = with_metadata(problems, description)
+    return problems
 
-        try:
-            known = datasets.get_dataset_config_names(dataset, revision=revision)
-        except (OSError, ValueError) as error:
-            if "/" not in dataset:
-                require_dataset(path)
-            raise FileNotFoundError(
-                f"{dataset}: expected a dataset folder, a Parquet file of problems, or a name that "
-                f"datasets.load_dataset knows, got an error: {error}"
-            ) from error
-        # A dataset in the local cache has only a configuration "default", not the real ones.
-        known = [*configs] if known in ([], ["default"]) else known
+
+def _read_dataset(
+    path: Path, dataset: str, configs: Sequence[str], revision: str | None
+) -> pa.Table:
+    folder = dataset_folder(path, configs, revision)
+    known = all_configurations(folder)
     require_configurations(dataset, known, configs)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
-    if not (chosen := list(dict.fromkeys(configs)) or whole):
+    chosen = list(dict.fromkeys(configs)) or whole
+    formats: dict[ProblemFormat, list[str]] = {}
+    for config in chosen:
+        formats.setdefault(format_in(folder, config), []).append(config)
+    if len(formats) > 1:
+        parts = (f"{', '.join(names)} with the {its.described}" for its, names in formats.items())
         raise ValueError(
-            f"{dataset}: the configurations of a cached data set cannot be listed; name them "
-            f"with `config`, such as snli, or give the dataset folder"
+            f"{dataset}: expected problems of one format, got {'; '.join(parts)}; name "
+            f"configurations of one with `config`"
         )
-    description: dict[str, Any] = {"dataset": dataset, "revision": revision, "configs": chosen}
-    if not is_folder:
-        splits = [_load_split(dataset, revision, c, split) for c in chosen for split in SPLITS]
-        _require_one_format(dataset, chosen, [its for its, _ in splits[:: len(SPLITS)]])
-        return _distinct((rows for _, rows in splits), dataset, description, splits[0][0])
-    return _read_folder(path, chosen, description)
+    files = [split_files(folder, config) for config in chosen]
+    paths = [folder / name for of_config in files for split in SPLITS for name in of_config[split]]
+    states = [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
+    (problem_format,) = formats
+    names = problem_schema(problem_format).names
+    tables = (table for path in paths for table in read_row_groups(path, names))
+    shown = folder.resolve().name if folder == path else dataset
+    description = {"dataset": shown, "revision": revision, "configs": chosen}
+    problems = _distinct(tables, dataset, description, problem_format)
+    drawn = (name for of_config in files for name in of_config["variants"])
+    description = description_of(problems) | {DRAWS: draw_digests(folder, drawn)}
+    if states != [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]:
+        raise BlockingIOError(
+            f"{folder}: expected files that stay while they are read, got others; read it again"
+        )
+    return with_metadata(problems, description)
+
+
+def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None = None) -> Path:
+    """Return a dataset folder, or fetch what is needed of a dataset of the Hub."""
+    name = str(path)
+    if path.is_dir() or name.count("/") != 1:
+        require_dataset(path)
+        return path
+    from huggingface_hub import snapshot_download
+
+    of_configs = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
+    wanted = [f"{collection}/*" for collection in of_configs]
+    try:
+        fetched = snapshot_download(
+            name, repo_type="dataset", revision=revision, allow_patterns=wanted or None
+        )
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{name}: expected a dataset folder or a data set on the Hub, got an error: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    for pattern in wanted:
+        if not Path(fetched, pattern).with_name(PROVENANCE).is_file():
+            raise FileNotFoundError(
+                f"{name}: expected {pattern.replace('*', PROVENANCE)} there or, without a "
+                f"connection, in the cache, found none; with a connection, `hf download {name} "
+                f"--repo-type dataset --include '{pattern}'` fetches all that is needed"
+            )
+    require_dataset(Path(fetched))
+    return Path(fetched)
+
+
+def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | None) -> pa.Table:
+    """Read the file of a run's problems."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
+    if configs:
+        raise ValueError(f"{path}: expected no configurations for a file of problems")
+    stored = read_schema(path)
+    problem_format = format_of(stored)
+    names = [*problem_schema(problem_format).names, "source"]
+    sources: dict[str, None] = {}
+
+    def tables() -> Iterator[pa.Table]:
+        for table in read_row_groups(path, [name for name in names if name in stored.names]):
+            if pa.types.is_string(table["label"].type):
+                codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
+                table = table.set_column(table.column_names.index("label"), "label", codes)
+            if "variant_id" not in stored.names:
+                table = table.append_column("variant_id", table["seed_id"])
+            if "source" in stored.names:
+                sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
+            yield table
+
+    description: dict[str, Any] = {"dataset": path.name, "revision": None, "configs": []}
+    description |= {"all_problems": True}
+    problems = _distinct(tables(), str(path), description, problem_format)
+    return with_metadata(problems, description_of(problems) | {"configs": [*sources]})
+
+
+def _distinct(
+    tables: Iterable[pa.Table], dataset: str, description: dict[str, Any], its: ProblemFormat
+) -> pa.Table:
+    """Check problems, and keep each once, as seeds are in the files of all classes."""
+    schema = problem_schema(its)
+
+    def cast() -> Iterator[pa.Table]:
+        try:
+            for table in tables:
+                yield table.select(schema.names).cast(schema)
+        except (pa.ArrowException, KeyError) as error:
+            raise ValueError(
+                f"{dataset}: expected the columns {', '.join(schema.names)}, got an error: {error}"
+            ) from error
+
+    if its != NLI:
+        description = description | {_FORMAT: its.as_record()}
+    problems = with_metadata(on_disk(cast(), schema), description)
+    for name in schema.names:
+        if count := problems[name].null_count:
+            raise ValueError(
+                f"{dataset}: expected a value of {name} in every row, got "
+                f"{count:,} rows without (or with an unknown label)"
+            )
+    if others := sorted(set(problems["label"].unique().to_pylist()) - {*range(len(its.labels))}):
+        raise ValueError(
+            f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
+            f"got {others}"
+        )
+    first = first_rows(problems, ["variant_id"])
+    if (kept := first == np.arange(len(first))).all():
+        return problems
+    if len(odd := np.flatnonzero(first_rows(problems, schema.names) != first)):
+        one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
+        name = next(name for name in schema.names if one[name] != other[name])
+        raise ValueError(
+            f"{dataset}: expected one problem per variant_id, got two with different {name} for "
+            f"{one['variant_id']!r}; `merge-nli check` says more"
+        )
+    return _only(problems, pa.chunked_array([kept]))
+
+
+# --- Descriptions ---
+
+
+def description_of(problems: pa.Table) -> dict[str, Any]:
+    """Return the description of the problems' origin from their metadata."""
+    description: dict[str, Any] = json.loads(
+        (problems.schema.metadata or {}).get(METADATA_KEY, b"{}")
+    )
+    return description
+
+
+def sources_of(problems: pa.Table) -> list[str]:
+    """List the sources of problems, sorted; none if they are unknown."""
+    configs = description_of(problems).get("configs", [])
+    return sorted({parse_config_name(config)[0] for config in configs})
 
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
@@ -133,16 +275,8 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
     return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
 
 
-def merging_labels(problems: pa.Table, merge_labels: str | Sequence[str]) -> pa.Table:
-    """Note in the description of problems which labels count as one in answers to them."""
-    if not (merging := Merging.parse(merge_labels)):
-        return problems
-    merging.require(format_of_problems(problems).labels)
-    return with_metadata(problems, description_of(problems) | {MERGE_LABELS: str(merging)})
-
-
 def merging_of(problems: pa.Table) -> Merging:
-    """Return which labels count as one, as `merging_labels` noted."""
+    """Return which labels count as one, as `read_problems` noted."""
     return Merging.parse(description_of(problems).get(MERGE_LABELS, ()))
 
 
@@ -152,73 +286,7 @@ def asked_format(problems: pa.Table) -> ProblemFormat:
     return ProblemFormat(own.fields, merging_of(problems).given(own.labels))
 
 
-def pairs_of(problems: pa.Table, *, fields: bool = False) -> Iterator[Pair]:
-    """Yield each problem's first text and the joined others; with `fields` all texts."""
-    for rows in row_blocks(problems):
-        for texts in rows_of(rows, format_of_problems(problems).fields):
-            yield texts if fields else (texts[0], " ".join(texts[1:]))
-
-
-class Pairs(Sequence[Pair]):
-    """Sequence of problems as pairs (see `pairs_of`), of which few are Python objects at a time."""
-
-    def __init__(
-        self, problems: pa.Table, rows: NDArray[np.int64], *, fields: bool = False
-    ) -> None:
-        """Choose problems by the numbers of their rows, in the given order."""
-        names = format_of_problems(problems).fields
-        self._problems, self._rows, self._fields = problems.select([*names]), rows, fields
-
-    def at(self, positions: Sequence[int] | NDArray[np.int64]) -> Pairs:
-        """Take the problems at some positions."""
-        rows = self._rows[np.asarray(positions, np.int64)]
-        return Pairs(self._problems, rows, fields=self._fields)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, place: int | slice) -> Any:
-        if isinstance(place, slice):
-            return list(self._read(self._rows[place]))
-        return next(pairs_of(self._problems.slice(self._rows[place], 1), fields=self._fields))
-
-    def __iter__(self) -> Iterator[Pair]:
-        for start in range(0, len(self._rows), _PAIRS):
-            yield from self._read(self._rows[start : start + _PAIRS])
-
-    def _read(self, rows: NDArray[np.int64]) -> Iterator[Pair]:
-        # Taken from slices: `take` on a column with many chunks would copy the whole column.
-        for run in np.split(rows, np.flatnonzero(np.diff(rows // _PAIRS)) + 1):
-            if len(run):
-                first = run.min()
-                part = self._problems.slice(first, run.max() - first + 1)
-                yield from pairs_of(part.take(pa.array(run - first)), fields=self._fields)
-
-
-def _require_one_format(
-    dataset: str, configs: Sequence[str], formats: Sequence[ProblemFormat]
-) -> None:
-    if len(kinds := dict.fromkeys(formats)) > 1:
-        pairs = [*zip(configs, formats, strict=True)]
-        parts = "; ".join(
-            f"{', '.join(name for name, its in pairs if its == kind)} with the {kind.described}"
-            for kind in kinds
-        )
-        raise ValueError(
-            f"{dataset}: expected problems of one format, got {parts}; name configurations of one "
-            f"with `config`"
-        )
-
-
-def sources_of(problems: pa.Table) -> list[str]:
-    """List the sources of problems, sorted; none if they are unknown."""
-    configs = description_of(problems).get("configs", [])
-    return sorted({parse_config_name(config)[0] for config in configs})
-
-
-def description_of(problems: pa.Table) -> dict[str, Any]:
-    """Return the description of the problems' origin from their metadata."""
-    return metadata_of(problems.schema)
+# --- Some of the problems ---
 
 
 def seeds_of(problems: pa.Table) -> pa.Table:
@@ -293,13 +361,49 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
     return with_metadata(_only(problems, kept), description_of(problems) | {SHOTS: shots})
 
 
-# --- Many problems ---
-
-
 def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
     starts = range(0, len(problems), ROWS)
     parts = (problems.slice(n, ROWS).filter(kept.slice(n, ROWS)) for n in starts)
     return on_disk(parts, problems.schema)
+
+
+# --- Many problems ---
+
+
+class Pairs(Sequence[Pair]):
+    """Problems as pairs, or with `fields` all their texts; few are Python objects at a time."""
+
+    def __init__(
+        self, problems: pa.Table, rows: NDArray[np.int64] | None = None, *, fields: bool = False
+    ) -> None:
+        """Choose problems by the numbers of their rows, in the given order; by default all."""
+        self._names, self._fields = format_of_problems(problems).fields, fields
+        self._texts = problems.select([*self._names])
+        self._rows = np.arange(len(problems)) if rows is None else rows
+
+    def at(self, places: Sequence[int] | NDArray[np.int64]) -> Pairs:
+        """Take the problems at some places."""
+        some = copy(self)
+        some._rows = self._rows[np.asarray(places, np.int64)]
+        return some
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return list(self.at(range(len(self))[place]))
+        return next(iter(self.at([place])))
+
+    def __iter__(self) -> Iterator[Pair]:
+        # Taken from slices: `take` on a column with many chunks would copy the whole column.
+        for rows in np.split(self._rows, np.flatnonzero(np.diff(self._rows // _PAIRS)) + 1):
+            if len(rows):
+                first = rows.min()
+                part = self._texts.slice(first, rows.max() - first + 1)
+                for texts in rows_of(part.take(pa.array(rows - first)), self._names):
+                    yield texts if self._fields else (texts[0], " ".join(texts[1:]))
+                forget_read()
 
 
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
@@ -351,144 +455,6 @@ def fingerprint_of(
         digest.update(b"]")
     digest.update(digests.astype("<u8", copy=False).data)
     return digest.hexdigest()
-
-
-def _distinct(
-    tables: Iterable[pa.Table], dataset: str, description: dict[str, Any], its: ProblemFormat
-) -> pa.Table:
-    """Check problems, and keep each once, as seeds are in the files of all classes."""
-    schema = problem_schema(its)
-
-    def cast() -> Iterator[pa.Table]:
-        for table in tables:
-            try:
-                yield table.cast(schema)
-            except (pa.ArrowException, ValueError) as error:
-                raise ValueError(f"{dataset}: expected {schema}, got an error: {error}") from error
-
-    if its != NLI:
-        description = description | {_FORMAT: its.as_record()}
-    problems = with_metadata(on_disk(cast(), schema), description)
-    for name in schema.names:
-        if count := problems[name].null_count:
-            raise ValueError(
-                f"{dataset}: expected a value of {name} in every row, got "
-                f"{count:,} rows without (or with an unknown label)"
-            )
-    if others := sorted(set(problems["label"].unique().to_pylist()) - {*range(len(its.labels))}):
-        raise ValueError(
-            f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
-            f"got {others}"
-        )
-    first = first_rows(problems, ["variant_id"])
-    if (kept := first == np.arange(len(first))).all():
-        return problems
-    if len(odd := np.flatnonzero(first_rows(problems, schema.names) != first)):
-        one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
-        name = next(name for name in schema.names if one[name] != other[name])
-        raise ValueError(
-            f"{dataset}: expected one problem per variant_id, got two with different {name} for "
-            f"{one['variant_id']!r}; `merge-nli check` says more"
-        )
-    return _only(problems, pa.chunked_array([kept]))
-
-
-def _read_folder(path: Path, chosen: Sequence[str], description: dict[str, Any]) -> pa.Table:
-    files = [split_files(path, config) for config in chosen]
-    paths = [path / name for split in SPLITS for of_config in files for name in of_config[split]]
-    states = [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
-    formats = [format_in(path, config) for config in chosen]
-    _require_one_format(str(path), chosen, formats)
-    names = problem_schema(formats[0]).names
-
-    def tables() -> Iterator[pa.Table]:
-        for config, of_config in zip(chosen, files, strict=True):
-            for split in SPLITS:
-                if not of_config[split]:
-                    raise ValueError(
-                        f"{path}: configuration {config!r} has no files for the split {split}"
-                    )
-                for file in of_config[split]:
-                    _require_columns(str(path / file), names, read_schema(path / file).names)
-                    for table in read_row_groups(path / file, names):
-                        yield table.select(names)
-
-    problems = _distinct(tables(), str(path), description, formats[0])
-    drawn = (name for of_config in files for name in of_config["variants"])
-    description |= {"dataset": path.resolve().name, DRAWS: draw_digests(path, drawn)}
-    if states != [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]:
-        raise BlockingIOError(
-            f"{path}: expected files that stay while they are read, got others; read it again"
-        )
-    return with_metadata(problems, description_of(problems) | description)
-
-
-def _read_file(path: Path, configs: Sequence[str]) -> pa.Table:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
-    if configs:
-        raise ValueError(f"{path}: expected no configurations for a file of problems")
-    stored = read_schema(path)
-    problem_format = format_of(stored)
-    schema = problem_schema(problem_format)
-    needed = [name for name in schema.names if name != "variant_id"]
-    as_there = "the columns {}, as in the problems.parquet of a run folder"
-    _require_columns(str(path), needed, stored.names, as_there)
-    sources: dict[str, None] = {}
-    present = [name for name in (*schema.names, "source") if name in stored.names]
-
-    def tables() -> Iterator[pa.Table]:
-        for table in read_row_groups(path, present):
-            if pa.types.is_string(table["label"].type):
-                codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
-                table = table.set_column(table.column_names.index("label"), "label", codes)
-            if "variant_id" not in present:
-                table = table.append_column("variant_id", table["seed_id"])
-            if "source" in present:
-                sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
-            yield table.select(schema.names)
-
-    description: dict[str, Any] = {"dataset": path.name, "revision": None, "configs": []}
-    problems = _distinct(tables(), str(path), description | {"all_problems": True}, problem_format)
-    return with_metadata(problems, description_of(problems) | {"configs": [*sources]})
-
-
-def _require_columns(
-    where: str, names: Sequence[str], given: Sequence[str], wanted: str = "the columns {}"
-) -> None:
-    if missing := sorted(set(names) - set(given)):
-        raise ValueError(
-            f"{where}: expected {wanted.format(', '.join(names))}, got none called "
-            f"{', '.join(missing)}"
-        )
-
-
-def _load_split(
-    name: str, revision: str | None, config: str, split: str
-) -> tuple[ProblemFormat, pa.Table]:
-    import datasets
-
-    where = f"{name}: {config}/{split}"
-    try:
-        rows = datasets.load_dataset(name, config, split=split, revision=revision)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{where}: could not be loaded: {error}") from error
-    if (kind := rows.info.builder_name) in ("csv", "json", "text"):
-        raise ValueError(
-            f"{where}: expected Parquet files, as `merge-nli publish` writes, got {kind}, whose "
-            "types `datasets` guesses, so that a text such as None or an id such as 001 is lost"
-        )
-    present = rows.column_names
-    fields = tuple(field for field in present if f"{field}_spans" in present) or NLI.fields
-    names = problem_schema(ProblemFormat(fields, LABELS)).names
-    _require_columns(where, names, present, "a MERGE-NLI dataset with the columns {}")
-    labels = tuple(getattr(rows.features["label"], "names", LABELS))
-    if fields == NLI.fields and set(labels) == set(LABELS) and labels != LABELS:
-        raise ValueError(
-            f"{where}: expected the labels {', '.join(LABELS)}, got {', '.join(labels)}"
-        )
-    table: pa.Table = rows.select_columns(names).with_format("arrow")[:]
-    return ProblemFormat(fields, labels), table.select(names)
 
 
 # --- Tables on disk ---

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .merging import Merging
-from .options import NO_LABEL, label_names
+from .options import NO_LABEL, SUM_TOLERANCE, label_names
 
 Ints = NDArray[np.int64]
 ColumnValues = Ints | list[str]
 """A checked column: an array of ints or a list of strings."""
 
-ANSWERS: Final = ("predictions", "seed_predictions", "prediction")
-"""Columns of answers, which may name no label: None, `NO_LABEL` or an empty string."""
+GOLD: Final = ("references", "label")
+"""Columns of gold labels; other labels are answers, which may name none: None, -1 or ""."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,38 +80,40 @@ def read_rows(
     """
     names, merging = label_names(labels), Merging.parse(merge_labels)
     merging.require(names)
-    columns = check_columns(
-        {
-            "predictions": predictions,
-            "references": references,
-            "seed_ids": seed_ids,
-            "seed_predictions": seed_predictions,
-        }
-    )
-    n = len(columns["predictions"])
-    if n == 0:
+    given = {"predictions": predictions, "references": references}
+    given["seed_predictions"] = seed_predictions
+    columns = check_columns(given, {"seed_ids": seed_ids})
+    ids, seed = factorize(columns.pop("seed_ids"))
+    if not len(seed):
         raise ValueError("expected at least one variant, got empty columns")
-    ids, seed = factorize(columns["seed_ids"])
-    _require_unique_variants(variant_ids, seed, ids)
-    prediction, reference, own = (
-        _label_codes(name, columns[name], names, merging)
-        for name in ("predictions", "references", "seed_predictions")
-    )
+    codes = {name: _label_codes(name, columns[name], names, merging) for name in columns}
+    if variant_ids is not None:
+        names_of, variant = factorize(check_column("variant_ids", variant_ids))
+        _require_same_length({"variant_ids": variant, "seed_ids": seed})
+        pairs, times = np.unique(variant * len(ids) + seed, return_counts=True)
+        if len(more := pairs[times > 1].tolist()):
+            twice = [(ids[pair % len(ids)], names_of[pair // len(ids)]) for pair in more]
+            raise ValueError(
+                "expected each variant once per seed, got duplicate (seed, variant): "
+                f"{preview(twice)}; drop the repeated rows"
+            )
+    drawn: tuple[Ints, Ints, int | None] = np.arange(len(seed)), np.zeros(len(seed), np.int64), None
+    if subsamples is not None:
+        drawn = _draws(subsamples, seed, ids)
     names = merging.of(names)
-    if subsamples is None:
-        draw_row, draw_subsample, n_subsamples = np.arange(n), np.zeros(n, np.int64), None
-    else:
-        draw_row, draw_subsample, n_subsamples = _draws(subsamples, seed, ids)
+    own_of, expected = codes["seed_predictions"], "seed_predictions: expected one own prediction"
     return Rows(
         labels=names,
         seed_ids=tuple(ids),
-        gold=_one_per_seed(reference, seed, ids, "references: expected one gold label", names),
-        own=_one_per_seed(own, seed, ids, "seed_predictions: expected one own prediction", names),
+        gold=_one_per_seed(
+            codes["references"], seed, ids, "references: expected one gold label", names
+        ),
+        own=_one_per_seed(own_of, seed, ids, expected, names),
         seed=seed,
-        prediction=prediction,
-        draw_row=draw_row,
-        draw_subsample=draw_subsample,
-        n_subsamples=n_subsamples,
+        prediction=codes["predictions"],
+        draw_row=drawn[0],
+        draw_subsample=drawn[1],
+        n_subsamples=drawn[2],
         clusters=None if clusters is None else _clusters(clusters, seed, ids),
         merged=str(merging),
     )
@@ -137,16 +139,12 @@ def split_predictions(
         ValueError: an id that came twice, a seed without variants, variants without the
             row of their seed, or a variant whose gold label is not its seed's.
     """
-    labels = check_columns({"label": label, "prediction": prediction})
-    given = {"variant_id": variant_id, "seed_id": seed_id}
-    ids = {name: check_column(name, values) for name, values in given.items()}
-    _require_same_length(ids | labels)
-    _require_one_kind(ids, "ids")
-    variants, seeds = ids["variant_id"], ids["seed_id"]
-    if isinstance(variants, np.ndarray) and isinstance(seeds, np.ndarray):
-        names, codes = factorize(np.concatenate([variants, seeds]))
-    else:
-        names, codes = factorize([*variants, *seeds])
+    columns = check_columns(
+        {"label": label, "prediction": prediction}, {"variant_id": variant_id, "seed_id": seed_id}
+    )
+    variants, seeds = columns["variant_id"], columns["seed_id"]
+    both = [*variants, *seeds]
+    names, codes = factorize(np.array(both) if isinstance(variants, np.ndarray) else both)
     variant, seed = codes[: len(variants)], codes[len(variants) :]
     distinct, times = np.unique(variant, return_counts=True)
     if len(distinct) < len(variant):
@@ -160,33 +158,34 @@ def split_predictions(
     row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)
     rows = np.flatnonzero(~is_seed)
     own = row_of_seed[seed[rows]]
-    without_row = np.unique(seed[rows[own < 0]])
-    without_variants = np.setdiff1d(seed[is_seed], seed[rows])
     for lacking, what in (
-        (without_row, "a row of its own (variant_id equal to seed_id)"),
-        (without_variants, "variants"),
+        (np.unique(seed[rows[own < 0]]), "a row of its own (variant_id equal to seed_id)"),
+        (np.setdiff1d(seed[is_seed], seed[rows]), "variants"),
     ):
         if len(lacking):
-            some = preview([names[code] for code in lacking.tolist()])
             raise ValueError(
-                f"expected every seed to have {what}, got a seed with no such rows: {some}; "
-                "complete the predictions or leave the seed out"
+                f"expected every seed to have {what}, got a seed with no such rows: "
+                f"{preview([names[code] for code in lacking.tolist()])}; complete the predictions "
+                "or leave the seed out"
             )
-    gold = np.asarray(labels["label"])
+    gold = np.asarray(columns["label"])
     if (differs := gold[rows] != gold[own]).any():
         wrong = [names[code] for code in variant[rows[differs]].tolist()]
         raise ValueError(
             f"label: expected the gold label of its seed for every variant, got another for "
             f"{preview(wrong)}"
         )
-    table = None if probabilities is None else _table(probabilities, len(variant))
-    return {
-        "predictions": _pick(labels["prediction"], rows),
-        "references": _pick(labels["label"], rows),
-        "seed_ids": _pick(ids["seed_id"], rows),
-        "seed_predictions": _pick(labels["prediction"], own),
-        "variant_ids": _pick(ids["variant_id"], rows),
-    } | ({} if table is None else {"probabilities": table[rows], "seed_probabilities": table[own]})
+    result: dict[str, Any] = {
+        "predictions": _pick(columns["prediction"], rows),
+        "references": _pick(columns["label"], rows),
+        "seed_ids": _pick(seeds, rows),
+        "seed_predictions": _pick(columns["prediction"], own),
+        "variant_ids": _pick(variants, rows),
+    }
+    if probabilities is not None:
+        table = check_table("probabilities", probabilities, len(variant))
+        result |= {"probabilities": table[rows], "seed_probabilities": table[own]}
+    return result
 
 
 def _label_codes(
@@ -199,16 +198,15 @@ def _label_codes(
     else:
         position = {name: code for code, name in enumerate(every)} | {"": NO_LABEL}
         codes = np.fromiter((position.get(name, -2) for name in column), np.int64, len(column))
-        outside = codes < 0
-        known = f"{', '.join(every)}"
-    if name in ANSWERS:
+        outside, known = codes < 0, ", ".join(every)
+    if name not in GOLD:
         outside &= codes != NO_LABEL
     if outside.any():
         rows = np.flatnonzero(outside)
         others = sorted({column[row] for row in rows[:10_000].tolist()})
-        others = [value if isinstance(value, str) else int(value) for value in others]
         raise ValueError(
-            f"{name}: expected labels out of {known}, got {preview(others)} "
+            f"{name}: expected labels out of {known}, got "
+            f"{preview([x if isinstance(x, str) else int(x) for x in others])} "
             f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
             "rows without a gold label must be left out"
         )
@@ -243,47 +241,46 @@ def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[A
         )
     ((name, values),) = clusters.items()
     what = f"clusters[{name!r}]"
-    try:
-        column = check_column(what, values)
-    except ValueError as error:
-        raise ValueError(f"{error}; seeds are clustered by one value each") from error
-    if len(column) != len(seed):
-        raise ValueError(
-            f"{what}: expected one value for each of {len(seed):,} variants, got {len(column):,}"
-        )
+    column = check_column(what, values)
+    _require_same_length({what: column, "seed_ids": seed})
     # Numbers stay as they are, so that they mean the same in parts of the data.
     code = column if isinstance(column, np.ndarray) else factorize(column)[1]
     expected = f"{what}: expected one value for all variants of a seed"
     return Clusters(str(name), _one_per_seed(code, seed, ids, expected))
 
 
-def _draws(
-    subsamples: Sequence[Sequence[int]], seed: Ints, ids: Sequence[Any]
-) -> tuple[Ints, Ints, int]:
-    if len(subsamples) != len(seed):
-        raise ValueError(
-            f"subsamples: expected a list of ints for each of {len(seed):,} variants, "
-            f"got {len(subsamples):,}"
-        )
+def flat_subsamples(subsamples: Sequence[Sequence[int]], n_rows: int) -> tuple[Ints, Ints]:
+    """Check lists of subsamples; return their lengths, and all their numbers.
+
+    Raises:
+        ValueError: not a list of ints of 0 or more for each of the rows.
+    """
     try:
-        sizes = np.fromiter(map(len, subsamples), np.int64, count=len(seed))
+        rows = [list(row) for row in subsamples]
     except TypeError as error:
         raise ValueError(
             f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
         ) from error
-    rows, flat = np.repeat(np.arange(len(seed)), sizes), list(chain.from_iterable(subsamples))
-    try:
-        column = check_column("subsamples", flat) if flat else np.zeros(0, np.int64)
-    except ValueError:
-        column = []
-    if not isinstance(column, np.ndarray) or (column < 0).any():
-        for row, number in zip(rows, flat, strict=True):
-            is_int = isinstance(number, int | np.integer) and not isinstance(number, bool)
-            if not is_int or not 0 <= number < 2**63:
-                raise ValueError(
-                    f"subsamples: expected ints of 0 or more, got {number!r} in row {row}"
-                )
-    numbers, codes = factorize(column)
+    _require_same_length({"subsamples": rows, "predictions": range(n_rows)})
+    sizes, flat = list(map(len, rows)), list(chain.from_iterable(rows))
+    if flat and not (_are_ints(flat) and 0 <= min(flat) <= max(flat) < 2**63):
+        numbered = ((row, number) for row, numbers in enumerate(rows) for number in numbers)
+        row, number = next(
+            (row, number)
+            for row, number in numbered
+            if not (_are_ints([number]) and 0 <= number < 2**63)
+        )
+        raise ValueError(
+            f"subsamples: expected lists of ints of 0 or more, got {number!r} in row {row}"
+        )
+    return np.array(sizes, np.int64), np.array(flat, np.int64)
+
+
+def _draws(
+    subsamples: Sequence[Sequence[int]], seed: Ints, ids: Sequence[Any]
+) -> tuple[Ints, Ints, int]:
+    sizes, flat = flat_subsamples(subsamples, len(seed))
+    rows, (numbers, codes) = np.repeat(np.arange(len(seed)), sizes), factorize(flat)
     n_draws = np.bincount(seed[rows], minlength=len(ids))
     lacks = np.asarray(n_draws < max(1, len(numbers)))
     if not lacks.any():  # else there may be too many subsamples for a table
@@ -292,53 +289,18 @@ def _draws(
         lacks = np.asarray(~drawn.all(axis=1))
     if lacks.any():
         first = int(lacks.argmax())
-        subsamples_of = set(codes[seed[rows] == first].tolist())
-        missing = next((n for at, n in enumerate(numbers) if at not in subsamples_of), None)
-        where = f"subsample {missing}" if subsamples_of else "any subsample"
+        own = set(codes[seed[rows] == first].tolist())
+        missing = next((number for n, number in enumerate(numbers) if n not in own), None)
         raise ValueError(
             f"expected every seed to have variants in every subsample, got a seed with no "
-            f"variants: {ids[first]!r} has none in {where} ({lacks.sum():,} such seeds); "
-            "complete them or leave them out"
+            f"variants: {ids[first]!r} has none in {f'subsample {missing}' if own else 'any'} "
+            f"({lacks.sum():,} such seeds); complete them or leave them out"
         )
     is_in = np.zeros((len(seed), len(numbers)), bool)
     is_in[rows, codes] = True
     if is_in.sum() < len(rows):
         raise ValueError("subsamples: expected each subsample once per variant, got one twice")
     return rows, codes, len(numbers)
-
-
-def _require_unique_variants(
-    variant_ids: Sequence[Any] | None, seed: Ints, ids: Sequence[Any]
-) -> None:
-    if variant_ids is None:
-        return
-    column = check_column("variant_ids", variant_ids)
-    _require_same_length({"variant_ids": column, "seed_ids": seed})
-    if len(set(column)) == len(column):
-        return
-    names, variant = factorize(column)
-    distinct, times = np.unique(variant * len(ids) + seed, return_counts=True)
-    more = distinct[times > 1].tolist()
-    if twice := [(ids[pair % len(ids)], names[pair // len(ids)]) for pair in more]:
-        raise ValueError(
-            "expected each variant once per seed, got duplicate (seed, variant): "
-            f"{preview(twice)}; drop the repeated rows"
-        )
-
-
-def _table(probabilities: Any, n_rows: int) -> NDArray[np.float64]:
-    try:
-        table = np.asarray(probabilities, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"probabilities: expected as many numbers in each of {n_rows:,} rows; {error}"
-        ) from error
-    if table.ndim != 2 or len(table) != n_rows:
-        raise ValueError(
-            f"probabilities: expected a list of numbers for each of {n_rows:,} rows, got an "
-            f"array of shape {table.shape}"
-        )
-    return table
 
 
 def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
@@ -348,38 +310,38 @@ def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
 # --- Columns ---
 
 
-def check_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Check columns: arrays of ints or lists of strings (subsamples: lists of ints).
+def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, ColumnValues]:
+    """Check columns of labels, and of ids: all ints or all strings, and as long as each other.
 
     Raises:
-        ValueError: a column holds something else, or they differ in length, or label
-            columns mix ints and strings.
+        ValueError: a column holds something else, or they differ in length or kind.
     """
-    checked = {
-        name: values if name == "subsamples" else check_column(name, values)
-        for name, values in columns.items()
-        if name not in ANSWERS
+    checked = {name: check_column(name, labels[name]) for name in GOLD if name in labels}
+    none = "" if any(isinstance(column, list) for column in checked.values()) else NO_LABEL
+    columns = {
+        name: checked[name] if name in GOLD else check_column(name, values, none=none)
+        for name, values in labels.items()
     }
-    are_names = any(isinstance(checked.get(name), list) for name in ("references", "label"))
-    for name in columns:
-        if name in ANSWERS:
-            none = "" if are_names else NO_LABEL
-            checked[name] = check_column(name, _without_none(columns[name], none))
-    checked = {name: checked[name] for name in columns}
-    _require_same_length(checked)
-    _require_one_kind(
-        {name: checked[name] for name in checked if name not in ("seed_ids", "subsamples")},
-        "labels",
-    )
-    return checked
+    columns |= {name: check_column(name, values) for name, values in ids.items()}
+    _require_same_length(columns)
+    for what, names in (("labels", labels), ("ids", ids)):
+        kinds = {n: "strings" if isinstance(columns[n], list) else "ints" for n in names}
+        if len(set(kinds.values())) > 1:
+            shown = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
+            raise ValueError(
+                f"expected {what} that are all ints or all strings, got strings mixed with ints "
+                f"({shown}): convert one of them"
+            )
+    return columns
 
 
-def check_column(name: str, values: Any) -> ColumnValues:
+def check_column(name: str, values: Any, *, none: int | str | None = None) -> ColumnValues:
     """Check one column: an array of ints or a list of strings.
 
     Args:
         name: How messages call it.
         values: A list, tuple, array, tensor or Series of ints or of strings.
+        none: What stands for None; by default None is an error.
 
     Raises:
         ValueError: it is none of that.
@@ -397,28 +359,40 @@ def check_column(name: str, values: Any) -> ColumnValues:
             ints: Ints = values.astype(np.int64)
             return ints
         values = values.tolist()
-    kinds = set(map(type, values))
-    if kinds <= {str}:
-        return list(values)
-    if all(issubclass(kind, str) for kind in kinds):  # of NumPy, or members of an enumeration
-        return [str.__str__(value) for value in values]
-    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+    if none is not None:
+        values = [none if value is None else value for value in values]
+    if all(issubclass(kind, str) for kind in set(map(type, values))):
+        return [str.__str__(value) for value in values]  # also NumPy's, or of an enumeration
+    if _are_ints(values):
         try:
             return np.fromiter(values, np.int64, count=len(values))
         except OverflowError as error:
             raise ValueError(f"{name}: expected ints of at most 64 bits: {error}") from error
-    raise ValueError(f"{name}: {_what_is_wrong(values)}")
+    odd = [(n, x) for n, x in enumerate(values) if not (isinstance(x, str) or _are_ints([x]))]
+    if not odd:
+        are_strings = [isinstance(value, str) for value in values]
+        row = are_strings.index(not are_strings[0])
+        raise ValueError(
+            f"{name}: expected ints or strings, got strings mixed with ints: {values[0]!r} in row "
+            f"0, {values[row]!r} in row {row}; convert one of them"
+        )
+    row, value = min(odd, key=lambda entry: not _is_gap(entry[1]))  # the first gap, if any
+    shown, advice = repr(value), ""
+    if _is_gap(value):
+        shown, advice = "None" if value is None else "NaN", ": leave such rows out or fill them"
+    elif isinstance(value, float | np.floating | list | tuple | np.ndarray):
+        shown = f"the float {value!r}" if isinstance(value, float | np.floating) else shown
+        advice = "; for logits or probabilities take argmax(axis=-1) first"
+    raise ValueError(f"{name}: expected ints or strings, got {shown} in row {row}{advice}")
 
 
-def _without_none(values: Any, none: int | str) -> Any:
-    if isinstance(getattr(values, "dtype", None), np.dtype) and values.dtype.kind != "O":
-        return values
-    if isinstance(values, str) or not hasattr(values, "__len__"):
-        return values
-    given = values if isinstance(values, list | tuple) else np.asarray(values).tolist()
-    if isinstance(given, list | tuple) and any(value is None for value in given):
-        return [none if value is None else value for value in given]
-    return values
+def _are_ints(values: Sequence[Any]) -> bool:
+    kinds = set(map(type, values))
+    return all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:
@@ -442,34 +416,6 @@ def preview(values: Sequence[Any]) -> str:
     return f"{shown} and {len(values) - 3:,} more" if len(values) > 3 else shown
 
 
-def _what_is_wrong(values: Sequence[Any]) -> str:
-    expected = "expected ints or strings"
-    for row, value in enumerate(values):
-        is_nan = isinstance(value, float | np.floating) and math.isnan(value)
-        if value is None or is_nan:
-            shown = "NaN" if is_nan else "None"
-            return f"{expected}, got {shown} in row {row}: leave such rows out or fill them"
-    for row, value in enumerate(values):
-        if isinstance(value, float | np.floating):
-            return (
-                f"{expected}, got the float {value!r} in row {row}; for logits or "
-                "probabilities take argmax first, whole numbers convert with int()"
-            )
-        if isinstance(value, list | tuple | np.ndarray):
-            return (
-                f"{expected}, got {value!r} in row {row}; for logits or probabilities take "
-                "argmax(axis=-1) first"
-            )
-        if not isinstance(value, int | str | np.integer) or isinstance(value, bool | np.bool_):
-            return f"{expected}, got {value!r} in row {row}"
-    ints = next(row for row, value in enumerate(values) if not isinstance(value, str))
-    strings = next(row for row, value in enumerate(values) if isinstance(value, str))
-    return (
-        f"{expected}, got strings mixed with ints: {values[strings]!r} in row {strings}, "
-        f"{values[ints]!r} in row {ints}; convert one of them"
-    )
-
-
 def _require_same_length(columns: Mapping[str, Any]) -> None:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -477,14 +423,36 @@ def _require_same_length(columns: Mapping[str, Any]) -> None:
         raise ValueError(f"expected columns of the same length, one entry per variant, got {shown}")
 
 
-def _require_one_kind(columns: Mapping[str, ColumnValues], what: str) -> None:
-    kinds = {
-        name: "ints" if isinstance(values, np.ndarray) else "strings"
-        for name, values in columns.items()
-    }
-    if len(set(kinds.values())) > 1:
-        shown = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
+# --- Probabilities ---
+
+
+def check_table(
+    name: str, values: Any, n_rows: int, n_labels: int | None = None
+) -> NDArray[np.float64]:
+    """Check a table of numbers, (n_rows, n_labels)."""
+    try:
+        table = np.asarray(values, np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        table, got = np.empty(0), str(error)
+    else:
+        got = f"an array of shape {table.shape}"
+    if table.ndim != 2 or len(table) != n_rows or n_labels not in (None, table.shape[1]):
+        wanted = f"{n_labels} probabilities" if n_labels else "a list of probabilities"
+        raise ValueError(f"{name}: expected {wanted} for each of {n_rows:,} variants, got {got}")
+    return table
+
+
+def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Check label probabilities, one row per variant, and scale them to sum to exactly 1."""
+    table = check_table(name, values, *shape)
+    sums = table.sum(axis=1)
+    wrong = ~np.isfinite(table).all(axis=1)
+    wrong |= (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    if wrong.any():
+        row = int(wrong.argmax())
         raise ValueError(
-            f"expected {what} that are all ints or all strings, got strings mixed with ints "
-            f"({shown}): convert one of them"
+            f"{name}: expected probabilities that sum to 1 (softmax of the logits), got "
+            f"{table[row].tolist()} in row {row}"
         )
+    scaled: NDArray[np.float64] = table / sums[:, None]
+    return scaled

@@ -44,11 +44,12 @@ class Merging:
                         f"merge_labels: expected each label to count as one other, got {name!r} "
                         f"as {becomes[name]!r} and {target.strip()!r}"
                     )
-        if chained := [label for label in becomes.values() if becomes.get(label, label) != label]:
-            raise ValueError(
-                f"merge_labels: expected labels to count as one that stays, got {chained[0]!r}, "
-                f"which counts as {becomes[chained[0]]!r}"
-            )
+        for label in becomes.values():
+            if becomes.get(label, label) != label:
+                raise ValueError(
+                    f"merge_labels: expected labels to count as one that stays, got {label!r}, "
+                    f"which counts as {becomes[label]!r}"
+                )
         return cls({label: other for label, other in becomes.items() if label != other})
 
     def __bool__(self) -> bool:
@@ -68,8 +69,8 @@ class Merging:
         """
         return tuple(dict.fromkeys(self.becomes.get(label, label) for label in labels))
 
-    def require(self, labels: Sequence[str]) -> None:
-        """Raise ValueError unless it merges some of these labels, or others into them, to two."""
+    def require(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Merge labels; raise ValueError unless some or others are merged, and two are left."""
         unknown = [a for a, b in self.becomes.items() if a not in labels and b not in labels]
         if unknown or len(self.of(labels)) < 2:
             got = f"{unknown[0]!r}" if unknown else f"all of them as {self.of(labels)[0]!r}"
@@ -77,6 +78,7 @@ class Merging:
                 f"merge_labels: expected some of the labels {', '.join(labels)} to count as one, "
                 f"or others as one of these, and two to be left, got {got} ({self})"
             )
+        return self.of(labels)
 
     def known(self, labels: Sequence[str]) -> tuple[str, ...]:
         """List labels, and after them the further ones that predictions may name."""
@@ -92,13 +94,7 @@ class Merging:
         others = [label for label in self.becomes if label not in labels]
         targets = {self.becomes[label] for label in others}
         labels_given = (*(label for label in labels if label not in targets), *others)
-        return (
-            LABELS
-            if set(labels_given) == set(LABELS)
-            else labels_given
-            if others
-            else tuple(labels)
-        )
+        return LABELS if set(labels_given) == set(LABELS) else labels_given
 
     def codes(self, labels: Sequence[str]) -> NDArray[np.int64]:
         """Map positions in `labels` to positions in `of(labels)`; the last is for no label.

@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 LABELS: Final = ("entailment", "neutral", "contradiction")
 OPPOSITES: Final = (("entailment", "contradiction"),)
@@ -93,25 +92,3 @@ class Settings:
 USUAL: Final = Settings()
 NO_INTERVALS: Final = Settings(n_bootstrap=0)
 """Figures without intervals, where CT is of no matter."""
-
-
-def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Check label probabilities, one row per variant, and scale them to sum to exactly 1."""
-    expected = f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants"
-    try:
-        table = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{expected}; {error}") from error
-    if table.shape != shape:
-        raise ValueError(f"{expected}, an array of shape {shape}, got {table.shape}")
-    sums = table.sum(axis=1)
-    wrong = ~np.isfinite(table).all(axis=1)
-    wrong |= (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{name}: expected probabilities that sum to 1 (softmax of the logits), got "
-            f"{table[row].tolist()} in row {row}"
-        )
-    scaled: NDArray[np.float64] = table / sums[:, None]
-    return scaled

@@ -8,18 +8,17 @@ used or not, and no import line carries a comment.
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
-from itertools import chain, product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
 import datasets
 import evaluate
-import numpy as np
 
 from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
-from .inputs import check_column, check_columns, split_predictions
+from .inputs import check_columns, flat_subsamples, split_predictions
 from .merging import Merging
 from .options import Settings, check_opposites, label_names
 from .resampling import compare
@@ -217,11 +216,10 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
                 f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
             )
         Settings(**{of.name: options[of.name] for of in fields(Settings) if of.name in options})
-        labels = label_names(options.get("labels"))
-        merging = Merging.parse(options.get("merge_labels", ()))
-        merging.require(labels)
+        labels, merging = label_names(options.get("labels")), options.get("merge_labels", ())
+        merged = Merging.parse(merging).require(labels)
         if options.get("opposites") is not None:
-            options["opposites"] = check_opposites(options["opposites"], merging.of(labels))
+            options["opposites"] = check_opposites(options["opposites"], merged)
         if any(given.get(name) is not None for name in names):
             self.add_batch(**{name: given[name] for name in names if name in given})
         if self.writer is None:
@@ -248,22 +246,17 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
                 f"expected the columns {', '.join(names)}, got {', '.join(columns) or 'none'}"
                 f"{_hint(set(columns) - set(names))}"
             )
-        checked = check_columns({name: columns[name] for name in names})
-        if "subsamples" in checked:
-            try:  # evaluate would turn 0.9 into 0 here, too
-                rows = [list(row) for row in checked["subsamples"]]
-            except TypeError as error:
-                raise ValueError(
-                    f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
-                ) from error
-            flat = _listed(check_column("subsamples", list(chain.from_iterable(rows))))
-            if flat and isinstance(flat[0], str):
-                raise ValueError(
-                    f"subsamples: expected lists of ints, got strings such as {flat[0]!r}"
-                )
-            numbers = iter(flat)
-            checked["subsamples"] = [[next(numbers) for _ in row] for row in rows]
-        lists = {name: _listed(column) for name, column in checked.items()}
+        labels = {name: columns[name] for name in COLUMNS if name != "seed_ids"}
+        checked = check_columns(labels, {"seed_ids": columns["seed_ids"]})
+        columns_of = ((name, checked[name]) for name in COLUMNS)
+        lists: dict[str, list[Any]] = {
+            name: column if isinstance(column, list) else column.tolist()
+            for name, column in columns_of
+        }
+        if "subsamples" in columns:  # evaluate would turn 0.9 into 0 here, too
+            sizes, flat = flat_subsamples(columns["subsamples"], len(lists["predictions"]))
+            numbers = iter(flat.tolist())
+            lists["subsamples"] = [list(islice(numbers, size)) for size in sizes.tolist()]
         kinds = {name: type(lists[name][0]).__name__ for name in COLUMNS if lists[name]}
         if self.writer is None:
             self._kinds = kinds
@@ -293,7 +286,3 @@ def _hint(unknown: set[str]) -> str:
     if "subsamples" not in unknown:
         return ""
     return '; subsamples are a column of evaluate.load(…, "subsamples")'
-
-
-def _listed(column: Any) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)

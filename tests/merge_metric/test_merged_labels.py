@@ -229,7 +229,7 @@ def test_classifiers_sum_probabilities(world: Path, tmp_path: Path, dataset: str
         assert {row["probabilities"][0] for row in rows} == {0}
     else:
         told = run(*words, tiny_classifier("electra", LABELS), *more, code=2).stderr
-        assert "they differ in merge labels" in told
+        assert "which differ in merge labels" in told
 
 
 def test_analyses_reports_and_seeds(world: Path, tmp_path: Path) -> None:

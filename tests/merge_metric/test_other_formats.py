@@ -17,7 +17,7 @@ from merge_metric.models.label_order import (
     parse_order,
     read_order,
 )
-from merge_metric.predict.problems import format_of_problems, pairs_of, read_problems
+from merge_metric.predict.problems import Pairs, format_of_problems, read_problems
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 def test_problems_of_a_folder(folder: Path) -> None:
     problems = read_problems(str(folder), ["reading"])
     assert format_of_problems(problems) == READING
-    assert list(pairs_of(problems)) == [
+    assert list(Pairs(problems)) == [
         ("The dog found a key.", "What did the dog find? A key."),
         ("The cat found a key.", "What did the cat find? A key."),
     ]

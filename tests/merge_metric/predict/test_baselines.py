@@ -7,12 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from merge_metric.predict import baselines
-from merge_metric.predict.baselines import (
-    HypothesisOnly,
-    Majority,
-    TrainingData,
-    read_training_data,
-)
+from merge_metric.predict.baselines import HypothesisOnly, Majority, read_training_data
 
 WORDS = {0: "outside", 1: "tall", 2: "sleeping"}
 """Label → word that reveals it."""
@@ -27,8 +22,8 @@ def hypotheses(n: int = 90) -> tuple[list[str], NDArray[np.int64]]:
     return [f"The {noun} is {WORDS[label]}." for noun, label in pairs], labels
 
 
-def training_data(n: int = 90) -> TrainingData:
-    return TrainingData(*hypotheses(n), {"file": "x.jsonl", "sha256": "0" * 64})
+def trained() -> HypothesisOnly:
+    return HypothesisOnly(*hypotheses(), {"file": "x.jsonl", "sha256": "0" * 64})
 
 
 def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
@@ -40,7 +35,7 @@ def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
 
 
 def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = HypothesisOnly(training_data())
+    model = trained()
     first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
     second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
                          ("y", "The dog is tall.")])  # fmt: skip
@@ -55,7 +50,7 @@ def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_label_that_is_not_in_the_training_data() -> None:
     texts, labels = hypotheses()
     two = np.flatnonzero(labels != 1)
-    model = HypothesisOnly(TrainingData([texts[i] for i in two], labels[two], {"sha256": "1"}))
+    model = HypothesisOnly([texts[i] for i in two], labels[two], {"sha256": "1"})
     found = ask(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
     assert (found[:, 1] == 0).all()
     assert found.sum(axis=1) == pytest.approx(1)
@@ -63,7 +58,7 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
 
 def test_descriptions() -> None:
     """Descriptions tell training data and packages; the majority answers everything alike."""
-    description = HypothesisOnly(training_data()).describe().identity
+    description = trained().describe().identity
     assert (description["kind"], description["name"]) == ("baseline", "hypothesis-only")
     assert description["revision"] == "0" * 64
     assert set(description["packages"]) == {"scikit-learn"}
@@ -77,20 +72,20 @@ def test_descriptions() -> None:
 @pytest.mark.real
 def test_on_real_hypotheses(shared_data: Path) -> None:
     """Gururangan et al. (2018) report 67 % with all 550,000 problems; these are 9,842."""
-    model = HypothesisOnly(read_training_data(shared_data / "snli_dev.jsonl"))
-    test = read_training_data(shared_data / "snli_test.jsonl")
-    found = ask(model, [("", text) for text in test.hypotheses])
-    assert 0.55 < (found.argmax(axis=1) == test.labels).mean() < 0.65
+    model = HypothesisOnly(*read_training_data(shared_data / "snli_dev.jsonl"))
+    hypotheses, labels, *_ = read_training_data(shared_data / "snli_test.jsonl")
+    found = ask(model, [("", text) for text in hypotheses])
+    assert 0.55 < (found.argmax(axis=1) == labels).mean() < 0.65
 
 
 def test_unlabelled_problems_are_left_out(tmp_path: Path) -> None:
     rows = [("The dog runs.", "entailment"), ("No.", "-"), ("Nobody sleeps.", "neutral")]
     lines = [{"sentence1": "p", "sentence2": h, "gold_label": label} for h, label in rows]
     (tmp_path / "snli.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    data = read_training_data(tmp_path / "snli.jsonl")
-    assert (data.hypotheses, data.labels.tolist()) == (["The dog runs.", "Nobody sleeps."], [0, 1])
-    assert data.description.items() >= {"file": "snli.jsonl", "problems": 2, "left_out": 1}.items()
-    assert len(str(data.description["sha256"])) == 64
+    texts, labels, training, _ = read_training_data(tmp_path / "snli.jsonl")
+    assert (texts, labels.tolist()) == (["The dog runs.", "Nobody sleeps."], [0, 1])
+    assert training.items() >= {"file": "snli.jsonl", "problems": 2, "left_out": 1}.items()
+    assert len(str(training["sha256"])) == 64
 
 
 @pytest.mark.parametrize(

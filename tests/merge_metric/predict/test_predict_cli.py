@@ -114,7 +114,7 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     again = run("predict", *options, "--label-order", "seeds")
     assert re.search(rf"classes: neutral, contradiction, entailment \(seeds: {told}", again.stdout)
     warned = run("predict", *options, "--label-order", "e,n,c", code=2)
-    assert re.search("they differ in label order, label order source.*: name ano", warned.stderr)
+    assert re.search("which differ in label order, label order source.*: name ano", warned.stderr)
     warned = run("predict", *options, "--label-order", "e,n,c", "--overwrite")
     assert "right on 100.0% of 40 seeds" not in warned.stdout
 

@@ -166,8 +166,8 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
     assert len(kept(out)) == 1
     back, content = Fake(), out.read_bytes()
     differ = {"model": "name", "problems": "the texts of the problems", "labels": "gold labels"}
-    found = f"found those of {model.name} for {len(changed)} problems of snli; in"
-    told = f"of another run, {found}.* they differ in {differ[other]}: name another"
+    found = f"found those of {model.name} for {len(changed)} problems of snli, which"
+    told = f"of another run, {found} differ in {differ[other]}: name another"
     with pytest.raises(FileExistsError, match=told):
         predict(back, problems, out, progress=False)
     assert (back.asked, out.read_bytes()) == ([], content)

@@ -144,8 +144,8 @@ def test_bad_subsamples(load: Load) -> None:
     metric = load("subsamples")
     wrong: tuple[tuple[list[Any], str], ...] = (
         ([0, 1, 0, 1], "subsamples: expected a list of ints per variant, such as"),
-        ([[0.5], [1], [0], [1]], "subsamples: .* got the float 0.5"),
-        (["0", "1", "0", "1"], "subsamples: expected lists of ints, got strings"),
+        ([[0.5], [1], [0], [1]], "subsamples: .* got 0.5 in row 0"),
+        (["0", "1", "0", "1"], "subsamples: expected lists of ints of 0 or more, got .0. in"),
         ([[0], [1]], "expected columns of the same length"),
     )
     for rows, message in wrong:
