@@ -16,14 +16,6 @@ PREFIX: Final = "eval_merge_"
 """Prefix of names in a Trainer's log; in W&B and TensorBoard they become `eval/merge_…`."""
 
 
-_CURES: Final[Mapping[str, str]] = {
-    "wandb": "log in with `wandb login`, or keep runs here with WANDB_MODE=offline",
-    "mlflow": "name a server with MLFLOW_TRACKING_URI, or a folder, with "
-    "MLFLOW_ALLOW_FILE_STORE=true; a database takes all of mlflow, not mlflow-skinny alone",
-    "tensorboard": "name a folder with TENSORBOARD_LOGGING_DIR",
-}
-
-
 def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Map a Trainer's names, with configurations if several, to the figures that are defined."""
     from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
@@ -39,8 +31,8 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 def require_tracker(tracker: str) -> None:
     """Raise ValueError for another tracker, ModuleNotFoundError without its package."""
-    if tracker not in _LOGGERS:
-        raise ValueError(f"expected one of {', '.join(_LOGGERS)}, got {tracker!r}")
+    if tracker not in TRACKERS:
+        raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
     spec = find_spec(tracker)
     if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(
@@ -61,13 +53,14 @@ def log_results(
     require_tracker(tracker)
     about = {"model": model, "dataset": dataset}
     about |= {f"signature_{config}": of["signature"] for config, of in results.items()}
+    log, cure = TRACKERS[tracker]
     try:
         with redirect_stdout(sys.stderr):  # stdout is for results
-            return _LOGGERS[tracker](trainer_figures(results), about, step)
+            return log(trainer_figures(results), about, step)
     except Exception as error:  # trackers may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ConnectionError(
-            f"{tracker}: the figures were not logged: {reason}; {_CURES[tracker]}"
+            f"{tracker}: the figures were not logged: {reason}; {cure}"
         ) from error
 
 
@@ -136,6 +129,15 @@ def _to_tensorboard(
     return str(folder)
 
 
-_LOGGERS: Final[
-    Mapping[str, Callable[[Mapping[str, float], Mapping[str, str], int | None], str]]
-] = {"wandb": _to_wandb, "mlflow": _to_mlflow, "tensorboard": _to_tensorboard}
+TRACKERS: Final[
+    Mapping[str, tuple[Callable[[Mapping[str, float], Mapping[str, str], int | None], str], str]]
+] = {
+    "wandb": (_to_wandb, "log in with `wandb login`, or keep runs here with WANDB_MODE=offline"),
+    "mlflow": (
+        _to_mlflow,
+        "name a server with MLFLOW_TRACKING_URI, or a folder, with MLFLOW_ALLOW_FILE_STORE=true; a "
+        "database takes all of mlflow, not mlflow-skinny alone",
+    ),
+    "tensorboard": (_to_tensorboard, "name a folder with TENSORBOARD_LOGGING_DIR"),
+}
+"""Tracker → function that logs figures, and what to do where it cannot."""
