@@ -70,7 +70,7 @@ _PROBLEMS: Final = "problems.parquet"
 Request = ModelRequest | BaselineRequest
 
 Job = tuple[Request, Mapping[str, Any]]
-"""What runs over all problems, and more for the metadata; of a list also the model's name there."""
+"""Model or baseline to run over all problems, and more for the metadata, as its name in a list."""
 
 Done = tuple[list[Outcome], list[str], ExecutorError | None]
 """Outcomes of models, reasons why others failed, and tasks that failed."""
