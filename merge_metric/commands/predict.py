@@ -131,10 +131,8 @@ def predict_command(
     from merge_metric.predict.problems import read_problems, sources_of
 
     if (model is None) == (preset is None):
-        got = "neither" if model is None else "both"
-        raise ValueError(f"expected either --model or --preset, got {got}")
-    listed, names = read_list(preset, only)
-    entries = on_hub(listed, names) if preset is not None else []
+        raise ValueError("expected either --model or --preset, and not both")
+    entries = on_hub(*read_list(preset, only))
     check_output(out, is_folder=preset is not None)
     distribution, request = distribution_of(dealt), ModelRequest(model=model or "", **given)
     price = batch_files.read_prices(prices)
@@ -148,8 +146,8 @@ def predict_command(
         rng_seed=rng_seed,
         merge_labels=merge_labels or (),
     )
-    ways = {"--dry-run": dry_run, "--batch-out": batch_out, "--batch-in": batch_in}
-    asked = next((name for name, value in ways.items() if value), "")
+    batches = "--batch-out" if batch_out is not None else "--batch-in" if batch_in else ""
+    asked = "--dry-run" if dry_run else batches
     if not asked:
         done = run_models(
             request,
@@ -178,19 +176,14 @@ def predict_command(
         costs = batch_files.plan((a for _, a in opened), prices=price, tokenizer=tokenizer)
         write_result(output, costs, batch_files.plan_text(costs))
     elif batch_out is not None:
-        made = {
-            str(path): count
-            for file in opened
-            for path, count in batch_files.write_requests(*file, batch_out, overwrite=overwrite)
-        }
-        lines = [f"{path}: {count:,} requests" for path, count in made.items()]
-        write_result(output, {"requests": made}, *lines or ["no request is left"])
+        made = batch_files.write_requests(*next(opened), batch_out, overwrite=overwrite)
+        lines = "\n".join(f"{path}: {count:,} requests" for path, count in made)
+        requests = {str(path): count for path, count in made}
+        write_result(output, {"requests": requests}, lines or "no request is left")
     else:
-        outcomes = []
-        for server, asking in opened:
-            take = partial(batch_files.take_results, server, asking, batch_in or [])
-            outcomes.append(asking.complete(take, extra, overwrite=overwrite))
-        _report((outcomes, [], None), dataset, output)
+        server, asking = next(opened)
+        take = partial(batch_files.take_results, server, asking, batch_in or [])
+        _report(([asking.complete(take, extra, overwrite=overwrite)], [], None), dataset, output)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
