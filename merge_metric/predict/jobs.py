@@ -292,9 +292,9 @@ def _run_in_tasks(
             RowGroupWriter(temporary, problems.schema, problems.schema.metadata) as writer,
         ):
             writer.write(problems)
-        results, error = dict[str, Any](), cast(ExecutorError | None, None)
+        error: ExecutorError | None = None
         try:
-            results = call_tasks(
+            results: Mapping[str, Any] = call_tasks(
                 "merge_metric.predict.jobs:answer_task",
                 work,
                 [f"{name} {task}" for name in jobs for task in tasks],
