@@ -60,7 +60,7 @@ def test_masked_lms(kind: str) -> None:
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=ATOL)
     assert (one.tokens == other.tokens).mean() > 0.99  # near ties
     np.testing.assert_allclose(
-        *(pseudo_log_likelihoods(mlm, TEXTS).pll for mlm in (here, there)), atol=1e-3
+        *(pseudo_log_likelihoods(mlm, TEXTS)["pll"].to_numpy() for mlm in (here, there)), atol=1e-3
     )
 
 
@@ -82,7 +82,9 @@ def test_language_models(kind: str) -> None:
 def test_likelihoods(kind: str) -> None:
     model = tiny_language_models.tiny_lm(kind)
     both = on_both(CausalLM, tiny_language_models, kind, model)
-    np.testing.assert_allclose(*(lm.log_likelihoods(TEXTS).pll for lm in both), atol=1e-3)
+    np.testing.assert_allclose(
+        *(lm.log_likelihoods(TEXTS)["pll"].to_numpy() for lm in both), atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

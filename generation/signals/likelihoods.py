@@ -14,10 +14,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +25,10 @@ import pyarrow as pa
 
 from generation.records import Span
 from generation.suggestions.masked_lm import Input
-from merge_dataset.answer_store import KEY, AnswerStore, key_of
+from merge_dataset.answer_store import AnswerStore
 from merge_metric.models.checkpoints import Loaded
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
@@ -56,18 +53,18 @@ _MOST_TOKENS: Final = 1024
 """Longest input, in tokens, of a causal LM that has no limit or a higher one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Likelihoods:
-    """Log-likelihoods of n sentences, or pseudo-log-likelihoods."""
-
-    pll: NDArray[np.float64]
-    """[n] Log-likelihoods, in nats."""
-    windowed: NDArray[np.bool_]
-    """[n] Whether tokens were scored within windows, as the sentence is too long for the model."""
+_SCORES: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
+"""Log-likelihoods of sentences, or pseudo-log-likelihoods, in nats; and whether tokens were scored
+within windows, as the sentence is too long for the model."""
 
 
-def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoods:
-    """Score each sentence by itself, in nats; each token of a long one in a window around it."""
+def likelihood_store(root: Path, identity: Mapping[str, str]) -> AnswerStore:
+    """Open one model's likelihoods among others'."""
+    return AnswerStore(root, {"scheme": SCHEME, **identity}, _SCORES, redo="merge-nli signals")
+
+
+def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
+    """Return `pll` and `windowed` of each sentence; tokens of a long one in windows around them."""
     encodings = mlm.encode(sentences)
     pll = np.zeros(len(sentences))
     windowed = np.array([len(encoding.ids) > mlm.max_tokens for encoding in encodings], np.bool_)
@@ -95,17 +92,14 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> Likelihoo
         known.update((keys[place], log_probs[place]) for place in new if keys[place])
         # Adds in the order of the tokens, so that the sum is the same to the bit.
         np.add.at(pll, rows, log_probs)
-    return Likelihoods(pll, windowed)
+    return pa.table([pll, windowed], schema=_SCORES)
 
 
-_MaskedToken = tuple[int, tuple[int, ...], int, int]
-"""Row of a sentence, ids with one of its tokens masked, the token's position, and its id."""
-
-
-def _taken(tokens: Iterator[_MaskedToken], most: int) -> list[_MaskedToken]:
-    """Take masked tokens until their inputs have `most` ids; an empty list at the end."""
-    taken: list[_MaskedToken] = []
-    size = 0
+def _taken(
+    tokens: Iterator[tuple[int, tuple[int, ...], int, int]], most: int
+) -> list[tuple[int, tuple[int, ...], int, int]]:
+    """Take masked tokens, with the rows of their sentences, until their inputs have `most` ids."""
+    taken, size = [], 0
     for token in tokens:
         taken.append(token)
         size += len(token[1])
@@ -167,8 +161,8 @@ class CausalLM:
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
 
-    def log_likelihoods(self, sentences: Sequence[str]) -> Likelihoods:
-        """Score each sentence by itself, in nats; a long one in windows that overlap by half."""
+    def log_likelihoods(self, sentences: Sequence[str]) -> pa.Table:
+        """Return `pll` and `windowed` of each sentence; a long one in windows half overlapping."""
         from merge_metric.models.fast_layers import on_single_threads
 
         # "<s>" in a text is split into ordinary tokens: it does not start another text.
@@ -199,9 +193,7 @@ class CausalLM:
         for batch, scores in zip(batches, log_probs, strict=True):
             for (_, row, _, first), own in zip(batch, scores, strict=True):
                 total[row] += own[first:].sum()
-        return Likelihoods(
-            total, np.array([len(ids) >= self.max_tokens for ids in encoded], np.bool_)
-        )
+        return pa.table([total, [len(ids) >= self.max_tokens for ids in encoded]], schema=_SCORES)
 
     def _run(self, inputs: Sequence[Sequence[int]], rows: int) -> np.ndarray[Any, Any]:
         """Return [n, tokens − 1] log P of all tokens but the first, in float64."""
@@ -222,8 +214,8 @@ class CausalLM:
 # --- Words beside replacements ---
 
 
-def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
-    """Return [items] the most negative change of a neighbour's log-probability, in nats.
+def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> pa.Table:
+    """Return as `pll` the most negative change of a neighbour's log-probability, in nats.
 
     Items are as `item_of` writes them; NaN where the text has no other word. The
     log-probabilities of a word's tokens are summed, as in PLL-word-l2r. Each distinct masked text
@@ -263,18 +255,12 @@ def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> Likelihoods:
         for (old, old_spans), (new, new_spans) in parsed
     ]
     log_probs = mlm.log_probs(inputs).astype(np.float64)
-    windowed = np.array([item.windowed for item in inputs], np.bool_)
-    changes = [
-        [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]
-        for of_item in asked
-    ]
-    return Likelihoods(
-        np.array([min(of_item, default=np.nan) for of_item in changes], np.float64),
-        np.array(
-            [any(windowed[n].any() for pair in of_item for n in pair) for of_item in asked],
-            np.bool_,
-        ),
-    )
+    pll, windowed = [], []
+    for of_item in asked:
+        changes = [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]
+        pll.append(min(changes, default=np.nan))
+        windowed.append(any(inputs[n].windowed for n in chain.from_iterable(chain(*of_item))))
+    return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=_SCORES)
 
 
 def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
@@ -299,25 +285,3 @@ def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:
 def item_of(old: str, old_spans: Sequence[Span], new: str, new_spans: Sequence[Span]) -> str:
     """Write a text before and after a replacement, with the spans replaced, as one key."""
     return json.dumps([[old, old_spans], [new, new_spans]], ensure_ascii=False)
-
-
-# --- On disk ---
-
-
-_SCHEMA: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
-
-
-def likelihood_store(root: Path, identity: Mapping[str, str]) -> AnswerStore:
-    """Open one model's likelihoods among others'."""
-    return AnswerStore(root, {"scheme": SCHEME, **identity}, _SCHEMA, redo="merge-nli signals")
-
-
-def table_of(likelihoods: Likelihoods) -> pa.Table:
-    """Convert likelihoods to rows of a store."""
-    return pa.table([likelihoods.pll, likelihoods.windowed], schema=_SCHEMA)
-
-
-def read_likelihoods(store: AnswerStore, texts: Sequence[str]) -> Likelihoods:
-    """Read the likelihoods of texts, in their order."""
-    table = store.read(np.array([key_of(text) for text in texts], KEY))
-    return Likelihoods(table["pll"].to_numpy(), table["windowed"].to_numpy())

@@ -5,7 +5,7 @@ import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,13 +25,10 @@ from generation.signals.likelihoods import (
     NEIGHBOURS_SCHEME,
     SCHEME,
     CausalLM,
-    Likelihoods,
     item_of,
     likelihood_store,
     neighbour_changes,
     pseudo_log_likelihoods,
-    read_likelihoods,
-    table_of,
 )
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
@@ -39,7 +36,7 @@ from generation.variants.adaptation import adapt
 from generation.variants.perturbations import text_edits_of
 from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
-from merge_dataset.answer_store import ask, key_of
+from merge_dataset.answer_store import KEY, ask, key_of
 from merge_dataset.executors import Distribution, Task
 from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
 from merge_dataset.files import (
@@ -53,7 +50,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.checkpoints import load
-from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, inspect
+from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, Head, inspect
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import (
     Machine,
@@ -66,12 +63,16 @@ from merge_metric.models.readiness import (
 Kind = Literal["mlm", "lm", "neighbours"]
 """Kind of change: in the log-likelihood of texts by a masked or causal LM, or of neighbours."""
 NEIGHBOURS: Final = "neighbours"
-_SCHEMES: Final = {MASKED: SCHEME, CAUSAL: CAUSAL_SCHEME, NEIGHBOURS: NEIGHBOURS_SCHEME}
+Score = Callable[[Any, Sequence[str]], pa.Table]
+KINDS: Final[Mapping[str, tuple[str, Head, Score]]] = {
+    MASKED: (SCHEME, MASKED_LM, pseudo_log_likelihoods),
+    CAUSAL: (CAUSAL_SCHEME, CAUSAL_LM, CausalLM.log_likelihoods),
+    NEIGHBOURS: (NEIGHBOURS_SCHEME, MASKED_LM, neighbour_changes),
+}
+"""Kind → name of the method, kind of model, and the function that scores with it."""
 _TEXTS_AT_ONCE: Final = 512
 """Number of texts scored together, whose scores are then kept; eight times as many on an
 accelerator, whose batches are larger."""
-
-Score = Callable[[Sequence[str]], Likelihoods]
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Scoring:
 
     def require_models(self, machine: Machine) -> None:
         """Raise ValueError if models cannot be used."""
-        head = CAUSAL_LM if self.kind == CAUSAL else MASKED_LM
+        _, head, _ = KINDS[self.kind]
         asked = [
             (name, ModelRequest(model=model, dtype=self.config.dtype), head)
             for name, model in self.models.items()
@@ -153,7 +154,7 @@ def write_changes(
             models = {name: path for name, path in models.items() if name in used}
         scoring = Scoring(kind, base, build, config, models)
         scoring.require_models(machine_for(distribution, config.device))
-        name: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
+        name: Literal["signals", "neighbours"] = NEIGHBOURS if is_of_words else "signals"
         folder = build.tasks(name)
         if distribution is None:
             identities = _fill_stores(scoring, Task())
@@ -174,51 +175,44 @@ def write_changes(
         counts = _write(scoring, file, identities)
         shutil.rmtree(folder, ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
-        made = {**made_by, "scheme": _SCHEMES[kind], **counts, "sha256": digest_of_file(file)}
+        made = {**made_by, "scheme": KINDS[kind][0], **counts, "sha256": digest_of_file(file)}
         write_record(record, {**made, "problems": digest_of_file(base.problems)})
         return made
 
 
-def _load(kind: str, name: str, model: str, config: Config) -> tuple[dict[str, str], Score]:
-    loaded: MaskedLM | CausalLM
-    score: Score
-    if kind == CAUSAL:
-        checkpoint = load(inspect(model, CAUSAL_LM), device=config.device, dtype=config.dtype)
-        loaded = CausalLM(checkpoint._replace(name=name))
-        score = loaded.log_likelihoods
-    else:
-        settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
-        loaded = MaskedLM.load(model, name=name, **settings)
-        score_with = neighbour_changes if kind == NEIGHBOURS else pseudo_log_likelihoods
-        score = partial(score_with, loaded)
-    identity = {field: str(getattr(loaded, field)) for field in OF_MODEL}
-    return identity | ({"scheme": NEIGHBOURS_SCHEME} if kind == NEIGHBOURS else {}), score
-
-
 def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
-    identities, sizes = [], block_sizes(scoring.run.problems)
-    blocks = task.of(range(len(sizes)))
-    for name, model in scoring.models.items():
-        identity, score = _load(scoring.kind, name, model, scoring.config)
-        identities.append(identity)
-        at_once = _TEXTS_AT_ONCE * (1 if identity["device"] == "cpu" else 8)
+    """Add a task's missing scores to the store of each model; return the models' identities."""
+    config, sizes = scoring.config, block_sizes(scoring.run.problems)
+    identities, blocks = [], task.of(range(len(sizes)))
+    scheme, head, score = KINDS[scoring.kind]
+    for name, path in scoring.models.items():
+        model: MaskedLM | CausalLM
+        if head is CAUSAL_LM:
+            checkpoint = load(inspect(path, CAUSAL_LM), device=config.device, dtype=config.dtype)
+            model = CausalLM(checkpoint._replace(name=name))
+        else:
+            settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
+            model = MaskedLM.load(path, name=name, **settings)
+        identity = {field: str(getattr(model, field)) for field in OF_MODEL}
+        identities.append(identity | ({"scheme": scheme} if scoring.kind == NEIGHBOURS else {}))
+        at_once = _TEXTS_AT_ONCE * (1 if model.device == "cpu" else 8)
 
         def answer(
-            texts: Sequence[str], score: Score = score, size: int = at_once
+            texts: Sequence[str], model: Any = model, size: int = at_once
         ) -> Iterator[tuple[Sequence[int], pa.Table]]:
             for start in range(0, len(texts), size):
-                places = range(start, min(start + size, len(texts)))
-                yield places, table_of(score([texts[i] for i in places]))
+                some = texts[start : start + size]
+                yield range(start, start + len(some)), score(model, some)
 
         ask(
-            likelihood_store(scoring.stores, identity),
+            likelihood_store(scoring.stores, identities[-1]),
             (list(chain.from_iterable(_texts(scoring, block)[1])) for block in blocks),
             answer,
             key=key_of,
             sizes=[sizes[block] for block in blocks],
             what=name,
             unit="problem",
-            at_once=1 if identity["device"] == "cpu" else at_once,
+            at_once=1 if model.device == "cpu" else at_once,
         )
     return identities
 
@@ -263,9 +257,8 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
 
 def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]) -> dict[str, int]:
     stores = [likelihood_store(scoring.stores, identity) for identity in identities]
-    is_of_words = scoring.kind == NEIGHBOURS
     names = scoring.config.problem_format.pll_changes
-    if is_of_words:
+    if scoring.kind == NEIGHBOURS:
         names = ("neighbour_change",)
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
@@ -274,16 +267,15 @@ def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]
         for block in range(len(block_sizes(scoring.run.problems))):
             rows, of_rows = _texts(scoring, block)
             texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
-            scores = [read_likelihoods(store, texts) for store in stores]
+            scores = [store.read(np.array(list(map(key_of, texts)), KEY)) for store in stores]
             counts["texts"] += len(texts)
-            counts["windowed"] += int(
-                np.any([of_model.windowed for of_model in scores], axis=0).sum()
-            )
+            windowed = [of_model["windowed"].to_numpy() for of_model in scores]
+            counts["windowed"] += int(np.any(windowed, axis=0).sum())
             counts["replacements"] += len(rows)
-            means = np.mean([of_model.pll for of_model in scores], axis=0)
+            means = np.mean([of_model["pll"].to_numpy() for of_model in scores], axis=0)
             of_text = dict(zip(texts, means.tolist(), strict=True))
             columns = {name: rows[name] for name in REPLACEMENT_KEY}
-            if is_of_words:
+            if scoring.kind == NEIGHBOURS:
                 of_row = [float(np.mean([of_text[item] for item in row])) for row in of_rows]
                 columns[names[0]] = pa.array(of_row, pa.float32(), from_pandas=True)
             else:

@@ -249,7 +249,7 @@ def measure(models: Path, work: Path) -> None:
             for each in sample
         }  # fmt: skip
         every = list(dict.fromkeys(item for each in items.values() for item in each))
-        found = np.mean([neighbour_changes(mlm, every).pll for mlm in mlms], axis=0)
+        found = np.mean([neighbour_changes(mlm, every)["pll"].to_numpy() for mlm in mlms], axis=0)
         change = dict(zip(every, found.tolist(), strict=True))
         with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))

@@ -15,15 +15,11 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from generation.signals import likelihoods
 from generation.signals.likelihoods import (
     CausalLM,
-    Likelihoods,
     likelihood_store,
     pseudo_log_likelihoods,
-    read_likelihoods,
-    table_of,
     word_ends,
 )
 from generation.suggestions.masked_lm import MaskedLM
-from merge_dataset.answer_store import KEY, key_of
 from merge_metric.models.checkpoints import Loaded
 
 TEXTS = [
@@ -89,8 +85,8 @@ def slow_pll(kind: str, text: str) -> float:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_the_slow_way(kind: str) -> None:
     found = pseudo_log_likelihoods(tiny_mlm(kind), TEXTS)
-    assert not found.windowed.any()
-    assert found.pll.tolist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
+    assert not found["windowed"].to_numpy().any()
+    assert found["pll"].to_pylist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
 
 
 @pytest.mark.slow
@@ -98,8 +94,8 @@ def test_every_token_the_slow_way(kind: str) -> None:
 def test_long_texts_are_scored_in_windows(kind: str) -> None:
     long = " ".join(sentences()[:12])
     found = pseudo_log_likelihoods(tiny_mlm(kind), [TEXTS[0], long])
-    assert found.windowed.tolist() == [False, True]
-    assert found.pll.tolist() == pytest.approx(
+    assert found["windowed"].to_pylist() == [False, True]
+    assert found["pll"].to_pylist() == pytest.approx(
         [slow_pll(kind, TEXTS[0]), slow_pll(kind, long)], abs=2e-3
     )
 
@@ -132,13 +128,13 @@ def test_words_end_where_letters_do(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "deberta"])
 def test_batches_do_not_matter(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mlm = tiny_mlm(kind)
-    together = pseudo_log_likelihoods(mlm, TEXTS).pll
-    alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in TEXTS]
+    together = pseudo_log_likelihoods(mlm, TEXTS)["pll"].to_numpy()
+    alone = [pseudo_log_likelihoods(mlm, [text])["pll"].to_numpy()[0] for text in TEXTS]
     assert together.tolist() == alone
     for batch_tokens in (1, 40, 4096):
         monkeypatch.setattr(mlm, "batch_tokens", batch_tokens)
         backwards = pseudo_log_likelihoods(mlm, TEXTS[::-1])
-        assert backwards.pll[::-1].tolist() == alone
+        assert backwards["pll"].to_numpy()[::-1].tolist() == alone
 
 
 def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +146,7 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
         long,
         *(long + f" A {word}." for word in "xyz"),
     ]
-    alone = [pseudo_log_likelihoods(mlm, [text]).pll[0] for text in texts]
+    alone = [pseudo_log_likelihoods(mlm, [text])["pll"].to_numpy()[0] for text in texts]
     encodings = mlm.encode(texts)
     masked = [each for pair in zip(texts, encodings, strict=True)
               for each in likelihoods._masked(*pair, mlm)]  # fmt: skip
@@ -163,7 +159,7 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(MaskedLM, "_run", counted)
     # Small steps, so that each window reuses an earlier one.
     monkeypatch.setattr(likelihoods, "_IDS_AT_ONCE", 40 * MAX_TOKENS)
-    assert pseudo_log_likelihoods(mlm, texts).pll.tolist() == alone
+    assert pseudo_log_likelihoods(mlm, texts)["pll"].to_pylist() == alone
     distinct = {(ids, position) for ids, position, _ in masked}
     assert len(set(asked)) == len(distinct) < len(masked) / 2
     assert len(asked) < 1.1 * len(distinct)
@@ -173,18 +169,6 @@ IDENTITY = {
     "name": "org/a-model", "revision": "abc", "architecture": "BertForMaskedLM", "dtype": "float32",
     "device": "cpu",
 }  # fmt: skip
-
-
-def test_what_is_kept_comes_out(tmp_path: Path) -> None:
-    texts = [f"Sentence № {number}." for number in range(23)]
-    kept = Likelihoods(np.arange(23) / -7, np.arange(23) % 3 == 0)
-    store = likelihood_store(tmp_path, IDENTITY)
-    store.keep(np.array(list(map(key_of, texts)), KEY), table_of(kept))
-    found = read_likelihoods(likelihood_store(tmp_path, IDENTITY), texts[::-2])
-    assert found.pll.tolist() == kept.pll[::-2].tolist()
-    assert found.windowed.tolist() == kept.windowed[::-2].tolist()
-    with pytest.raises(ValueError, match="1 are missing; run: merge-nli signals"):
-        read_likelihoods(store, [*texts, "Another."])
 
 
 def test_models_do_not_mix(tmp_path: Path) -> None:
@@ -219,11 +203,11 @@ def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
     lm = lm_of(kind)
     found = lm.log_likelihoods(CAPTIONS)
     expected = [slow_log_likelihood(kind, text, lm.max_tokens - 1) for text in CAPTIONS]
-    np.testing.assert_allclose(found.pll, expected, rtol=1e-5)
-    assert not found.windowed.any()
-    assert found.pll[0] == found.pll[2]
+    np.testing.assert_allclose(found["pll"].to_numpy(), expected, rtol=1e-5)
+    assert not found["windowed"].to_numpy().any()
+    assert found["pll"].to_numpy()[0] == found["pll"].to_numpy()[2]
     for n, text in enumerate(CAPTIONS):
-        assert lm.log_likelihoods([text]).pll.tolist() == [found.pll[n]]
+        assert lm.log_likelihoods([text])["pll"].to_pylist() == [found["pll"].to_numpy()[n]]
 
 
 def test_long_texts_are_scored_within_windows() -> None:
@@ -231,6 +215,6 @@ def test_long_texts_are_scored_within_windows() -> None:
     lm.max_tokens = 9
     text = "A girl jumps and a dog runs and no one sees a horse in the snow."
     found = lm.log_likelihoods([text, "A girl."])
-    assert found.windowed.tolist() == [True, False]
+    assert found["windowed"].to_pylist() == [True, False]
     expected = [slow_log_likelihood("llama", each, 8) for each in (text, "A girl.")]
-    np.testing.assert_allclose(found.pll, expected, rtol=1e-5)
+    np.testing.assert_allclose(found["pll"].to_numpy(), expected, rtol=1e-5)

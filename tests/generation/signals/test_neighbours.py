@@ -65,15 +65,17 @@ def test_the_word_that_falls_most(family: str) -> None:
     mlm = MaskedLM.load(tiny_model(family), device="cpu")
     items = [item_of(*pair) for pair in PAIRS]
     found = neighbour_changes(mlm, items)
-    for (old, before, new, after), change in zip(PAIRS, found.pll, strict=True):
+    for (old, before, new, after), change in zip(PAIRS, found["pll"].to_numpy(), strict=True):
         falls = np.subtract(plainly(mlm, new, after), plainly(mlm, old, before))
         assert change == pytest.approx(falls.min(), abs=1e-5)
-    assert not found.windowed.any()
-    alone = [neighbour_changes(mlm, [item]).pll[0] for item in items]
-    assert found.pll.tolist() == alone
+    assert not found["windowed"].to_numpy().any()
+    alone = [neighbour_changes(mlm, [item])["pll"].to_numpy()[0] for item in items]
+    assert found["pll"].to_pylist() == alone
     mlm.batch_tokens = 8
-    assert neighbour_changes(mlm, items[::-1]).pll.tolist() == alone[::-1]
-    assert np.isnan(neighbour_changes(mlm, [item_of("Go", [(0, 2)], "Run", [(0, 3)])]).pll).all()
+    assert neighbour_changes(mlm, items[::-1])["pll"].to_pylist() == alone[::-1]
+    assert np.isnan(
+        neighbour_changes(mlm, [item_of("Go", [(0, 2)], "Run", [(0, 3)])])["pll"].to_numpy()
+    ).all()
 
 
 @pytest.fixture(scope="module")

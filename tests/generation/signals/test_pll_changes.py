@@ -86,7 +86,7 @@ def test_changes_of_both_texts(scored: RunFolder, model: str) -> None:
     for row in rows[::10]:
         texts = [problems[row["seed_id"]][side] for side in ("premise", "hypothesis")]
         old, new = (
-            pseudo_log_likelihoods(mlm, some).pll
+            pseudo_log_likelihoods(mlm, some)["pll"].to_numpy()
             for some in (texts, [changed(text, row) for text in texts])
         )
         assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
@@ -188,7 +188,7 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     mlm = MaskedLM.load(model, device="cpu")
     for row in more[::5]:
         old, new = (
-            pseudo_log_likelihoods(mlm, [each["premise"], each["hypothesis"]]).pll
+            pseudo_log_likelihoods(mlm, [each["premise"], each["hypothesis"]])["pll"].to_numpy()
             for each in (seeds[row["seed_id"]], row)
         )
         assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
@@ -207,11 +207,12 @@ def test_nothing_is_scored_twice(
 ) -> None:
     scored: list[str] = []
 
-    def counted(mlm: Any, texts: Sequence[str], **more: Any) -> Any:
+    def counted(mlm: Any, texts: Sequence[str]) -> Any:
         scored.extend(texts)
-        return pseudo_log_likelihoods(mlm, texts, **more)
+        return pseudo_log_likelihoods(mlm, texts)
 
-    monkeypatch.setattr(pll_changes, "pseudo_log_likelihoods", counted)
+    scheme, head, _ = pll_changes.KINDS["mlm"]
+    monkeypatch.setitem(pll_changes.KINDS, "mlm", (scheme, head, counted))
     (answers,) = run.likelihoods.rglob("*.answers")
     keys = keys_in(answers.parent)
     signals = run.signals.read_bytes()
@@ -278,7 +279,7 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     problems = {row["seed_id"]: row for row in rows_in(run.problems)}
     for row in rows_in(run.signals)[:5]:
         before = problems[row["seed_id"]]["premise"]
-        pll = lm.log_likelihoods([changed(before, row), before]).pll
+        pll = lm.log_likelihoods([changed(before, row), before])["pll"].to_numpy()
         assert row["premise_pll_change"] == pytest.approx(pll[0] - pll[1], abs=1e-4)
     build(run.path, overwrite=True)
     export_dataset(run.path, tmp_path / "data")
