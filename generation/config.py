@@ -23,8 +23,7 @@ from merge_dataset.settings import (
     RUNNING,
     as_path,
     check_members,
-    check_ranges,
-    check_types,
+    check_settings,
     did_you_mean,
     from_mapping,
     parse_names,
@@ -369,14 +368,13 @@ class Config(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raise ValueError or TypeError that names field and remedy."""
-        check_types(self)
+        check_settings(self)
         known = ("mean_rank", "quality") if find_spec("lemminflect") else ("mean_rank",)
         columns = known if self.with_columns is None else self.with_columns
         if self.scramble and self.min_quality is None:
             columns = tuple(name for name in columns if name not in OF_WORDS)
         object.__setattr__(self, "with_columns", columns)
         check_problem_settings(self)
-        check_ranges(self)
         if not self.word_classes:
             raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
         if self.min_quality is not None and not 0 <= self.min_quality <= 1:

@@ -15,10 +15,10 @@ PARAPHRASES: Final = "paraphrases"
 """Kinds of runs; a description without a `kind` is of replacements."""
 
 MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
-"""Required keys in the description of a masked LM or a generator of paraphrases."""
+"""Keys in the description of a masked LM or a generator of paraphrases."""
 
 NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
-"""Required keys in the description of the model that chooses paraphrases."""
+"""Keys in the description of the model that chooses paraphrases."""
 
 EXPLAINED: Final = "explained"
 """Key of a manifest: a sentence on each of the `settings` and columns of the `funnel`."""
@@ -40,25 +40,16 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Kind → keys of a manifest that the dataset keeps, in this order."""
 
-_OPTIONAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "signals": ("scheme", "windowed"),
-    "neighbours": ("mlms", "scheme", "windowed"),
-    "asked": ("questions", "of"),
-}
-"""Optional keys of a run that the dataset keeps, in this order → keys that each must have.
+_OPTIONAL: Final = ("signals", "neighbours", "asked")
+"""Further keys of a run of replacements that the dataset keeps if they are there, in this order.
 
-All are of replacements. `signals` describes the model that scored texts, a masked
-LM under `mlm` or a causal one under `lm`; `neighbours` the masked LMs that scored the words beside
-replacements; `asked` gives the numbers of questions asked and of all questions, and the settings,
-if only questions that could matter were asked."""
+`signals` describes the model that scored texts, a masked LM under `mlm` or a causal one under `lm`;
+`neighbours` the masked LMs that scored the words beside replacements; `asked` gives the numbers of
+questions asked and of all questions, and the settings, if only questions that could matter were
+asked."""
 
 DRAW: Final = 2
 """Version of the way builds draw variants from suggestions; increased when it changes."""
-
-_COUNTS: Final = {
-    REPLACEMENTS: ("read", "unlabelled", "kept"),
-    PARAPHRASES: ("read", "unlabelled", "kept", "answered_right"),
-}
 
 _MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
 """Settings on where and how a run was computed, which the dataset leaves out."""
@@ -70,30 +61,13 @@ _LOCAL_PATH = re.compile(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a run's manifest or a collection's provenance, and check the used parts."""
+    """Read a run's manifest or a collection's provenance, which has the keys of its kind."""
     value = read_record(path, verify=False)  # `merge-nli check` verifies the digest
     kind = kind_of(value)
-    if not isinstance(kind, str) or kind not in _KEYS:
+    if kind not in _KEYS:
         raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
-    _require(path, "", value, _KEYS[kind])
-    _require(path, "problems", value["problems"], _COUNTS[kind])
-    _require(path, "source_data", value["source_data"], ("description", "sha256"))
-    _require(path, EXPLAINED, value[EXPLAINED], ("settings", "funnel"))
-    if kind == PARAPHRASES:
-        _require(path, "generator", value["generator"], MODEL_KEYS)
-        _require(path, "nli_model", value["nli_model"], NLI_MODEL_KEYS)
-    for mlm in value["mlms"] if kind == REPLACEMENTS else ():
-        _require(path, "mlms", mlm, MODEL_KEYS)
-    for key, keys in _OPTIONAL.items():
-        if key in value:
-            _require(path, key, value[key], keys)
-    if "signals" in value:
-        key = "lm" if "lm" in value["signals"] else "mlm"
-        _require(path, "signals", value["signals"], (key,))
-        _require(path, f"signals, {key}", value["signals"][key], MODEL_KEYS)
-    for row in value["funnel"]:
-        stages = ("mlm", "word_class") if kind == REPLACEMENTS else ("round", "generated", "kept")
-        _require(path, "funnel", row, stages)
+    if missing := [key for key in _KEYS[kind] if key not in value]:
+        raise ValueError(f"{path}: expected the keys {missing} too, got {sorted(value)}")
     return value
 
 
@@ -102,12 +76,11 @@ def n_problems(folder: Path, source: str, variant_class: str | None = None) -> i
     path = folder / collection_name(source, variant_class) / PROVENANCE
     if not path.is_file():
         return None
-    problems = read_record(path, verify=False).get("problems")
-    kept = problems.get("kept") if isinstance(problems, dict) else None
-    return kept if isinstance(kept, int) else None
+    kept: int | None = read_record(path, verify=False).get("problems", {}).get("kept")
+    return kept
 
 
-def kind_of(made: dict[str, Any]) -> Any:
+def kind_of(made: Mapping[str, Any]) -> Any:
     """Return the kind of a manifest or provenance, by default `REPLACEMENTS`."""
     return made.get("kind", REPLACEMENTS)
 
@@ -139,44 +112,39 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
-def differences(there: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
+def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
     """List the known differences of a coming result from an existing one."""
-    old, new = (
-        {k: v for k, v in settings_of(made["config"]).items() if k != "recipe"}
-        for made in (there, coming)
-    )
-    found = [
+    old, new = (settings_of(made["config"]) | {"recipe": None} for made in (existing, coming))
+    changes = [
         f"{name}: {_shown(old.get(name))} there, {_shown(new.get(name))} now"
         for name in dict.fromkeys((*old, *new))
         if old.get(name) != new.get(name)
     ]
-    data = {made["source_data"]["sha256"] for made in (there, coming) if "source_data" in made}
-    if len(data) > 1 and not found:  # otherwise the settings are the cause
-        found.append("the problems that were read: others there")
-    for name, keys in (("mlms", MODEL_KEYS), ("generator", MODEL_KEYS),
-                       ("nli_model", NLI_MODEL_KEYS)):  # fmt: skip
-        if name in there and name in coming and not found:
+    data = {made["source_data"]["sha256"] for made in (existing, coming) if "source_data" in made}
+    if len(data) > 1 and not changes:  # otherwise the settings are the cause
+        changes.append("the problems that were read: others there")
+    for name in ("mlms", "generator", "nli_model"):
+        if name in existing and name in coming and not changes:
+            models = [[one] if isinstance(one, dict) else one for one in
+                      (existing[name], coming[name])]  # fmt: skip
             # Models are compared by what is known of the coming ones.
-            listed = [
-                each if isinstance(each, list) else [each] for each in (there[name], coming[name])
-            ]
-            known = [key for key in keys if all(key in model for model in listed[1])]
-            old_models, new_models = (
-                {" ".join(str(model.get(key))[:40] for key in known) for model in models}
-                for models in listed
+            keys = NLI_MODEL_KEYS if name == "nli_model" else MODEL_KEYS
+            known = [key for key in keys if all(key in model for model in models[1])]
+            before, after = (
+                {" ".join(str(model.get(key))[:40] for key in known) for model in group}
+                for group in models
             )
-            if old_models != new_models:
-                gone, come = old_models - new_models, new_models - old_models
-                found.append(
-                    f"{name}: {', '.join(sorted(gone)) or 'no other'} there, "
-                    f"{', '.join(sorted(come)) or 'no other'} now"
+            if before != after:
+                changes.append(
+                    f"{name}: {', '.join(sorted(before - after)) or 'no other'} there, "
+                    f"{', '.join(sorted(after - before)) or 'no other'} now"
                 )
-    drawn = [made["draw"] for made in (there, coming) if "draw" in made]
-    if len(set(drawn)) > 1:
-        found.append(f"the draw of variants: version {drawn[0]} there, {drawn[1]} now")
-    if "tagger" in coming and there.get("tagger", coming["tagger"]) != coming["tagger"]:
-        found.append(f"tagger: {there['tagger']} there, {coming['tagger']} now")
-    return found
+    draws = [made["draw"] for made in (existing, coming) if "draw" in made]
+    if len({*draws}) > 1:
+        changes.append(f"the draw of variants: version {draws[0]} there, {draws[1]} now")
+    if "tagger" in coming and existing.get("tagger", coming["tagger"]) != coming["tagger"]:
+        changes.append(f"tagger: {existing['tagger']} there, {coming['tagger']} now")
+    return changes
 
 
 def trial_of(made: Mapping[str, Any]) -> str:
@@ -219,14 +187,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
-
-
-def _require(path: Path, part: str, value: Any, keys: tuple[str, ...]) -> None:
-    where = f"{path}, {part}" if part else str(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    if missing := [key for key in keys if key not in value]:
-        raise ValueError(f"{where}: expected the keys {missing} too, got {sorted(value)}")
 
 
 def _without_paths(value: Any) -> Any:

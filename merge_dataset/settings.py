@@ -55,22 +55,23 @@ def setting(default: Value, help: str, **declared: Any) -> Value:
 
 
 def field_of(setting: Setting, default: Value) -> Value:
-    """Make the field of a declared setting."""
-    metadata = {_KEY: setting}
+    """Make the field of a declared setting; for type checkers it is the default."""
+    more: Any = {"default": default}
     if isinstance(default, dict):
-        field: Any = dataclasses.field(default_factory=default.copy, metadata=metadata)
-    else:
-        field = dataclasses.field(default=default, metadata=metadata)
-    return field  # type: ignore[no-any-return]  # for type checkers it is the default
+        more = {"default_factory": default.copy}
+    return dataclasses.field(metadata={_KEY: setting}, **more)  # type: ignore[no-any-return]
 
 
 def setting_of(cls: type, name: str, **changes: Any) -> Any:
     """Declare a field like a field of another settings class, with the same default."""
     field, declared = next((f, s) for f, s in declared_settings(cls).items() if f.name == name)
-    metadata = {_KEY: dataclasses.replace(declared, **changes)}
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory, metadata=metadata)
-    return dataclasses.field(default=field.default, metadata=metadata)
+    return field_of(dataclasses.replace(declared, **changes), default_of(field))
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return a field's default; `REQUIRED` without one."""
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
 
 
 def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
@@ -81,58 +82,49 @@ def declared_settings(cls: type) -> dict[dataclasses.Field[Any], Setting]:
 # --- Checks ---
 
 
-def check_types(settings: Any) -> None:
-    """Check types and choices; convert lists, single texts and paths to the field's type."""
-    hints = get_type_hints(type(settings))
-    for name in (field.name for field in dataclasses.fields(settings)):
-        value, hint = getattr(settings, name), hints[name]
-        kinds = {get_origin(each) or each for each in (hint, *get_args(hint))}
-        if tuple in kinds and isinstance(value, list | str | os.PathLike):
-            many = value if isinstance(value, list) else [value]
-            value = tuple(str(each) if isinstance(each, os.PathLike) else each for each in many)
-            object.__setattr__(settings, name, value)
-        elif str in kinds and isinstance(value, os.PathLike):
+def check_settings(settings: Any) -> None:
+    """Check a settings object; convert lists, single texts and paths to the fields' types.
+
+    Raises:
+        TypeError: a value has another type than its field; the message names the field.
+        ValueError: it is below the field's minimum, or none of its choices or members.
+    """
+    hints, declared = get_type_hints(type(settings)), declared_settings(type(settings))
+    for field in dataclasses.fields(settings):
+        name, hint = field.name, hints[field.name]
+        value: Any = getattr(settings, name)
+        setting = declared.get(field) or Setting(help="")
+        union = get_args(hint) if type(None) in get_args(hint) else (hint,)
+        kinds: tuple[type, ...] = tuple(get_origin(kind) or kind for kind in union)
+        if isinstance(value, os.PathLike) and str in {*kinds, *get_args(hint)}:
             value = str(value)
-            object.__setattr__(settings, name, value)
-        members = get_args(hint) if _is_optional(hint) else (hint,)
-        if choices := next((get_args(h) for h in members if get_origin(h) is Literal), None):
-            if value not in choices and (value is not None or not _is_optional(hint)):
+        if tuple in kinds and isinstance(value, list | str):
+            items = [value] if isinstance(value, str) else value
+            value = tuple(str(item) if isinstance(item, os.PathLike) else item for item in items)
+        object.__setattr__(settings, name, value)
+        if value is None and type(None) in kinds:
+            continue
+        if choices := next((get_args(kind) for kind in union if get_origin(kind) is Literal), None):
+            if value not in choices:
                 near = did_you_mean(str(value), choices)
-                known = ", ".join(str(each) or '""' for each in choices)
+                known = ", ".join(choice or '""' for choice in choices)
                 raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
             continue
-        allowed: tuple[type, ...] = tuple(get_origin(h) or h for h in members)
         # As in type checkers, an int is a float; but a bool is not an int here.
-        taken = (*allowed, int) if float in allowed else allowed
-        if not isinstance(value, taken) or (isinstance(value, bool) and bool not in allowed):
-            expected = " or ".join(_IN_WORDS.get(t, t.__name__) for t in allowed)
+        taken: Any = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
+            expected = " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in kinds)
             raise TypeError(f"{name}: expected {expected}, got {value!r}")
-        if isinstance(value, tuple) and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{name}: expected a list of strings, got {value!r}")
-        if isinstance(value, Mapping) and not all(
-            isinstance(item, str) for pair in value.items() for item in pair
-        ):
-            raise TypeError(f"{name}: expected a table of strings, got {value!r}")
-
-
-def require_settings(name: str, given: object, cls: type) -> None:
-    """Raise TypeError if a value is not an instance of a settings class."""
-    if not isinstance(given, cls):
-        raise TypeError(f"{name}: expected a {cls.__name__}, got {described(given)}")
-
-
-def check_ranges(settings: Any) -> None:
-    """Check the declared minimums and members of all fields."""
-    hints = get_type_hints(type(settings))
-    for field, declared in declared_settings(type(settings)).items():
-        value, least = getattr(settings, field.name), declared.minimum
-        if least is not None and value is not None and value < least:
-            wanted = f"at least {least}" + (
-                " or nothing" if _is_optional(hints[field.name]) else ""
-            )
-            raise ValueError(f"{field.name}: expected {wanted}, got {value}")
-        if declared.members is not None and value is not None:
-            check_members(field.name, value, declared.members)
+        if isinstance(value, tuple | Mapping):
+            texts = [*value, *value.values()] if isinstance(value, Mapping) else value
+            if not all(isinstance(text, str) for text in texts):
+                what = "list" if isinstance(value, tuple) else "table"
+                raise TypeError(f"{name}: expected a {what} of strings, got {value!r}")
+        if setting.minimum is not None and value < setting.minimum:
+            nothing = " or nothing" if type(None) in kinds else ""
+            raise ValueError(f"{name}: expected at least {setting.minimum}{nothing}, got {value}")
+        if setting.members is not None:
+            check_members(name, value, setting.members)
 
 
 def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) -> None:
@@ -164,10 +156,6 @@ _IN_WORDS: Final[Mapping[type, str]] = {
 }
 
 
-def _is_optional(hint: Any) -> bool:
-    return type(None) in get_args(hint)
-
-
 # --- Reading and writing ---
 
 
@@ -189,10 +177,8 @@ def to_mapping(settings: Any, *, affects_output: bool = False) -> dict[str, Any]
         for field in sorted(declared, key=lambda field: not declared[field].written_first)
         if not affects_output or declared[field].affects_output
     }
-    for field, each in declared.items():
-        make = field.default_factory
-        default = field.default if make is dataclasses.MISSING else make()
-        if each.omit_if_default and field.name in values and values[field.name] == default:
+    for field, setting in declared.items():
+        if setting.omit_if_default and values.get(field.name, REQUIRED) == default_of(field):
             del values[field.name]
     return values
 
@@ -250,9 +236,8 @@ def as_paths(name: str, given: object) -> list[Path]:
     >>> as_paths("paths", "a.jsonl") == as_paths("paths", [Path("a.jsonl")])
     True
     """
-    kinds = (str, os.PathLike)
-    paths = as_list(name, given, kinds, "one or several paths, as text or pathlib.Path")
-    return [as_path(name, path) for path in paths]
+    expected = "one or several paths, as text or pathlib.Path"
+    return [as_path(name, path) for path in as_list(name, given, (str, os.PathLike), expected)]
 
 
 def as_texts(name: str, given: object) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from merge_dataset.schema import NLI
 from merge_dataset.settings import (
     REQUIRED,
     RUNNING,
-    check_ranges,
-    check_types,
+    check_settings,
     setting,
     setting_of,
 )
@@ -117,7 +116,7 @@ class ParaphraseConfig(ProblemSettings):
 
     def __post_init__(self) -> None:
         """Check every value; raise ValueError or TypeError that names field and remedy."""
-        check_types(self)
+        check_settings(self)
         check_problem_settings(self)
         if self.fields != NLI.fields or self.labels not in ((), NLI.labels):
             raise ValueError(
@@ -146,7 +145,6 @@ class ParaphraseConfig(ProblemSettings):
                     f"{name}: expected a number of nats from 0 on (0: no penalty), got "
                     f"{getattr(self, name)}"
                 )
-        check_ranges(self)
         if self.num_beams % self.num_beam_groups:
             raise ValueError(
                 f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "

@@ -52,7 +52,6 @@ from merge_dataset.files import (
 )
 from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
-from merge_dataset.settings import require_settings
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, TEXT_GENERATOR, find_head, inspect
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
@@ -107,7 +106,6 @@ def paraphrase(
         BlockingIOError: another command is at work in the folder.
         ExecutorError: tasks failed; what they finished is kept.
     """
-    require_settings("config", config, ParaphraseConfig)
     reader = ProblemReader(config)
     if generator is None and judge is None:
         look_at_models(config, distribution)

@@ -55,7 +55,6 @@ from merge_dataset.settings import (
     as_path,
     check_members,
     declared_settings,
-    require_settings,
 )
 
 log = logging.getLogger(__name__)
@@ -81,7 +80,6 @@ def generate(
         TypeError: `config` is no `Config`.
         ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
     """
-    require_settings("config", config, Config)
     run = RunFolder(Path(config.run))
     with run.locked():
         if not overwrite:

@@ -43,7 +43,6 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.provenance import differences
-from merge_dataset.settings import require_settings
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def suggest(
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
     """
-    require_settings("config", config, Config)
     run = RunFolder(Path(config.run))
     # Absolute, for processes that are started elsewhere.
     mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in config.mlms)

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -21,10 +21,12 @@ from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import (
     INPUT,
     OUTPUT,
+    REQUIRED,
     RUNNING,
     STATISTICS,
     Setting,
     declared_settings,
+    default_of,
     parse_toml,
 )
 
@@ -148,23 +150,24 @@ class OptionsOf:
         offered = {
             field: setting
             for field, setting in declared_settings(self.settings).items()
-            if not {*self.command.split()}.isdisjoint(setting.commands.split())
+            if {*self.command.split()} & {*setting.commands.split()}
         }
-        return dict(sorted(offered.items(), key=lambda pair: not _is_required(pair[0])))
+        return dict(sorted(offered.items(), key=lambda pair: default_of(pair[0]) is not REQUIRED))
 
     def parameters(self) -> list[inspect.Parameter]:
         """Make a parameter of Typer for each of these settings."""
         types, made, kind = get_type_hints(self.settings), [], inspect.Parameter.KEYWORD_ONLY
         for field, setting in self.declared.items():
-            annotation, default = types[field.name], cast(Any, None)
+            annotation, default = types[field.name], default_of(field)
+            is_list = any(get_origin(hint) is tuple for hint in (annotation, *get_args(annotation)))
             if setting.parse is not None:
                 annotation = list[str] if setting.repeated else str
-            elif any(get_origin(hint) is tuple for hint in (annotation, *get_args(annotation))):
+            elif is_list:
                 annotation = list[str]
-            if _is_required(field):
+            if default is REQUIRED:
                 default = inspect.Parameter.empty
-            elif self.defaults and setting.parse is None and not isinstance(field.default, tuple):
-                default = field.default
+            elif not self.defaults or setting.parse is not None or is_list:
+                default = None
             annotation = annotation | None if default is None else annotation
             annotation = Annotated[annotation, option_of(self.settings, field.name)]
             made.append(inspect.Parameter(field.name, kind, default=default, annotation=annotation))
@@ -186,17 +189,13 @@ class OptionsOf:
         return given
 
 
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
 def option_of(settings: type, name: str, **changes: Any) -> Any:
     """Make the option of one setting."""
     declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
     declared = replace(declared, **changes)
     names = (declared.option,) if declared.option else ()
-    panel, least = declared.panel or PANELS.get(name), declared.minimum
-    return option(declared.help, *names, panel=panel, metavar=declared.metavar, min=least)
+    more: Any = {"metavar": declared.metavar, "min": declared.minimum}
+    return option(declared.help, *names, panel=declared.panel, **more)
 
 
 Dealt = Annotated[Given, OptionsOf(Distribution, f"{COMMANDS} workers", defaults=True)]
@@ -226,38 +225,32 @@ def command(
     """
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
-        groups: dict[str, list[OptionsOf]] = {}
-        parameters, names = [], dict[str, str]()
+        groups: dict[str, OptionsOf] = {}
+        parameters, names = list[inspect.Parameter](), dict[str, str]()
         for name, p in inspect.signature(run, eval_str=True).parameters.items():
             marks = get_args(p.annotation)
-            if markers := [mark for mark in marks if isinstance(mark, OptionsOf)]:
-                groups[name] = markers
-                parameters += [made for marker in markers for made in marker.parameters()]
-                continue
-            for mark in marks:
-                if isinstance(mark, typer.models.OptionInfo) and mark.rich_help_panel is None:
-                    mark.rich_help_panel = PANELS.get(name)
-            parameters.append(p)
+            if group := next((mark for mark in marks if isinstance(mark, OptionsOf)), None):
+                groups[name] = group
+                parameters += group.parameters()
+            else:
+                parameters.append(p)
         for p in parameters:
             for mark in get_args(p.annotation):
                 if isinstance(mark, typer.models.OptionInfo):
+                    mark.rich_help_panel = mark.rich_help_panel or PANELS.get(p.name)
                     # Before reading the annotation, Typer stores the first name as the default.
                     written = (mark.default, *(mark.param_decls or ()), f"--{p.name}")
                     long = (x for x in written if isinstance(x, str) and x.startswith("--"))
                     names[p.name] = next(long).partition("/")[0].replace("_", "-")
         if "--set" in names.values():
-            settings = [f for group in groups.values() for m in group for f in fields(m.settings)]
+            settings = [field for group in groups.values() for field in fields(group.settings)]
             names = {field.name: f"--set {field.name}" for field in settings} | names
 
         @functools.wraps(run)
         def with_options(**values: Any) -> None:
             _OPTION_NAMES.set(names)
             with user_errors(extra=extra, failures=failures):
-                given = {
-                    name: {k: v for marker in group for k, v in marker.take(values).items()}
-                    for name, group in groups.items()
-                }
-                run(**given, **values)
+                run(**{name: group.take(values) for name, group in groups.items()}, **values)
 
         with_options.__annotations__ = {p.name: p.annotation for p in parameters}
         with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

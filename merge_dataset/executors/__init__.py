@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar
 
-from merge_dataset.settings import Value, check_ranges, parse_pairs, setting
+from merge_dataset.settings import Value, check_settings, parse_pairs, setting
 
 BlockT = TypeVar("BlockT")
 
@@ -83,7 +83,7 @@ class Distribution:
         """Raise ValueError for numbers out of range, and a setting of another executor."""
         object.__setattr__(self, "executor", self.executor or "local")
         object.__setattr__(self, "tasks", self.tasks or self.workers)
-        check_ranges(self)
+        check_settings(self)
         for name, executor in _OF_ONE.items():
             if getattr(self, name) and executor != self.executor:
                 raise ValueError(

@@ -126,8 +126,6 @@ def test_files_changed_since_the_build(
     [
         ("source", "My Set", "source: expected a name"),
         ("kind", "sentences", "a kind out of replacements, paraphrases, got 'sentences'"),
-        ("problems", {"read": 1}, r"problems: expected the keys \['unlabelled', 'kept'\] too"),
-        ("mlms", ["bert"], "mlms: expected a JSON object, got str"),
     ],
 )  # fmt: skip
 def test_wrong_manifest(

@@ -21,8 +21,7 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.settings import (
     REQUIRED,
-    check_ranges,
-    check_types,
+    check_settings,
     from_mapping,
     parse_pairs,
     setting,
@@ -31,11 +30,6 @@ from merge_dataset.settings import (
 )
 
 runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"})
-
-
-def check(settings: Any) -> None:
-    check_types(settings)
-    check_ranges(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +55,7 @@ class Drawing:
     dpi: int | None = setting(None, "Only in files.", minimum=1, affects_output=False)
     kind: str = setting("plain", "Of the drawing.", written_first=True)
 
-    __post_init__ = check
+    __post_init__ = check_settings
 
 
 def app_of(annotation: Any) -> typer.Typer:
@@ -173,7 +167,7 @@ def test_a_setting_of_another_class() -> None:
         width: int = setting_of(Drawing, "width", commands="hang", help="Metres.")
         names: Mapping[str, str] = setting_of(Drawing, "names", omit_if_default=False)
 
-        __post_init__ = check
+        __post_init__ = check_settings
 
     assert to_mapping(Poster()) == {"width": 80, "names": {}}
     with pytest.raises(ValueError, match="width: expected at least 10, got 9"):
@@ -199,7 +193,7 @@ def test_how_to_add_a_setting() -> None:
             1, "Letters of a replacement.", commands="build", minimum=1, omit_if_default=True
         )
 
-        __post_init__ = check
+        __post_init__ = check_settings
 
     plain = Longer(source="snli", with_columns=())
     assert plain.min_letters == 1

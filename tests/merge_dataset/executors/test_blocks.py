@@ -2,12 +2,10 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from merge_dataset.executors import (
-    EXECUTORS,
     Distribution,
     ExecutorError,
     calls,
@@ -50,9 +48,11 @@ def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         calls.call_tasks("module:function", tmp_path, ["a"], Distribution(), {})
 
 
-def test_another_executor_is_a_function_and_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast(dict[str, Any], EXECUTORS), "cloud", "cloud:run")
-    dealt = Distribution(executor="cloud", memory_gb=3)
+def test_settings_of_executors() -> None:
+    dealt = Distribution(executor="slurm", workers=2, memory_gb=3)
     assert machine_for(dealt, "cpu").memory_bytes == 3 * 2**30
-    with pytest.raises(ValueError, match="time: expected with the executor slurm, got it with clo"):
-        Distribution(executor="cloud", time="4:00:00")
+    assert (dealt.tasks, Distribution().executor) == (2, "local")
+    with pytest.raises(ValueError, match="time: expected with the executor slurm, got it with ray"):
+        Distribution(executor="ray", time="4:00:00")
+    with pytest.raises(ValueError, match="executor: expected one of local, ray, slurm, got 'clou"):
+        Distribution(executor="cloud")
