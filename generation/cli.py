@@ -31,7 +31,6 @@ _HINTS: Final = {
     "--json": "--format json",
     "-f": "--format",
     "-o": "> FILE for what goes to stdout, --out for files",
-    "--output": "> FILE for what goes to stdout, --out for files",
     "--force": "--overwrite",
     "--gpu": "--device cuda",
     "--batch-size": "--batch-tokens",

@@ -20,6 +20,7 @@ from merge_dataset.schema import (
     check_source,
 )
 from merge_dataset.settings import (
+    INPUT,
     RUNNING,
     as_path,
     check_members,
@@ -41,6 +42,7 @@ RECIPES: Final = ("paper-v2", "strict", "clean", "paper-v1", "poster", "demo", "
 BUNDLED_MLM: Final = "bert-tiny-mlm"
 
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
+_FILTERS = "Filters and samples"
 _SIGNALS = "Limits on signals: replacements below them are left out"
 
 # Settings of problems, and of problems that are not NLI problems.
@@ -55,11 +57,10 @@ _beyond: Final[Any] = partial(
 # Limits on signals (signals.md), before eligibility: None, or False, lets all pass.
 _limit: Final[Any] = partial(setting, commands="build", panel=_SIGNALS, omit_if_default=True)
 _least: Final[Any] = partial(_limit, None)
-
-
-def _flag(help: str, option: str, **more: Any) -> Any:
-    """Declare a limit that is set or not, with an option that has no opposite."""
-    return _limit(False, help, option=option, **more)
+_flag: Final[Any] = partial(_limit, False)
+# Eligibility and sampling; the machine, and where things lie.
+_filter: Final[Any] = partial(setting, commands="build", panel=_FILTERS)
+_machine: Final[Any] = partial(setting, panel=RUNNING, affects_output=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +165,15 @@ class ProblemSettings:
 
 def check_problem_settings(settings: ProblemSettings) -> None:
     """Check source, fields, labels and columns; a source without a name becomes SNLI."""
-    places = {name: getattr(settings, name) for name in ("data", "dataset")}
-    given = {name: place for name, place in places.items() if place is not None}
-    if len(given) == 2 or "" in given.values():
+    given = [place for place in (settings.data, settings.dataset) if place is not None]
+    if len(given) == 2 or "" in given:
         raise ValueError(
             f"`data`: expected a file or folder, or a data set as `dataset`, got {given}"
         )
     if given and settings.source in ("", DEMO_SOURCE):
-        ((name, place),) = given.items()
         raise ValueError(
-            f"`source`: expected with `{name}` a name of your own for the problems of {place}, or "
-            f"one of {', '.join(KNOWN_SOURCES)} if they are from there, got {settings.source!r}"
+            f"`source`: expected a name of your own for the problems of {given[0]}, or one of "
+            f"{', '.join(KNOWN_SOURCES)} if they are from there, got {settings.source!r}"
         )
     object.__setattr__(settings, "source", settings.source or "snli")
     check_source(settings.source)
@@ -224,6 +223,7 @@ class Config(ProblemSettings):
         (),
         "Leave out the answers of this masked LM; may be repeated.",
         commands="build",
+        panel=INPUT,
         option="--without-mlm",
         omit_if_default=True,
     )
@@ -250,7 +250,7 @@ class Config(ProblemSettings):
     probability_filter: bool = setting(True, "Condition (i): more probable than the original.")
     class_filter: bool = setting(True, "Condition (iii): the original's word class.")
     tag_match: Literal["coarse", "fine"] = setting(
-        "coarse", "Same word class, or same Penn tag.", commands="build"
+        "coarse", "Same word class, or same Penn tag.", commands="build", panel=_FILTERS
     )
     combine: Literal["intersection", "union"] = setting(
         "intersection", "Whether a replacement has to be validated in all texts, or in one (eq. 1)."
@@ -278,9 +278,9 @@ class Config(ProblemSettings):
     min_pll_change: float | None = _least(
         "Least change of each text's log-likelihood, in nats; after merge-nli signals."
     )
-    same_number: bool = _flag("Nouns stay singular or plural.", "--same-number")
-    same_tense: bool = _flag("Verbs keep their form.", "--same-tense")
-    fitting_article: bool = _flag('"a" and "an" stay right.', "--fitting-article")
+    same_number: bool = _flag("Nouns stay singular or plural.", option="--same-number")
+    same_tense: bool = _flag("Verbs keep their form.", option="--same-tense")
+    fitting_article: bool = _flag('"a" and "an" stay right.', option="--fitting-article")
     attested_form: bool = _flag(
         "Words have the form that their place asks for.", option="--attested-form"
     )
@@ -290,7 +290,7 @@ class Config(ProblemSettings):
     fitting_determiner: bool = _flag(
         "No quantifiers and the like after determiners.", option="--fitting-determiner"
     )
-    no_compounds: bool = _flag("No parts of compounds and particle verbs.", "--no-compounds")
+    no_compounds: bool = _flag("No parts of compounds and particle verbs.", option="--no-compounds")
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
     scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
@@ -307,63 +307,47 @@ class Config(ProblemSettings):
     """None becomes the columns that this machine can fill; other machines make these or refuse."""
     common_mlms: bool = _flag(
         "Count only masked LMs that validated a replacement in every text.",
-        "--common-mlms",
+        option="--common-mlms",
         panel="More columns of the dataset",
     )
 
     # Eligibility and sampling (D9, D10)
-    min_replacements: int = setting(
-        20, "A seed needs at least this many replacements.", commands="build", minimum=1
-    )
-    min_replacements_scope: Literal["class", "problem", "word"] = setting(
+    min_replacements: int = _filter(20, "A seed needs at least this many replacements.", minimum=1)
+    min_replacements_scope: Literal["class", "problem", "word"] = _filter(
         "class",
         "Where replacements are counted: in a class, a problem or a word.",
-        commands="build",
         option="--scope",
     )
     subsamples: int = setting(10, "Draws of variants.", minimum=1)
     variants_per_class: int = setting(20, "Variants drawn for a seed and class.", minimum=1)
-    rng_seed: int = setting(
-        0, "Seed of the random subsamples.", commands="build", panel="Filters and samples"
-    )
+    rng_seed: int = _filter(0, "Seed of the random subsamples.")
 
     # Machine, and where things lie
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )
-    dtype: Literal["float32", "bfloat16", "float16"] = setting(
-        "float32",
-        "float32 is the reference.",
-        commands="suggest signals",
-        panel=RUNNING,
-        affects_output=False,
+    dtype: Literal["float32", "bfloat16", "float16"] = _machine(
+        "float32", "float32 is the reference.", commands="suggest signals"
     )
     batch_tokens: int | None = setting_of(
         ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False
     )
-    workers: int = setting(
+    workers: int = _machine(
         1,
         "Processes or tasks at a time, for build; with --executor, also for suggest.",
         commands="suggest build",
-        panel=RUNNING,
-        affects_output=False,
         minimum=1,
     )
-    tagger: str | None = setting(
-        None,
-        "A spaCy model; by default en_core_web_sm under either of its names.",
-        affects_output=False,
+    tagger: str | None = _machine(
+        None, "A spaCy model; by default en_core_web_sm under either of its names."
     )
-    store: str | None = setting(
-        None,
-        "Suggestion store shared by runs; else in the run folder.",
-        commands="suggest",
-        affects_output=False,
+    store: str | None = _machine(
+        None, "Suggestion store shared by runs; else in the run folder.", commands="suggest"
     )
-    run: str = setting(
+    run: str = _machine(
         "runs/default",
         "Folder for settings, suggestions, replacements, variants and the manifest.",
-        affects_output=False,
+        panel=INPUT,
     )
 
     def __post_init__(self) -> None:
@@ -407,13 +391,10 @@ class Config(ProblemSettings):
         """
         path = as_path("recipe", recipe)
         if path.suffix == ".toml":
-            if not path.is_file():
-                raise ValueError(f"recipe: expected a file at {path}, found none")
-            values = parse_toml(path.read_text(encoding="utf-8"), str(recipe))
+            values = parse_toml(read_text(path), str(recipe))
         else:
             values = _read_bundled("recipes", str(recipe))
-        base = cls.from_mapping({"recipe": path.stem, **values})
-        return base.overlaid(ablation, settings)
+        return cls.from_mapping({"recipe": path.stem, **values}).overlaid(ablation, settings)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
         """Overlay these settings by an ablation (D13), and then by single fields.

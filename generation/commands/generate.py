@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_settings
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -28,28 +28,37 @@ from merge_dataset.commands.command_line import (
 from merge_dataset.executors import ExecutorError
 from merge_dataset.provenance import DRAW, PARAPHRASES
 from merge_dataset.schema import DEMO_SOURCE
+from merge_dataset.settings import INPUT, OUTPUT
 
 log = logging.getLogger(__name__)
 
 Run = Annotated[str, option_of(Config, "run")]
-Out = Annotated[Path, option("Dataset folder to write or to add this source to.")]
-Recipe = Annotated[str, option(f"{', '.join(RECIPES)}, or a .toml file.")]
+Out = Annotated[Path, option("Dataset folder to write or to add this source to.", panel=OUTPUT)]
+Recipe = Annotated[str, option(f"{', '.join(RECIPES)}, or a .toml file.", panel=INPUT)]
 Overwrite = Annotated[
-    bool, option("Replace what was made with other settings, data or models.", "--overwrite")
+    bool,
+    option(
+        "Replace what was made with other settings, data or models.", "--overwrite", panel=OUTPUT
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,
-    option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
+    option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set", panel=INPUT),
 ]
 SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
+
+_REPLACEMENTS: Final = {"draw": DRAW}
+"""What a dataset of replacements says of its origin, beside source and settings."""
 
 
 @command(extra="generation,predict,report")
 def demo_command(
     run: Run = "runs/demo",
     out: Out = Path("merge-nli"),
-    register: Annotated[bool, option("Also make the bare names load from any directory.")] = True,
+    register: Annotated[
+        bool, option("Also make the bare names load from any directory.", panel=OUTPUT)
+    ] = True,
     overwrite: Overwrite = False,
 ) -> None:
     """Make a dataset from bundled problems and a bundled masked LM, and run an NLI model on it.
@@ -70,18 +79,22 @@ def demo_command(
 
     config = Config.from_recipe("demo", run=run)
     log.info("Step 1 of 3: a masked LM makes variants (up to half a minute)")
-    folder = _make_dataset(
-        partial(generate, config),
-        config,
-        RunFolder(Path(run)),
-        out,
-        overwrite=overwrite,
-        coming={"draw": DRAW},
-        summarise=partial(summarise, registered=register),
-        register=register,
+    made = _make_dataset(
+        partial(generate, config), config, RunFolder(Path(run)), out, overwrite=overwrite
     )
+    if register:
+        from merge_dataset.register import register_dataset
+        from merge_metric.register import register_metric
+
+        register_metric()
+        try:
+            register_dataset(out)
+        except FileExistsError as error:  # the user's own dataset of that name
+            log.warning("%s; `merge-nli register %s --name NAME` does that", error, out)
+            register = False
+    typer.echo(summarise(*made, registered=register))
     try:
-        typer.echo(f"\n{evaluate(out, DEMO_SOURCE, folder.path)}")
+        typer.echo(f"\n{evaluate(out, DEMO_SOURCE, Path(run))}")
     except ModuleNotFoundError as error:
         needed = "to run a model too: pip install 'merge-nli[predict,report]'"
         typer.echo(f"{error.name} is not installed; {needed}", err=True)
@@ -113,10 +126,6 @@ def generate_command(
         --limit 300 --device cuda
 
     \b
-      merge-nli generate --source rte --data rte.tsv --labels entailment,not_entailment
-        --premise-column sentence1 --hypothesis-column sentence2
-
-    \b
       merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
         --labels no,yes --label-column answer --label-map "True=yes,False=no"
     """
@@ -124,15 +133,9 @@ def generate_command(
     from generation.run_summary import summarise
 
     config = _config(recipe, settings, given, run)
-    _make_dataset(
-        partial(generate, config, distribution=distribution_of(dealt, config.workers)),
-        config,
-        RunFolder(Path(run)),
-        out,
-        overwrite=overwrite,
-        coming={"draw": DRAW},
-        summarise=partial(summarise, as_json=output == "json"),
-    )
+    make = partial(generate, config, distribution=distribution_of(dealt, config.workers))
+    made = _make_dataset(make, config, RunFolder(Path(run)), out, overwrite=overwrite)
+    typer.echo(summarise(*made, as_json=output == "json"))
 
 
 @command(extra="generation", failures=(ExecutorError,))
@@ -157,9 +160,6 @@ def suggest_command(
         --run runs/mnli-m --device cuda
 
     \b
-      merge-nli suggest --source snli --mlm ./my-mlm --masking joint
-
-    \b
       merge-nli suggest --source snli --run runs/snli --device cuda --executor slurm
         --tasks 64 --workers 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
@@ -171,20 +171,20 @@ def suggest_command(
     folder = suggest(config, overwrite=overwrite, distribution=distribution)
     record = read_record(folder.suggested)
     asked = record.get("asked")
-    count = (
-        f"{asked['questions']:,} of {record['questions']:,}"
-        if asked
-        else f"{record['questions']:,}"
+    of = f"{asked['questions']:,} of " if asked else ""
+    why = "  The others could not matter with these settings; --ask-all asks them too."
+    write_result(
+        output,
+        record,
+        f"{of}{record['questions']:,} occurrences asked about, answers in {folder.path}:",
+        *([why] if asked else ()),
+        *(
+            f"  {mlm['name']}: {mlm['not_in_vocabulary']:,} not in its vocabulary, "
+            f"{mlm['windowed']:,} in sentences longer than its limit"
+            for mlm in record["mlms"]
+        ),
+        f"Next: merge-nli build --run {folder.path}",
     )
-    lines = [f"{count} occurrences asked about, answers in {folder.path}:"]
-    if asked:
-        lines.append("  The others could not matter with these settings; --ask-all asks them too.")
-    lines += [
-        f"  {mlm['name']}: {mlm['not_in_vocabulary']:,} not in its vocabulary, "
-        f"{mlm['windowed']:,} in sentences longer than its limit"
-        for mlm in record["mlms"]
-    ]
-    write_result(output, record, *lines, f"Next: merge-nli build --run {folder.path}")
 
 
 @command(extra="generation", failures=(ExecutorError,))
@@ -192,13 +192,18 @@ def build_command(
     *,
     run: Run = "runs/default",
     out: Annotated[
-        Path | None, option("Dataset folder; by default merge-nli, or merge-nli-NAME.")
+        Path | None,
+        option("Dataset folder; by default merge-nli, or merge-nli-NAME.", panel=OUTPUT),
     ] = None,
     into: Annotated[
-        str | None, option("NAME of a folder inside the run's for this build; the run's own stays.")
+        str | None,
+        option(
+            "NAME of a folder inside the run's for this build; the run's own stays.", panel=OUTPUT
+        ),
     ] = None,
     ablation: Annotated[
-        str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).")
+        str | None,
+        option("union, pos, prob, none, scrambled or paper (paper, A.2).", panel=OUTPUT),
     ] = None,
     given: Annotated[Given, OptionsOf(Config, "build")],
     settings: Assignments = None,
@@ -221,10 +226,6 @@ def build_command(
     \b
       merge-nli build --run runs/snli --same-number --same-tense --repair-articles
         --into strict
-
-    \b
-      merge-nli build --run runs/web --executor slurm --tasks 64 --workers 16
-        --partition cpu --time 1:00:00
     """
     from generation.phases.build import build, build_settings
     from generation.run_summary import summarise
@@ -238,32 +239,32 @@ def build_command(
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     distribution = distribution_of(dealt, config.workers)
-    _make_dataset(
-        partial(build, run, distribution=distribution, ablation=ablation, into=into, **changed),
-        config,
-        base.named(name),
-        target,
-        overwrite=overwrite,
-        coming={"draw": DRAW},
-        summarise=partial(summarise, as_json=output == "json"),
-    )
+    make = partial(build, run, distribution=distribution, ablation=ablation, into=into, **changed)
+    made = _make_dataset(make, config, base.named(name), target, overwrite=overwrite)
+    typer.echo(summarise(*made, as_json=output == "json"))
 
 
 @command(extra="generation", failures=(ExecutorError,))
 def signals_command(
     *,
     mlm: Annotated[
-        str | None, option("Hub id (optionally id@revision) or folder of a masked LM.")
+        str | None,
+        option("Hub id (optionally id@revision) or folder of a masked LM.", panel=INPUT),
     ] = None,
     lm: Annotated[
-        str | None, option("The same for a causal LM, or a .gguf file: one pass per text.")
+        str | None,
+        option("The same for a causal LM, or a .gguf file: one pass per text.", panel=INPUT),
     ] = None,
     neighbours: Annotated[
-        bool, option("Ask the run's masked LMs about the words beside each.", "--neighbours")
+        bool,
+        option(
+            "Ask the run's masked LMs about the words beside each.", "--neighbours", panel=INPUT
+        ),
     ] = False,
     run: Run = "runs/default",
     of: Annotated[
-        str | None, option("NAME of a build inside the run's folder; else the run's own.")
+        str | None,
+        option("NAME of a build inside the run's folder; else the run's own.", panel=INPUT),
     ] = None,
     given: Annotated[Given, OptionsOf(Config, "signals")],
     dealt: Dealt,
@@ -336,34 +337,19 @@ def _make_dataset(
     out: Path,
     *,
     overwrite: bool,
-    coming: Mapping[str, Any],
-    summarise: Callable[..., str],
-    register: bool = False,
-) -> RunFolder:
-    """Make a run, export it to a dataset folder, and print a summary.
+    kind: Mapping[str, Any] = _REPLACEMENTS,
+) -> tuple[Path, Path, list[str]]:
+    """Make a run, and export it to a dataset folder; return both, and the configurations.
 
-    That the dataset, of which `coming` says the origin, can be written is checked before the work.
+    That the dataset can be written is checked before the work.
     """
     from merge_dataset.export import export_dataset, require_target
 
-    coming = {"source": config.source, "config": config.output_settings(), **coming}
+    coming = {"source": config.source, "config": config.output_settings(), **kind}
     require_target(out, coming, run.path, overwrite=overwrite)
     with run.locked():
         folder = make(overwrite=overwrite)
-        configs = export_dataset(folder.path, out, overwrite=overwrite)
-        if register:
-            from merge_dataset.register import register_dataset
-            from merge_metric.register import register_metric
-
-            register_metric()
-            try:
-                register_dataset(out)
-            except FileExistsError as error:  # the user's own dataset of that name
-                log.warning("%s; `merge-nli register %s --name NAME` does that", error, out)
-                summarise = partial(summarise, registered=False)
-    # Not while the run is locked, as errors of writing would name the run.
-    typer.echo(summarise(folder.path, out, configs))
-    return folder
+        return folder.path, out, export_dataset(folder.path, out, overwrite=overwrite)
 
 
 @command(extra="generation,predict", failures=(ExecutorError,))
@@ -418,12 +404,7 @@ def paraphrase_command(
         "revision": config.model_revision,
         "label-order": config.label_order,
     }
-    _make_dataset(
-        partial(paraphrase, config, distribution=distribution_of(dealt)),
-        config,
-        RunFolder(Path(config.run)),
-        out,
-        overwrite=overwrite,
-        coming={"kind": PARAPHRASES},
-        summarise=partial(summarise, model=model, as_json=output == "json"),
-    )
+    make = partial(paraphrase, config, distribution=distribution_of(dealt))
+    folder = RunFolder(Path(config.run))
+    made = _make_dataset(make, config, folder, out, overwrite=overwrite, kind={"kind": PARAPHRASES})
+    typer.echo(summarise(*made, model=model, as_json=output == "json"))

@@ -12,6 +12,7 @@ from merge_dataset.commands.command_line import (
     in_options,
     option,
 )
+from merge_dataset.settings import INPUT
 from merge_metric.commands.predict import Only, PresetName, read_list
 
 
@@ -23,7 +24,8 @@ def models_command(
     preset: PresetName = None,
     only: Only = None,
     recipe: Annotated[
-        str | None, option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.")
+        str | None,
+        option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.", panel=INPUT),
     ] = None,
     label_order: Annotated[
         str | None, option("What classifiers' classes 0, 1, 2 mean, as in predict.")

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from generation.config import ProblemSettings, check_problem_settings
 from merge_dataset.schema import NLI
 from merge_dataset.settings import (
+    INPUT,
     REQUIRED,
     RUNNING,
     check_settings,
@@ -111,6 +112,7 @@ class ParaphraseConfig(ProblemSettings):
     run: str = setting(
         "runs/paraphrases",
         "Folder of the run. Default: runs/SOURCE_paraphrases.",
+        panel=INPUT,
         affects_output=False,
     )
 

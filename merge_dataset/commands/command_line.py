@@ -45,17 +45,15 @@ PANELS: Final[Mapping[str, str]] = {
     name: panel
     for panel, names in {
         INPUT: "dataset config dataset_revision limit_seeds allow_missing merge_labels by model "
-        "preset only run of recipe settings train hypothesis_column label_column session "
-        "annotations mlm lm neighbours without_mlms annotator label_order kind "
+        "preset only run of train hypothesis_column label_column session "
+        "annotations annotator label_order kind "
         "gguf_file revision repeat_seeds batch_in dataset_repo seed_id",
-        OUTPUT: "out output into ablation figure figures plots explain per_seed for_spreadsheets "
+        OUTPUT: "out output figure figures plots explain per_seed for_spreadsheets "
         "fail_under fail_over log_to max_variants overwrite register version private repo date day "
         "organization relationship letters hub shots prompt_start answers max_answer_tokens n "
         "variants examples cache_dir published",
         STATISTICS: "n_bootstrap rng_seed cluster ct",
-        "Filters and samples": "tag_match min_replacements min_replacements_scope",
-        RUNNING: "workers store device dtype batch_tokens dry_run prices tokenizer batch_out yes "
-        "pr",
+        RUNNING: "workers device dtype batch_tokens dry_run prices tokenizer batch_out yes pr",
     }.items()
     for name in names.split()
 }
