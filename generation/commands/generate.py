@@ -49,7 +49,7 @@ SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
 
 _REPLACEMENTS: Final = {"draw": DRAW}
-"""What a dataset of replacements says of its origin, beside source and settings."""
+"""Origin of a dataset of replacements, beside source and settings."""
 
 
 @command(extra="generation,predict,report")
