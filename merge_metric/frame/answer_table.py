@@ -12,7 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import (
@@ -25,9 +24,9 @@ from merge_dataset.layout import (
 )
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 from merge_dataset.settings import as_list, as_path
-from merge_metric.frame.checks import PROBABILITIES, Condition
+from merge_metric.frame.checks import PROBABILITIES, Condition, PredictionsFile
 from merge_metric.frame.plausibility import AnswerTally, tell_of_answers, tell_of_model
-from merge_metric.frame.predictions import PredictionsFile, model_name, open_predictions
+from merge_metric.frame.predictions import model_name, open_predictions
 from merge_metric.frame.relations import (
     DRAWS,
     EXAMPLES,
@@ -173,7 +172,7 @@ class AnswerTable:
 
     def query(self, query: str) -> pa.Table:
         """Fetch the rows of a query over its table, whose name in the query is `answers`."""
-        return self.dataset.fetch(f"WITH answers AS (FROM {self.answers}) {query}")
+        return self.dataset.engine.fetch(f"WITH answers AS (FROM {self.answers}) {query}")
 
     def sizes_of(self, config: str, split: str) -> tuple[int, int]:
         """Count the problems of a split, and the problems without a prediction."""
@@ -201,11 +200,11 @@ class AnswerTable:
     def tell(self) -> None:
         """Warn of oddities in the predictions."""
         seeds = f"file IN ({', '.join(map(str, self.dataset.seeds))})"
-        rows = self.query(
-            f"SELECT answer, label, prediction, verified, {seeds} AS is_seed FROM answers "
+        rows = self.dataset.engine.columns(
+            f"SELECT answer, label, prediction, verified, {seeds} AS is_seed FROM {self.answers} "
             "WHERE answer IS NOT NULL"
         )
-        if not pc.all(rows["verified"]).as_py():
+        if not rows["verified"].all():
             log.warning(
                 "%s: nothing in it says for which texts these are the predictions; they are taken "
                 "to be for those of %s (unverified)",
@@ -218,7 +217,7 @@ class AnswerTable:
         """Show the ids of a configuration's first problems whose answers meet a condition."""
         seeds, variants = (self.dataset.numbers(config, split) for split in SPLITS)
         order = f"ORDER BY file IN {variants}, file, row"
-        shown = self.dataset.fetch(
+        shown = self.dataset.engine.fetch(
             f"SELECT variant_id FROM {self.dataset.problems(['variant_id'])} JOIN (FROM "
             f"{self.answers} WHERE {condition} AND (file IN {seeds} OR file IN {variants}) "
             f"{order} LIMIT {EXAMPLES + 1}) wanted USING (file, row) {order}"
@@ -226,17 +225,18 @@ class AnswerTable:
         return preview(shown["variant_id"])
 
 
-def tell_of_rows(files: Sequence[PredictionsFile], rows: pa.Table) -> None:
+def tell_of_rows(files: Sequence[PredictionsFile], rows: Mapping[str, NDArray[Any]]) -> None:
     """Warn of oddities in answers to problems: `answer`, `label`, `prediction` and `is_seed`."""
-    count = sum(file.rows for file in files)
-    place = rows["answer"].to_numpy()
-    gold, predicted = np.zeros(count, np.int8), np.zeros(count, np.int8)
-    is_seed, has_row = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    gold[place], predicted[place] = rows["label"].to_numpy(), rows["prediction"].to_numpy()
-    is_seed[place], has_row[place] = rows["is_seed"].to_numpy(), True
     for file in files:
         tell_of_model(str(file.path), file.description)
-    tally = AnswerTally(files[0].labels, gold[has_row], predicted[has_row], is_seed[has_row])
+    columns = []
+    for name in ("label", "prediction", "is_seed"):
+        column = np.zeros(sum(file.rows for file in files), rows[name].dtype)
+        column[rows["answer"]] = rows[name]
+        columns.append(column)
+    if len(rows["answer"]) < len(columns[0]):  # repeated answers to seeds
+        columns = [column[np.unique(rows["answer"])] for column in columns]
+    tally = AnswerTally(files[0].labels, *columns)
     tell_of_answers(", ".join(str(file.path) for file in files), tally, files[0].description)
 
 
@@ -248,7 +248,7 @@ def union_of(
     has_probabilities = all(PROBABILITIES in file.names for file in files)
     start = 0
     for number, file in enumerate(files):
-        checked = file.checked()
+        checked, _, own_conditions = file.checked()
         own = [
             name if name in file.names else f"NULL::{kind} AS {name}"
             for name, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
@@ -257,9 +257,9 @@ def union_of(
         columns = ["variant_id", *own, "prediction", "digest", "odd", *shares]
         scans.append(
             f"SELECT {', '.join(columns)}, (row + {start})::INT AS answer, {number} AS part, "
-            f"wrong + {len(conditions)} AS wrong FROM {checked.rows}"
+            f"wrong + {len(conditions)} AS wrong FROM {checked}"
         )
-        conditions += [(file, condition) for condition in checked.conditions]
+        conditions += [(file, condition) for condition in own_conditions]
         start += file.rows
     return f"({' UNION ALL '.join(scans)})", conditions
 
@@ -292,7 +292,8 @@ def read_models(
             opened[place] = DatasetRelations.of(group[0].dataset or dataset)
         of_labels: dict[tuple[tuple[str, ...], str], list[PredictionsFile]] = {}
         for source in group:
-            file = open_predictions(source.path, opened[place].folder, merging)
+            relations = opened[place]
+            file = open_predictions(source.path, relations.folder, merging, relations.engine)
             of_labels.setdefault((file.labels, str(file.merging)), []).append(file)
         for part, files in enumerate(of_labels.values()):
             table = f"answers_{number}_{part}"
@@ -311,7 +312,6 @@ def _join(
 ) -> AnswerTable:
     merging, where = files[0].merging, ", ".join(str(file.path) for file in files)
     predictions, conditions = union_of(files)
-    read = {file.stored: file.path for file in files}
     with_digests = any(TEXT_DIGEST in file.names for file in files)
     more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
     problems = dataset.problems(
@@ -320,7 +320,7 @@ def _join(
     has_probabilities = all(PROBABILITIES in file.names for file in files)
     shares = [f"p.p{n}" for n in range(len(files[0].labels) if has_probabilities else 0)]
     digest = "q.digest" if with_digests else "NULL::UBIGINT"
-    dataset.execute(
+    dataset.engine.execute(
         f"""
         CREATE OR REPLACE TABLE {table} AS
         SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
@@ -333,10 +333,9 @@ def _join(
                 WHEN p.digest <> {digest} THEN -1 END::SMALLINT AS wrong
         FROM {problems} q FULL JOIN {predictions} p ON p.variant_id = q.variant_id
         LEFT JOIN seeds s ON s.seed_id = q.seed_id
-        """,
-        read,
+        """
     )
-    signs = dataset.fetch(
+    signs = dataset.engine.fetch(
         f"SELECT min(wrong) FILTER (wrong >= 0) AS wrong, count(*) FILTER (odd) AS odd FROM {table}"
     ).to_pylist()[0]
     if signs["wrong"] is not None:
@@ -350,11 +349,10 @@ def _join(
         sizes = dataset.sizes_in(table)
     n_predictions = sum(file.rows for file in files) - n_repeated
     if sizes[None][0]:
-        unknown = dataset.fetch(
+        unknown = dataset.engine.fetch(
             f"SELECT variant_id, count(*) OVER () AS count FROM {predictions} p "
             f"ANTI JOIN {dataset.problems(['variant_id'])} USING (variant_id) ORDER BY answer "
-            f"LIMIT {EXAMPLES + 1}",
-            read,
+            f"LIMIT {EXAMPLES + 1}"
         )
         raise unknown_ids(
             where, dataset.folder, unknown["count"][0].as_py(), n_predictions, unknown["variant_id"]
@@ -369,7 +367,7 @@ def _join(
 
 
 def _tell_odd(dataset: DatasetRelations, table: str, files: Sequence[PredictionsFile]) -> None:
-    for row in dataset.fetch(
+    for row in dataset.engine.fetch(
         f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
     ).to_pylist():
         tell_odd(files[row["part"]], row["n"])
@@ -396,11 +394,10 @@ def _drop_repeated_seeds(
 ) -> int:
     for file in files:
         file.require_distinct()
-    repeated = dataset.fetch(
+    repeated = dataset.engine.fetch(
         "SELECT variant_id, variant_id IN (SELECT seed_id FROM seeds) AS is_seed, prediction, "
         f"answer FROM {predictions} QUALIFY count(*) OVER (PARTITION BY variant_id) > 1 "
         "ORDER BY answer",
-        {file.stored: file.path for file in files},
     ).to_pylist()
     first: dict[str, Mapping[str, Any]] = {}
     again: list[int] = []
@@ -419,7 +416,8 @@ def _drop_repeated_seeds(
             f"the model {name}, got several answers to {len(wrong):,} problems, such as "
             f"{next(iter(wrong))!r}; if they are of different models, give each a name: NAME=FILE"
         )
-    dataset.connection.execute(f"DELETE FROM {table} WHERE answer IN (SELECT unnest(?))", [again])
+    numbers = ", ".join(map(str, [*again, -1]))
+    dataset.engine.execute(f"DELETE FROM {table} WHERE answer IN ({numbers})")
     return len(again)
 
 
@@ -482,14 +480,13 @@ def require_agreement(model: AnswerTable, config: str) -> str:
     for files in numbers:
         for name in ("seed_id", "label"):
             what, sign = _DIFFERENCES[name]
-            rows = model.dataset.fetch(
+            rows = model.dataset.engine.fetch(
                 f"SELECT q.variant_id, p.{name} AS theirs, q.{name} AS ours, "
                 "count(*) OVER () AS n, "
                 f"(SELECT count(answer) FROM {model.answers} WHERE file IN {files}) AS asked "
                 f"FROM {problems} q JOIN {model.answers} a USING (file, row) "
                 f"JOIN {predictions} p ON p.answer = a.answer "
                 f"WHERE q.file IN {files} AND a.wrong = {sign} ORDER BY q.file, q.row LIMIT 1",
-                {file.stored: file.path for file in model.predictions},
             ).to_pylist()
             for row in rows:
                 theirs, ours, asked = row["theirs"], row["ours"], ""

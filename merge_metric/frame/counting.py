@@ -1,18 +1,17 @@
 """Counts of a configuration's answers per seed, subsample, answer and group, by queries."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
+from merge_metric.frame.relations import Engine
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
@@ -31,12 +30,10 @@ _ROWS_AT_A_TIME: Final = 2**18
 class ConfigAnswers:
     """The answers to a configuration: some rows of a table of answers, and its N seeds by id."""
 
-    query: Callable[[str], pa.Table]
-    """Fetches the rows of a query."""
+    engine: Engine
     table: str
-    seeds_in: str
-    """Numbers of its files of seeds, for `IN`; likewise for variants."""
     variants_in: str
+    """Numbers of the files of variants, for `IN`."""
     labels: tuple[str, ...]
     merged: str
     numbers: Ints
@@ -46,22 +43,26 @@ class ConfigAnswers:
     own: Ints
     """Predictions for the seeds, (N,): `NO_LABEL` for no label, `_MISSING` if missing."""
     own_shares: NDArray[np.float64]
-    """Their probabilities, (N, L), or (N, 0)."""
-    row_order: Ints
+    """Their probabilities, (L, N), or none."""
+    place: Ints
     """Positions in the files of seeds, (N,)."""
     n_rows: Ints
     """Number of rows of variants, answered or not, (N,)."""
-    n_answered: Ints
+    is_complete: NDArray[np.bool_]
+    """Whether no prediction is missing, (N,)."""
     low: Ints
-    """Lowest gold label of the variants, (N,), which should equal the highest (`high`)."""
-    high: Ints
-    orphans: Ints
-    """Numbers of seeds that variants name but that have no row; -1 for no number."""
+    """Lowest gold label of the variants, (N,)."""
+    is_sound: NDArray[np.bool_]
+    """Whether there are variants, all with the same label and no subsample below 0, (N,)."""
+    most_draws: int
+    """Most subsamples that a variant of a complete seed is in."""
+    n_orphans: int
+    """Number of seeds that variants name but that have no row."""
 
     @classmethod
     def of(
         cls,
-        query: Callable[[str], pa.Table],
+        engine: Engine,
         table: str,
         seeds_in: str,
         variants_in: str,
@@ -72,53 +73,44 @@ class ConfigAnswers:
     ) -> "ConfigAnswers":
         """Find the seeds, and count the variants of each."""
         shares = [f"p{n}" for n in range(len(labels) if has_probabilities else 0)]
-        own = query(
-            f"SELECT coalesce(seed, -1) AS seed, label, coalesce(prediction, {_MISSING}) AS "
-            f"prediction{''.join(f', {name}' for name in shares)} FROM {table} "
-            f"WHERE file IN {seeds_in} ORDER BY file, row"
+        rows = engine.columns(
+            "SELECT coalesce(s.seed, v.seed, -1)::BIGINT AS seed, coalesce(place, -1) AS place, "
+            f"coalesce(label, -1)::BIGINT AS label, {''.join(f'{name}, ' for name in shares)}"
+            f"coalesce(prediction, {_MISSING})::BIGINT AS prediction, "
+            "coalesce(n_rows, 0) AS n_rows, coalesce(n_answered, 0) AS n_answered, "
+            "coalesce(low, -1)::BIGINT AS low, coalesce(high, -1) AS high, "
+            "coalesce(longest, 0) AS longest, coalesce(least, 0) AS least "
+            f"FROM (SELECT seed, label, {''.join(f'{name}, ' for name in shares)}prediction, "
+            "row_number() OVER (ORDER BY file, row) - 1 AS place "
+            f"FROM {table} WHERE file IN {seeds_in}) s "
+            "FULL JOIN (SELECT seed, count(*) AS n_rows, count(answer) AS n_answered, "
+            "min(label) AS low, max(label) AS high, max(len(subsamples)) AS longest, "
+            f"min(list_min(subsamples)) AS least FROM {table} WHERE file IN {variants_in} "
+            "GROUP BY seed) v ON s.seed = v.seed ORDER BY 1, 2"
         )
-        of_variants = query(
-            "SELECT coalesce(seed, -1) AS seed, count(*) AS n_rows, count(answer) AS n_answered, "
-            f"min(label) AS low, max(label) AS high FROM {table} WHERE file IN {variants_in} "
-            "GROUP BY 1 ORDER BY 1"
-        )
-        row_order = np.argsort(own["seed"].to_numpy(), kind="stable")
-        numbers = _ints(own["seed"])[row_order]
-        seeds = _ints(of_variants["seed"])
-        place = np.searchsorted(numbers, seeds)
-        known = place < len(numbers)
-        known[known] = numbers[place[known]] == seeds[known]
-
-        def of_seeds(name: str, empty: int) -> Ints:
-            values = np.full(len(numbers), empty, np.int64)
-            values[place[known]] = _ints(of_variants[name])[known]
-            return values
-
-        columns = [own[name].to_numpy()[row_order] for name in shares]
+        is_seed = rows["place"] >= 0
+        n_orphans = int((~is_seed).sum())
+        rows = {name: np.asarray(values)[is_seed] for name, values in rows.items()}
+        complete = (rows["prediction"] != _MISSING) & (rows["n_answered"] == rows["n_rows"])
+        sound = (rows["n_rows"] > 0) & (rows["low"] == rows["high"]) & (rows["least"] >= 0)
         return cls(
-            query=query,
+            engine=engine,
             table=table,
-            seeds_in=seeds_in,
             variants_in=variants_in,
             labels=labels,
             merged=merged,
-            numbers=numbers,
-            gold=_ints(own["label"])[row_order],
-            own=_ints(own["prediction"])[row_order],
-            own_shares=np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 0)),
-            row_order=row_order,
-            n_rows=of_seeds("n_rows", 0),
-            n_answered=of_seeds("n_answered", 0),
-            low=of_seeds("low", -1),
-            high=of_seeds("high", -1),
-            orphans=seeds[~known],
+            numbers=rows["seed"],
+            gold=rows["label"],
+            own=rows["prediction"],
+            own_shares=np.array([rows[name] for name in shares]),
+            place=rows["place"],
+            n_rows=rows["n_rows"],
+            is_complete=complete,
+            low=rows["low"],
+            is_sound=sound,
+            most_draws=int(rows["longest"][complete].max(initial=0)),
+            n_orphans=n_orphans,
         )
-
-    @property
-    def is_complete(self) -> NDArray[np.bool_]:
-        """Whether no prediction is missing, (N,)."""
-        complete: NDArray[np.bool_] = (self.own != _MISSING) & (self.n_answered == self.n_rows)
-        return complete
 
     @property
     def variants(self) -> str:
@@ -143,21 +135,18 @@ class ConfigAnswers:
         The first counts are None if the dataset contradicts itself.
         """
         complete = self.is_complete
-        own, gold, n_seeds = self.own[complete], self.low[complete], int(complete.sum())
-        has_subsamples, is_odd = self._subsamples()
-        names = self.query("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
-        ids = tuple(names.take(pa.array(self.numbers[complete])).to_pylist())
-
-        tally = partial(self._tally, has_subsamples=has_subsamples)
+        names = self.engine.columns("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
+        ids = tuple(names[self.numbers[complete]].tolist())
         # If each variant has one value of a group, that tally also serves for all variants.
         tallies = {
-            name: tally(f'unnest(list_distinct("{name}"))' if is_list(name) else f'"{name}"')
+            name: self._tally(f'unnest(list_distinct("{name}"))' if is_list(name) else f'"{name}"')
             for name in grouped
         }
         whole = next((rows for name, (_, rows) in tallies.items() if not is_list(name)), None)
-        rows = whole or tally("NULL")[1]
+        rows = whole or self._tally("NULL")[1]
         subsamples = np.unique(rows["subsample"])
-        shape = (n_seeds, max(1, len(subsamples)), len(self.labels) + 1)  # last code: no label
+        # The last code is for no label.
+        shape = (len(ids), max(1, len(subsamples)), len(self.labels) + 1)
 
         def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
             code = np.searchsorted(subsamples, rows["subsample"])
@@ -170,10 +159,10 @@ class ConfigAnswers:
             counts = SeedCounts.of_tally(
                 of_cells,
                 labels=self.labels,
-                has_subsamples=has_subsamples,
+                has_subsamples=self.most_draws > 0,
                 seed_ids=ids,
-                gold=gold,
-                own=own,
+                gold=self.low[complete],
+                own=self.own[complete],
                 n_rows=by_answer.sum(axis=1),
                 clusters=clusters,
                 merged=self.merged,
@@ -181,66 +170,52 @@ class ConfigAnswers:
             return counts, by_answer
 
         counts, by_answer = counts_of(rows)
-        contradictory = is_odd or (self.low != self.high)[complete].any()
-        if contradictory or (counts.n_variants == 0).any():
+        answers = self.engine.columns(f"SELECT answer FROM {self.variants}")["answer"]
+        is_odd = (np.bincount(answers) > 1).any()
+        if self.most_draws > 1:
+            again = "len(list_distinct(subsamples)) < len(subsamples)"
+            is_odd |= len(self.engine.fetch(f"FROM {self.variants} WHERE {again} LIMIT 1")) > 0
+        if is_odd or not self.is_sound[complete].all() or (counts.n_variants == 0).any():
             return None, by_answer, {}
         groups: dict[str, dict[str, SeedCounts]] = {}
         del whole, rows
         for name in grouped:
             values, of_group = tallies.pop(name)  # to free memory
             groups[name] = {}
-            for value, code in sorted((v, n) for n, v in enumerate(values) if v is not None):
+            for code, value in enumerate(values):
                 chosen = of_group["value"] == code
                 part, _ = counts_of({key: column[chosen] for key, column in of_group.items()})
                 has_rows = part.n_rows > 0
                 groups[name][value] = part if has_rows.all() else part.take(has_rows)
         return counts, by_answer, groups
 
-    def _subsamples(self) -> tuple[bool, bool]:
-        """Return whether there are subsamples, and whether they or answers are odd."""
-        (signs,) = self.query(
-            "SELECT coalesce(max(len(subsamples)), 0) AS longest, "
-            f"coalesce(bool_or(list_min(subsamples) < 0), false) AS odd FROM {self.variants}"
-        ).to_pylist()
-        is_odd: bool = signs["odd"]
-        if signs["longest"] > 1:
-            again = "len(list_distinct(subsamples)) < len(subsamples)"
-            repeated = self.query(f"SELECT 1 FROM {self.variants} WHERE {again} LIMIT 1")
-            is_odd |= len(repeated) > 0
-        used = self.query(f"SELECT answer FROM {self.variants}")["answer"].to_numpy()
-        is_odd |= bool((np.bincount(used) > 1).any())
-        return signs["longest"] > 0, is_odd
+    def _tally(self, values: str) -> tuple[list[str], dict[str, Any]]:
+        """Count by value, place, subsample and prediction: sorted values, and columns.
 
-    def _tally(
-        self, values: str, *, has_subsamples: bool
-    ) -> tuple[list[str | None], dict[str, Any]]:
-        """Count by value, place, subsample and prediction: values, and columns.
-
-        `value` is a position among the values, `n` a count in a subsample, `n_rows` one of
-        variants whose first subsample it is.
+        `value` is a position among the values, -1 for none; `n` a count in a subsample, `n_rows`
+        one of variants whose first subsample it is.
         """
         drawn, subsample, is_first = "true", "0", "true"
-        if has_subsamples:
+        if self.most_draws:
             drawn, subsample = "len(subsamples) > 0", "unnest(subsamples)"
             is_first = "subsample = subsamples[1]"
-        rows = self.query(
+        rows = self.engine.columns(
             "SELECT value, seed, subsample, prediction, count(*) AS n, "
             f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT *, {subsample} AS subsample "
             f"FROM (SELECT {values} AS value, seed, prediction, subsamples "
             f"FROM {self.variants} WHERE {drawn})) GROUP BY ALL"
         )
-        value = rows["value"].combine_chunks().dictionary_encode(null_encoding="encode")
-        columns = {name: rows[name].to_numpy() for name in rows.column_names[2:]}
-        columns |= {
-            "value": value.indices.to_numpy(),
-            "place": self.places[rows["seed"].to_numpy()],
-        }
-        return value.dictionary.to_pylist(), columns
+        texts = rows["value"].tolist()
+        names = sorted({*texts} - {None})
+        position = {None: -1} | {name: code for code, name in enumerate(names)}
+        rows["value"] = np.fromiter(map(position.__getitem__, texts), np.int64, len(texts))
+        rows["place"] = self.places[rows.pop("seed")]
+        return names, rows
 
     def shift(self, counts: SeedCounts) -> Sums:
         """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
         complete, places = self.is_complete, self.places
-        before = _scaled(self.own_shares[complete].T)
+        before = _scaled(self.own_shares[:, complete])
         numbers = [*self.numbers[complete].tolist(), len(places)]
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
         shares = [f"p{n}" for n in range(len(self.labels))]
@@ -248,20 +223,20 @@ class ConfigAnswers:
         ends = np.linspace(0, len(numbers) - 1, steps + 1).astype(int).tolist()
         parts = []
         for start, end in pairwise(ends):
-            rows = self.query(
+            rows = self.engine.columns(
                 f"SELECT seed, prediction, {', '.join(shares)} FROM {self.variants} WHERE {drawn} "
                 f"AND seed >= {numbers[start]} AND seed < {numbers[end]} ORDER BY file, row"
             )
-            place = places[rows["seed"].to_numpy()]
+            place = places[rows["seed"]]
             kept = np.flatnonzero(counts.right[place])
             place = place[kept]
-            after = np.stack([rows[name].to_numpy()[kept] for name in shares])
+            after = np.stack([rows[name][kept] for name in shares])
             parts.append(
                 distribution_shift(
                     np.take(before, place, axis=1).T,
                     _scaled(after).T,
                     place,
-                    rows["prediction"].to_numpy()[kept] != counts.own[place],
+                    rows["prediction"][kept] != counts.own[place],
                 )
             )
         return added(parts)
@@ -271,8 +246,10 @@ class ConfigAnswers:
 
         `place` in the values is their position in the files of variants.
         """
+        import pyarrow.compute as pc
+
         wanted = [f'"{name}" AS value_{n}' for n, name in enumerate(grouped)]
-        table = self.query(
+        table = self.engine.fetch(
             f"SELECT {', '.join(['seed', 'prediction', 'subsamples', *wanted])} "
             f"FROM {self.table} WHERE file IN {self.variants_in} ORDER BY file, row"
         )
@@ -280,13 +257,11 @@ class ConfigAnswers:
         number = np.flatnonzero(place >= 0)
         table = table.take(pa.array(number))
         values = {name: table[f"value_{n}"].to_pylist() for n, name in enumerate(grouped)}
-        lists = table["subsamples"].combine_chunks()
-        sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-        draw_row = np.arange(len(table))
-        draw_subsample = np.zeros(len(table), np.int64)
+        draw_row, draw_subsample = np.arange(len(table)), np.zeros(len(table), np.int64)
         if counts.has_subsamples:
-            draw_row = np.repeat(draw_row, sizes)
-            drawn = pc.list_flatten(lists).to_numpy()
+            lists = table["subsamples"].combine_chunks()
+            sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+            draw_row, drawn = np.repeat(draw_row, sizes), pc.list_flatten(lists).to_numpy()
             draw_subsample = np.searchsorted(np.unique(drawn), drawn)
         rows = Rows(
             labels=counts.labels,
@@ -294,7 +269,7 @@ class ConfigAnswers:
             gold=counts.gold,
             own=counts.own,
             seed=place[number],
-            prediction=_ints(table["prediction"]),
+            prediction=table["prediction"].to_numpy().astype(np.int64),
             draw_row=draw_row,
             draw_subsample=draw_subsample,
             n_subsamples=counts.n_variants.shape[1] if counts.has_subsamples else None,
@@ -302,11 +277,6 @@ class ConfigAnswers:
             merged=counts.merged,
         )
         return rows, {**values, "place": number}
-
-
-def _ints(column: pa.ChunkedArray) -> Ints:
-    values: Ints = column.to_numpy().astype(np.int64)
-    return values
 
 
 def _scaled(shares: NDArray[np.float64]) -> NDArray[np.float64]:

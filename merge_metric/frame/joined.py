@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset, collections, format_in, split_files
@@ -35,16 +34,15 @@ from merge_metric.frame.answer_table import (
     tell_other_draws,
     union_of,
 )
-from merge_metric.frame.checks import PROBABILITIES
+from merge_metric.frame.checks import PROBABILITIES, REQUIRED
 from merge_metric.frame.counting import ConfigAnswers, groupings
 from merge_metric.frame.noise import read_repeats
-from merge_metric.frame.predictions import open_predictions
+from merge_metric.frame.predictions import open_predictions, read_predictions
 from merge_metric.frame.relations import check_configurations, preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
-from merge_metric.seed_variant_accuracy.inputs import read_rows as score_rows
 from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
 
 log = logging.getLogger(__name__)
@@ -257,14 +255,15 @@ def frames_of(
         tell_other_draws(model, configs)
         for config in configs:
             yield _frame_of(model, config, options, with_rows=with_rows, tell=tell)
-        numbers = (model.dataset.numbers(config, split) for config in configs for split in SPLITS)
-        scored = model.query(
-            "SELECT answer FROM answers WHERE answer IS NOT NULL AND file IN "
-            f"({', '.join(number[1:-1] for number in numbers)})"
+        seeds, variants = (
+            ", ".join(model.dataset.numbers(config, split)[1:-1] for config in configs)
+            for split in SPLITS
         )
-        is_scored = np.zeros(sum(file.rows for file in model.predictions), bool)
-        is_scored[scored["answer"].to_numpy()] = True
-    if unscored := model.n_predictions - int(is_scored.sum()):
+        (scored,) = model.query(
+            f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN ({seeds})) + "
+            f"(SELECT count(answer) FROM answers WHERE file IN ({variants})) AS n"
+        ).to_pylist()
+    if unscored := model.n_predictions - scored["n"]:
         log.info(
             "%s of %s predictions belong to other configurations and are not scored",
             f"{unscored:,}",
@@ -285,7 +284,7 @@ def _frame_of(
             f"{', '.join(ours)}" + (f"; `merge_labels` {proposed} merges them" * bool(proposed))
         )
     answers = ConfigAnswers.of(
-        dataset.fetch,
+        dataset.engine,
         model.answers,
         dataset.numbers(config, "seeds"),
         dataset.numbers(config, "variants"),
@@ -293,7 +292,9 @@ def _frame_of(
         merged=str(model.merging),
         has_probabilities=model.has_probabilities,
     )
-    require_whole_seeds(answers, folder, config)
+    if answers.n_orphans or not answers.n_rows.all():
+        wrong = "variants without their seed" if answers.n_orphans else "seeds without variants"
+        raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
     texts = require_agreement(model, config)
     complete = answers.is_complete
     if not complete.all():
@@ -304,12 +305,12 @@ def _frame_of(
     clusters = None
     if options.cluster:
         seeds = read_columns(folder, split_files(folder, config)["seeds"], [options.cluster])
-        codes = text_codes(seeds[options.cluster])[answers.row_order[complete]]
+        codes = text_codes(seeds[options.cluster])[answers.place[complete]]
         clusters = Clusters(options.cluster, codes)
     counts, by_answer, groups = answers.count(grouped, clusters)
     if counts is None:
-        explain(answers, model, config)
-        raise AssertionError(f"{config}: counts of a sound dataset contradict each other")
+        wrong = "variants whose gold labels, ids or subsamples contradict each other"
+        raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
     for name, parts in groups.items():
         if len(parts) > _MANY_GROUPS:
             log.info("%s has %s values; without bootstrap they are scored sooner", name, len(parts))
@@ -337,53 +338,10 @@ def _frame_of(
     )
 
 
-def require_whole_seeds(answers: ConfigAnswers, folder: Path, config: str) -> None:
-    """Raise ValueError if a variant has no seed in the dataset, or a seed has no variant."""
-    files = split_files(folder, config)
-    bare = answers.n_rows == 0
-    if not len(answers.orphans) and not bare.any():
-        return
-    of_seeds = read_columns(folder, files["seeds"], ["seed_id"])["seed_id"]
-    if len(answers.orphans):
-        ids = read_columns(folder, files["variants"], ["seed_id"])["seed_id"]
-        known = pc.is_in(ids, value_set=of_seeds.combine_chunks())
-        ids = ids.filter(pc.invert(known)).unique()
-        wrong = f"expected the seed of every variant in the dataset, got none for {preview(ids)}"
-    else:
-        ids = of_seeds.take(pa.array(np.sort(answers.row_order[bare])))
-        wrong = f"expected variants of every seed in the dataset, got none of {preview(ids)}"
-    raise ValueError(
-        f"{folder}: {config}: {wrong}; the dataset is damaged: `merge-nli check {folder}` says more"
-    )
-
-
-def explain(answers: ConfigAnswers, model: AnswerTable, config: str) -> None:
-    """Pass the answers to the metric, whose error says how a dataset contradicts itself."""
-    folder = model.folder
-    names = ["variant_id", "seed_id", "label", "subsamples"]
-    variants = read_columns(folder, split_files(folder, config)["variants"], names)
-    rows = answers.query(
-        f"SELECT seed, coalesce(prediction, -1) AS prediction, coalesce(own, -1) AS own FROM "
-        f"{model.answers} LEFT JOIN (SELECT seed, any_value(prediction) AS own FROM "
-        f"{model.answers} WHERE file IN {answers.seeds_in} GROUP BY seed) USING (seed) "
-        f"WHERE file IN {answers.variants_in} ORDER BY file, row"
-    )
-    kept = pa.array(answers.places[rows["seed"].to_numpy()] >= 0)
-    variants, rows = variants.filter(kept), rows.filter(kept)
-    subsamples = variants["subsamples"].to_pylist()
-    codes = model.merging.codes(format_in(folder, config).labels)
-    try:
-        score_rows(
-            predictions=rows["prediction"].to_numpy(),
-            references=codes[variants["label"].to_numpy()],
-            seed_ids=variants["seed_id"].to_pylist(),
-            seed_predictions=rows["own"].to_numpy(),
-            subsamples=subsamples if any(subsamples) else None,
-            labels=answers.labels,
-            variant_ids=variants["variant_id"].to_pylist(),
-        )
-    except ValueError as error:
-        raise ValueError(f"{config}: {error}") from error
+_DAMAGED: Final = (
+    "{folder}: {config}: expected every seed with variants in every subsample, got {wrong}; the "
+    "dataset is damaged: `merge-nli check {folder}` says more"
+)
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:
@@ -410,29 +368,28 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 
 def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
     file = open_predictions(path, merging=merging)
+    engine, has_probabilities = file.engine, PROBABILITIES in file.names
     rows, conditions = union_of([file])
     # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
-    file.execute(
-        f"CREATE TABLE predicted AS SELECT *, (variant_id <> seed_id)::INT AS file FROM {rows}"
-    )
-    file.execute(
+    engine.execute(
+        f"CREATE TABLE predicted AS SELECT *, (variant_id <> seed_id)::INT AS file FROM {rows}; "
         "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
         "AS seed FROM (SELECT DISTINCT seed_id FROM predicted); "
         "CREATE TABLE answers AS SELECT predicted.*, answer AS row, seed, []::INT[] AS subsamples "
         "FROM predicted JOIN seeds USING (seed_id)"
     )
-    (signs,) = file.sql(
+    (signs,) = engine.fetch(
         "SELECT (SELECT min(wrong) FROM predicted) AS wrong, count(*) FILTER (odd) AS odd, "
-        "count(DISTINCT variant_id) < count(*) AS again FROM answers"
+        "count(DISTINCT variant_id) = count(*) AS distinct FROM answers"
     ).to_pylist()
     if signs["wrong"] is not None:
         file.explain(conditions[signs["wrong"]][1])
     if signs["odd"]:
         tell_odd(file, signs["odd"])
-    tell_of_rows([file], file.sql("SELECT *, file = 0 AS is_seed FROM answers"))
-    has_probabilities = PROBABILITIES in file.names
+    answered = "SELECT answer, label, prediction, file = 0 AS is_seed FROM answers"
+    tell_of_rows([file], engine.columns(answered))
     answers = ConfigAnswers.of(
-        file.sql,
+        engine,
         "answers",
         "(0)",
         "(1)",
@@ -440,17 +397,11 @@ def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
         merged=str(file.merging),
         has_probabilities=has_probabilities,
     )
-    sound = not (signs["again"] or len(answers.orphans)) and len(answers.numbers) > 0
-    if not sound or (answers.low != answers.gold).any() or (answers.high != answers.gold).any():
-        file.require_distinct()
-        table = file.table()
+    sound = signs["distinct"] and len(answers.numbers) > 0 and not answers.n_orphans
+    if not (sound and answers.is_sound.all() and (answers.low == answers.gold).all()):
+        table = read_predictions(path, merge_labels=str(file.merging))
         with naming_files(str(path), None):
-            split_predictions(
-                variant_id=table["variant_id"].to_pylist(),
-                seed_id=table["seed_id"].to_pylist(),
-                label=table["label"].to_numpy(),
-                prediction=table["prediction"].to_numpy(),
-            )
+            split_predictions(**{name: table[name].to_pylist() for name in REQUIRED})
     counts, by_answer, _ = answers.count((), None)
     assert counts is not None
     shift = answers.shift(counts) if has_probabilities else None
@@ -512,18 +463,13 @@ def shared_seeds(counts: Sequence[SeedCounts]) -> list[SeedCounts]:
 
 def on_common_seeds(counts: Sequence[SeedCounts], where: str) -> list[SeedCounts]:
     """Restrict all counts to their common seeds; log how many seeds are left out."""
-    everything = [set(table.seed_ids) for table in counts]
     kept = shared_seeds(counts)
+    total = len({seed for table in counts for seed in table.seed_ids})
     if not (n_common := len(kept[0].seed_ids)):
-        first, second = next(
-            (a, b) for a in everything for b in everything if not a & b or a & b != a | b
-        )
+        some = " and ".join(preview(pa.array(map(str, table.seed_ids[:4]))) for table in counts[:2])
         raise ValueError(
-            f"{where}: expected predictions for the same seeds, got none in common: one has "
-            f"{preview(pa.array(sorted(map(str, first))))}, another "
-            f"{preview(pa.array(sorted(map(str, second))))}"
+            f"{where}: expected predictions for the same seeds, got none in common, such as {some}"
         )
-    total = len(set.union(*everything))
     if n_common < total:
         log.warning(
             "%s: only the %s seeds that all have are used, out of %s",

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merge_metric.frame.checks import REPEATS
-from merge_metric.frame.predictions import PredictionsFile
+from merge_metric.frame.checks import REPEATS, PredictionsFile
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value

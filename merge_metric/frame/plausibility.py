@@ -57,6 +57,13 @@ class AnswerTally:
     predicted: Labels
     is_seed: NDArray[np.bool_]
 
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows by gold label and answer, (L, L + 1); the last answer is none."""
+        width = len(self.labels) + 1
+        cell = self.gold.astype(np.int64) * width + self.predicted % width
+        return np.bincount(cell, minlength=(width - 1) * width).reshape(-1, width)
+
     def check_order(self) -> OrderCheck | None:
         """Compare orders of the labels on the seeds; None if that is not possible."""
         is_seed = self.is_seed & (self.predicted != NO_LABEL)
@@ -135,32 +142,32 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
 
 
 def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
-    gold, predicted, is_seed = tally.gold, tally.predicted, tally.is_seed
-    none = predicted == NO_LABEL
-    if none.mean() > UNLABELLED:
+    n_labels = len(tally.labels)
+    counts = tally.counts
+    total, unlabelled = int(counts.sum()), int(counts[:, -1].sum())
+    of_gold, of_predicted = counts.sum(axis=1), counts[:, :-1].sum(axis=0)
+    if unlabelled / total > UNLABELLED:
         of_label = ", ".join(
-            f"{label} {as_percent(none[gold == code].mean())}"
-            for code, label in enumerate(tally.labels)
-            if (gold == code).any()
+            f"{tally.labels[code]} {as_percent(counts[code, -1] / of_gold[code])}"
+            for code in range(n_labels)
+            if of_gold[code]
         )
         yield (
-            f"{none.sum():,} of {len(none):,} answers ({as_percent(none.mean())}) name no label "
+            f"{unlabelled:,} of {total:,} answers ({as_percent(unlabelled / total)}) name no label "
             f"and count as wrong (by gold label: {of_label}); is it the model that fails, or how "
             "it is asked?"
         )
-    of_gold = np.bincount(gold, minlength=len(tally.labels))
-    of_predicted = np.bincount(predicted[~none], minlength=len(tally.labels))
     never = [
         f"{label} ({share:.0%} of the problems)"
-        for label, share, count in zip(tally.labels, of_gold / len(gold), of_predicted, strict=True)
+        for label, share, count in zip(tally.labels, of_gold / total, of_predicted, strict=True)
         if share >= _COMMON and not count
     ]
-    if never and len(gold) >= _ENOUGH:
+    if never and total >= _ENOUGH:
         yield (
             f"never says {', '.join(never)}: is it a model of fewer labels, or are its classes "
             "taken for others?"
         )
-    n_seeds = int(is_seed.sum())
+    n_seeds = int(tally.is_seed.sum())
     if n_seeds >= FEWEST and (sentence := never_gold(tally.labels, of_gold, of_predicted)):
         yield sentence
 

@@ -5,8 +5,8 @@ read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`
 from the dataset, where it is given and the file lacks them) and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label; labels may be merged on reading) and, optionally,
-`probabilities` (one per label, in that order), `text_digest` (see `frame.texts`) and what
-`PredictionsFile.further` reads: `answer_text` and `repeats`. Of NLI the labels are `LABELS`.
+`probabilities` (one per label, in that order), `text_digest` (see `frame.texts`),
+`answer_text` and `repeats`. Of NLI the labels are `LABELS`.
 
 The engine reads Parquet files as they lie, and tables of Arrow likewise. Files of text become a
 temporary Parquet file first, by the readers of `merge_dataset`.
@@ -14,8 +14,7 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -23,13 +22,12 @@ from tempfile import mkdtemp
 from typing import Any, Final
 from weakref import finalize
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset import data_files
-from merge_dataset.engine import connect, naming_damaged, no_pattern, parquet
+from merge_dataset.engine import no_pattern, parquet
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -51,18 +49,12 @@ from merge_metric.frame.checks import (
     REPEATS,
     REQUIRED,
     ROW,
-    Checked,
-    Condition,
-    Place,
-    checked_rows,
-    explain,
+    PredictionsFile,
     require_columns,
-    require_distinct,
-    require_type,
-    row_number,
+    require_types,
     value_type,
 )
-from merge_metric.frame.relations import DatasetRelations, unknown_ids
+from merge_metric.frame.relations import DatasetRelations, Engine, unknown_ids
 from merge_metric.frame.texts import TEXT_DIGEST
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
@@ -97,9 +89,9 @@ _TYPES: Final = {
 # --- Labels and names ---
 
 
-def labels_of(predictions: pa.Table) -> tuple[str, ...]:
-    """Read from a table of `validate` the labels that its codes refer to."""
-    recorded = (predictions.schema.metadata or {}).get(LABELS_KEY)
+def labels_of(schema: pa.Schema) -> tuple[str, ...]:
+    """Read from the schema of a table of `validate` the labels that its codes refer to."""
+    recorded = (schema.metadata or {}).get(LABELS_KEY)
     return LABELS if recorded is None else tuple(json.loads(recorded))
 
 
@@ -124,130 +116,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     )
 
 
-def place_in(path: Path) -> Place:
-    """Return a function that names a row (from 0) by its line of text or its row of Parquet."""
-    if path.suffix == ".parquet":
-        return row_number
-    return lambda row: f"line {data_files.line_number(path, row)}"
-
-
 # --- Reading ---
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class PredictionsFile:
-    """An opened predictions file, or a table of Arrow, whose rows the engine reads."""
-
-    path: Path
-    """The file as named in messages."""
-    stored: Path
-    """The file or a temporary Parquet file that lives as long as this object."""
-    schema: pa.Schema
-    rows: int
-    names: list[str]
-    """Columns of `COLUMNS` and `FURTHER` in the file; optional ones if not empty."""
-    connection: duckdb.DuckDBPyConnection = field(default_factory=connect)
-    labels: tuple[str, ...] = LABELS
-    """Labels of the problems, merged, to which checked codes refer."""
-    written: tuple[str, ...] = LABELS
-    """Labels to which positions and probabilities in the file refer."""
-    merging: Merging = field(default_factory=Merging)
-    description: Mapping[str, Any] = field(default_factory=dict)
-    """Description of how it was made; empty if it has none."""
-    place: Place = row_number
-    where: str = ""
-    """Beginning of messages about rows."""
-    source: str = ""
-    """The rows, with their numbers, for `FROM`."""
-
-    def sql(self, query: str) -> pa.Table:
-        """Fetch the rows of a query; name the file where it is damaged."""
-        with naming_damaged({self.stored: self.path}):
-            return self.connection.sql(query).to_arrow_table()
-
-    def execute(self, query: str) -> None:
-        """Run a statement; name the file where it is damaged."""
-        with naming_damaged({self.stored: self.path}):
-            self.connection.execute(query)
-
-    @property
-    def codes(self) -> list[int]:
-        """Map positions of names in the file to positions in `labels`; the last is for none."""
-        known = self.merging.known(self.written) if self.merging else self.written
-        merged = self.merging.of(known) if self.merging else known
-        places = [*map(self.labels.index, merged), NO_LABEL]
-        return [places[code] for code in self.merging.codes(known).tolist()]
-
-    def checked(self) -> Checked:
-        """Write the checked rows in SQL."""
-        names = [name for name in self.names if name in COLUMNS]
-        with naming_damaged({self.stored: self.path}):
-            return checked_rows(
-                self.connection,
-                self.source,
-                self.schema,
-                names,
-                self.written,
-                self.merging,
-                self.codes,
-            )
-
-    def explain(self, condition: Condition) -> None:
-        """Raise the error that names the first row on which a condition holds."""
-        if condition.column not in REQUIRED:
-            self.require_distinct()
-        known = self.merging.known(self.written) if self.merging else self.written
-        error = explain(self.connection, self.checked().given, condition, self.place, known)
-        raise ValueError(f"{self.where}{error}") from None
-
-    def require_distinct(self) -> None:
-        """Raise ValueError if an id comes twice."""
-        count = f"SELECT count(DISTINCT variant_id) < count(*) AS again FROM {self.source}"
-        if self.sql(count)["again"][0].as_py():
-            ids = self.sql(f"SELECT variant_id FROM {self.source} ORDER BY {ROW}")["variant_id"]
-            require_distinct(ids, self.place, self.where)
-
-    def table(self) -> pa.Table:
-        """Read and check all rows; see `validate`."""
-        checked = self.checked()
-        required = [name for name in REQUIRED if name in self.names]
-        digest = [TEXT_DIGEST] if TEXT_DIGEST in self.names else []
-        shares = [f"p{n}" for n in range(len(self.labels))] if PROBABILITIES in self.names else []
-        further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {self.source}) USING (row)"
-        rows = self.sql(
-            f"SELECT {', '.join([*required, *digest, *shares, 'wrong'])} "
-            f"FROM {checked.rows}{further if digest else ''} ORDER BY row"
-        )
-        if (first := pc.min(rows["wrong"]).as_py()) is not None:
-            self.explain(checked.conditions[first])
-        self.require_distinct()
-        columns: dict[str, Any] = {name: rows[name] for name in (*IDS, *digest)}
-        columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in required}
-        if shares:
-            values = np.stack([rows[name].to_numpy() for name in shares], axis=1)
-            columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(
-                values.ravel(), len(self.labels)
-            )
-        names = [name for name in COLUMNS if name in columns]
-        return labelled(pa.table({name: columns[name] for name in names}), self.labels)
-
-    def further(self, name: str) -> Iterator[tuple[str, Any]]:
-        """Yield ids of problems and `ANSWER_TEXT` or `REPEATS`, for rows that have a value."""
-        file = self
-        if name == ANSWER_TEXT and self.path.suffix != ".parquet":
-            file = _convert_text(self.path, ("variant_id", name))
-        if name not in file.names:
-            return
-        try:
-            if self.path.suffix == ".parquet":  # readers of text check it
-                require_type(name, file.schema.field(name).type, self.written)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {error}") from error
-        rows = file.sql(
-            f"SELECT variant_id, {name} FROM {file.source} WHERE {name} IS NOT NULL ORDER BY {ROW}"
-        )
-        for batch in rows.to_batches(max_chunksize=10_000):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def read_predictions(
@@ -265,102 +134,94 @@ def read_predictions(
         TypeError: a path is none.
         ValueError: also where an id comes twice.
     """
-    file = as_path("path", path)
+    path = as_path("path", path)
     folder = None if dataset is None else as_dataset("dataset", dataset)
-    opened = open_predictions(file, folder, Merging.parse(merge_labels))
-    if lacking := [name for name in OF_DATASET if name not in opened.names]:
-        assert folder is not None
-        own = [name for name in opened.names if name in COLUMNS]
-        read = {opened.stored: file}
-        table = DatasetRelations.of(folder).completed(opened.source, own, lacking, read)
-        unknown = table.filter(table["unknown"])["variant_id"]
-        if unknown.null_count:
-            opened.table()  # says in which row
+    file = open_predictions(path, folder, Merging.parse(merge_labels))
+    lacking = [name for name in OF_DATASET if name not in file.names]
+    if folder is not None and lacking:
+        problems = DatasetRelations.of(folder).problems(label_names=True)
+        own = [name for name in file.names if name in COLUMNS]
+        file.source = (
+            f"(SELECT {', '.join(f'f.{name}' for name in (ROW, *own))}, "
+            f"{', '.join(f'p.{name}' for name in lacking)} FROM {file.source} f LEFT JOIN (SELECT "
+            "variant_id, unnest(arg_min({'seed_id': seed_id, 'label': label}, file)) "
+            f"FROM {problems} GROUP BY variant_id) p USING (variant_id))"
+        )
+        fields = [file.schema.field(name) for name in own]
+        strings = [pa.field(name, pa.string()) for name in lacking]
+        file.schema, file.names = pa.schema([*fields, *strings]), [*own, *lacking]
+        unknown = file.engine.fetch(
+            f"SELECT variant_id FROM {file.source} WHERE {lacking[0]} IS NULL "
+            f"AND variant_id IS NOT NULL ORDER BY {ROW}"
+        )["variant_id"]
         if len(unknown):
-            raise unknown_ids(file, folder, len(unknown), opened.rows, unknown)
-        opened = _table_as_file(table, opened)
-    return opened.table()
+            raise unknown_ids(path, folder, len(unknown), file.rows, unknown)
+    return _table_of(file)
 
 
 def open_predictions(
     path: Path,
     dataset: Path | None = None,
     merging: Merging | None = None,
-    *,
-    merged: bool = True,
+    engine: Engine | None = None,
 ) -> PredictionsFile:
-    """Open a predictions file.
+    """Open a predictions file in an engine.
 
     Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's. They
-    are merged as asked or else as the file's description says, unless `merged` is false.
+    are merged as asked or else as the file's description says.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
+    stored, folder = path, ""
     if path.suffix != ".parquet":
-        file = _convert_text(path)
-    else:
-        with naming_damage(path), open_parquet(path) as opened:
-            schema, rows = opened.schema_arrow, opened.metadata.num_rows
-        names = [name for name in _TYPES if name in schema.names]
-        folded = [name.casefold() for name in schema.names]  # as the engine takes them
-        if twice := [name for name in names if folded.count(name) > 1]:
-            raise ValueError(f"{path}: expected each column once, got {twice[0]} twice")
-        file = PredictionsFile(path, path, schema, rows, names, source=_rows_of(path))
-        # The engine crashes where a row group does not describe a column.
-        chunks = f"SELECT 1 FROM parquet_metadata({no_pattern(path)}) WHERE path_in_schema = ''"
-        if len(file.sql(chunks)):
-            raise ValueError(f"{path}: expected a whole Parquet file, got a damaged one")
-    file.place, file.where = place_in(path), f"{path}: "
+        stored, folder = _converted(path)
+    with naming_damage(path), open_parquet(stored) as opened:
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+    given = schema.names if stored == path else data_files.column_names(path)
+    source = f"(SELECT *, {ROW} FROM {parquet([stored])})"
+    file = PredictionsFile(path, schema, rows, [], source, engine or Engine(), where=f"{path}: ")
+    if folder:
+        finalize(file, rmtree, folder, ignore_errors=True)
+    file.engine.files[stored] = path
+    # The engine crashes where a row group does not describe a column.
+    chunks = f"SELECT 1 FROM parquet_metadata({no_pattern(stored)}) WHERE path_in_schema = ''"
+    if len(file.engine.fetch(chunks)):
+        raise ValueError(f"{path}: expected a whole Parquet file, got a damaged one")
+    folded = [name.casefold() for name in schema.names]  # as the engine takes them
+    for name in (name for name in _TYPES if name in schema.names):
+        if folded.count(name) > 1:
+            raise ValueError(f"{path}: expected each column once, got {name} twice")
+        if name in given if name in REQUIRED else file.has_values(name):
+            file.names.append(name)
     lacking = [name for name in OF_DATASET if name not in file.names]
-    known = file.schema.names if file.stored == path else file.names
     if {"variant_id", "prediction"} <= {*file.names} and lacking:
         if dataset is None:
             raise ValueError(
                 f"{path}: expected the columns {', '.join(REQUIRED)}, found no "
                 f"{' and no '.join(lacking)}; give the dataset, which has them, too"
             )
-        known = [*known, *lacking]
-    require_columns(path, known, file.rows)
-    file.description = description_in(file.schema, path)
+        given = [*given, *lacking]
+    require_columns(path, given, rows)
+    file.description = description_in(schema, path)
     recorded = file.description.get(MERGE_LABELS)
-    asked = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
-    file.merging = asked if merged else Merging()
+    file.merging = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
     try:
         _set_labels(file, dataset)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected labels in its metadata, got {error}") from error
-    _require_types(file)
+    require_types(file)
     return file
 
 
-def _rows_of(stored: Path) -> str:
-    return f"(SELECT *, {ROW} FROM {parquet([stored])})"
-
-
-def _require_types(file: PredictionsFile) -> None:
-    for name in (name for name in file.names if name in COLUMNS):
-        if name in (TEXT_DIGEST, PROBABILITIES):
-            some = f"SELECT 1 FROM {file.source} WHERE {name} IS NOT NULL LIMIT 1"
-            if not len(file.sql(some)):
-                file.names = [other for other in file.names if other != name]
-                continue
-        try:
-            require_type(name, file.schema.field(name).type, file.written)
-        except ValueError as error:
-            raise ValueError(f"{file.where}{error}") from error
-
-
-def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
-    """Convert columns of a text file to Parquet; answers in words, which are long, if named."""
-    types = {n: _TYPES[n] for n in names or [name for name in _TYPES if name != ANSWER_TEXT]}
-    given = {*data_files.column_names(path)}
-    optional = {*types}.difference(REQUIRED)
+def _converted(path: Path) -> tuple[Path, str]:
+    """Write the columns of a text file to a Parquet file in a temporary folder."""
+    given, folder = {*data_files.column_names(path)}, mkdtemp(prefix="merge-nli-")
+    optional = {*_TYPES}.difference(REQUIRED)
     if {"variant_id", "prediction"} <= given:
         optional |= {*OF_DATASET} - given
-    tables = data_files.read_batches(path, types, optional=optional)
-    folder = mkdtemp(prefix="merge-nli-")
     try:
+        tables = data_files.read_batches(path, _TYPES, optional=optional)
         stored, first = Path(folder) / "columns.parquet", next(tables)
         with RowGroupWriter(stored, first.schema) as writer:
             for table in chain([first], tables):
@@ -368,27 +229,29 @@ def _convert_text(path: Path, names: Sequence[str] = ()) -> PredictionsFile:
     except BaseException:
         rmtree(folder, ignore_errors=True)
         raise
-    file = PredictionsFile(path, stored, first.schema, writer.rows, [], source=_rows_of(stored))
-    finalize(file, rmtree, folder, ignore_errors=True)
-    file.names = [
-        name
-        for name in _TYPES
-        if name in first.column_names
-        and (name in given or len(file.sql(f"FROM {file.source} WHERE {name} IS NOT NULL LIMIT 1")))
-    ]
-    return file
+    return stored, folder
 
 
-def _table_as_file(table: pa.Table, like: PredictionsFile | None = None) -> PredictionsFile:
-    names = [name for name in COLUMNS if name in table.column_names]
-    path = Path() if like is None else like.path
-    file = PredictionsFile(path, path, table.schema, len(table), names, source="given")
-    if like is not None:
-        file.labels, file.written, file.merging = like.labels, like.written, like.merging
-        file.place, file.where = like.place, like.where
-    numbered = table.select(names).append_column(ROW, pa.array(np.arange(len(table))))
-    file.connection.register("given", numbered)
-    return file
+def _table_of(file: PredictionsFile) -> pa.Table:
+    """Read and check all rows; see `validate`."""
+    checked, _, conditions = file.checked()
+    names = [name for name in COLUMNS if name in file.names]
+    shares = [f"p{n}" for n in range(len(file.labels))] if PROBABILITIES in names else []
+    plain = [name for name in names if name != PROBABILITIES]
+    further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {file.source}) USING (row)"
+    rows = file.engine.fetch(
+        f"SELECT {', '.join([*plain, *shares, 'wrong'])} FROM {checked}"
+        f"{further if TEXT_DIGEST in names else ''} ORDER BY row"
+    )
+    if (first := pc.min(rows["wrong"]).as_py()) is not None:
+        file.explain(conditions[first])
+    file.require_distinct()
+    columns: dict[str, Any] = {name: rows[name] for name in plain}
+    columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in plain}
+    if shares:
+        values = np.stack([rows[name].to_numpy() for name in shares], axis=1)
+        columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(values.ravel(), len(shares))
+    return labelled(pa.table(columns), file.labels)
 
 
 def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
@@ -396,7 +259,7 @@ def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
     known = file.written = _labels(file, dataset)
     metadata = file.schema.metadata or {}
     if LABELS_KEY in metadata:
-        file.written = labels_of(file.schema.empty_table())
+        file.written = labels_of(file.schema)
     if not file.merging:
         file.labels = file.written
         return
@@ -419,7 +282,7 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     name = "seed_id" if "seed_id" in file.names else "variant_id"
     if len(known) > 1 and value_type(file.schema.field(name).type) == pa.string():
         source = f"split_part({name}::VARCHAR, ':', 1)"
-        rows = file.sql(f"SELECT DISTINCT {source} AS source FROM {file.source} ORDER BY 1")
+        rows = file.engine.fetch(f"SELECT DISTINCT {source} AS source FROM {file.source}")
         known = set[tuple[str, ...]]().union(
             *(formats.get(source, ()) for source in rows["source"].to_pylist())
         )
@@ -432,13 +295,10 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     if known:
         return next(iter(known))
     if LABELS_KEY in (file.schema.metadata or {}):
-        return labels_of(file.schema.empty_table())
+        return labels_of(file.schema)
     if any(value_type(file.schema.field(name).type) != pa.string() for name in ANSWERS):
         return LABELS
-    named: dict[str, set[str]] = {}
-    for name in ANSWERS:
-        rows = file.sql(f"SELECT DISTINCT {name}::VARCHAR AS text FROM {file.source}")
-        named[name] = {text for text in rows["text"].to_pylist() if text and text != "-1"}
+    named = {name: {*file.texts_in(name)} - {"", str(NO_LABEL)} for name in ANSWERS}
     if file.path.suffix in CSV and any(
         all(text.strip().isdecimal() for text in texts) for texts in named.values()
     ):
@@ -476,7 +336,7 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
     suffix_of(path)
     if not isinstance(table, pa.Table):
         raise TypeError(f"table: expected a pyarrow.Table, got {described(table)}")
-    checked = validate(table, "predictions to write", labels_of(table))
+    checked = validate(table, "predictions to write", labels_of(table.schema))
     for name in table.column_names:
         if name not in COLUMNS:
             checked = checked.append_column(name, table[name])
@@ -492,21 +352,19 @@ def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
     `probabilities` (fixed-size list of float64).
     """
     require_columns(where, table.column_names, len(table))
-    file = _table_as_file(table)
-    file.where, file.labels = f"{where}: ", tuple(labels)
-    file.written = file.labels
-    for name in (name for name in FURTHER if name in table.column_names):
-        try:
-            require_type(name, table.schema.field(name).type, labels)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-    _require_types(file)
-    return file.table()
+    names = [name for name in (*COLUMNS, *FURTHER) if name in table.column_names]
+    file = PredictionsFile(Path(), table.schema, len(table), [], "given", where=f"{where}: ")
+    numbered = table.select(names).append_column(ROW, pa.array(range(len(table))))
+    file.engine.connection.register("given", numbered)
+    file.names = [name for name in names if name in REQUIRED or file.has_values(name)]
+    file.labels = file.written = tuple(labels)
+    require_types(file)
+    return _table_of(file)
 
 
 def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.Table]) -> None:
     """Write predictions, in the form of `validate`, batch by batch; see `write_predictions`."""
-    suffix, labels = suffix_of(path), labels_of(schema.empty_table())
+    suffix, labels = suffix_of(path), labels_of(schema)
     written = (_named(batch, labels) for batch in batches)
     if suffix != ".parquet":
         data_files.write_rows(path, written, compress=suffix == ".jsonl.gz")

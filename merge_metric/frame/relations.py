@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, field
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from merge_dataset.engine import connect, naming_damaged, parquet, quoted, read_pages
 from merge_dataset.files import (
@@ -31,25 +32,49 @@ from merge_dataset.layout import (
     require_dataset,
     split_files,
 )
-from merge_dataset.schema import ProblemFormat
-from merge_metric.frame.texts import hex_of
+from merge_dataset.schema import SPLITS, ProblemFormat
+from merge_metric.frame.texts import digest_in_sql, hex_of
 from merge_metric.seed_variant_accuracy.merging import Merging
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DatasetRelations:
-    """A dataset folder's files in a connection, whose table `seeds` maps seed ids to numbers."""
+class Engine:
+    """A connection of the table engine; where a file that it reads is damaged, errors name it."""
 
-    connection: duckdb.DuckDBPyConnection
+    connection: duckdb.DuckDBPyConnection = field(default_factory=connect)
+    files: dict[Path, Path] = field(default_factory=dict)
+    """File that is read → its name in messages."""
+
+    def execute(self, statement: str) -> None:
+        """Run a statement."""
+        with naming_damaged(self.files):
+            self.connection.execute(statement)
+
+    def fetch(self, query: str) -> pa.Table:
+        """Fetch the rows of a query; their order is set only by `ORDER BY`."""
+        with naming_damaged(self.files):
+            return self.connection.sql(query).to_arrow_table()
+
+    def columns(self, query: str) -> dict[str, NDArray[Any]]:
+        """Fetch the columns of a query as arrays; one with nulls is masked."""
+        # Tables of Arrow import pandas for this, which takes a quarter of a second.
+        with naming_damaged(self.files):
+            return self.connection.sql(query).fetchnumpy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DatasetRelations:
+    """A dataset folder's files in an engine, whose table `seeds` maps seed ids to numbers."""
+
+    engine: Engine
     folder: Path
-    files: tuple[str, ...]
-    """Files of all configurations, relative to the folder; `file` is a position in this list."""
+    formats: Mapping[str, ProblemFormat]
+    """File of any configuration, relative to the folder → format of its problems; `file` in
+    relations is a position among these files."""
     seeds: frozenset[int]
     """Positions of the files of seeds."""
-    formats: Mapping[str, ProblemFormat]
-    """File → format of its problems."""
     names: Mapping[str, Sequence[str]]
     """File → names of its columns."""
     sizes: Mapping[str, int]
@@ -62,46 +87,31 @@ class DatasetRelations:
         formats: dict[str, ProblemFormat] = {}
         of_seeds: dict[str, None] = {}
         for collection in collections(folder):
-            problem_format = format_in(folder, collection)
             for config in configurations(folder, collection):
                 files = split_files(folder, config)
                 of_seeds |= dict.fromkeys(files["seeds"])
-                formats |= dict.fromkeys([*files["seeds"], *files["variants"]], problem_format)
+                own = chain(*map(files.__getitem__, SPLITS))
+                formats |= dict.fromkeys(own, format_in(folder, collection))
         names, sizes = {}, {}
         for file in formats:
             with naming_dataset(folder, file), open_parquet(folder / file) as opened:
                 names[file], sizes[file] = opened.schema_arrow.names, opened.metadata.num_rows
             require_columns(folder, file, IDENTITY, names[file])
-        require_sound_files(folder, formats)
+        _require_sound_files(folder, list(formats))
         numbers = frozenset(number for number, file in enumerate(formats) if file in of_seeds)
-        dataset = cls(connect(bounded=True), folder, tuple(formats), numbers, formats, names, sizes)
-        dataset.execute(
+        engine = Engine(connect(bounded=True), {folder / file: folder / file for file in formats})
+        dataset = cls(engine, folder, formats, numbers, names, sizes)
+        engine.execute(
             "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
             "AS seed FROM (SELECT DISTINCT seed_id "
             f"FROM {dataset.problems(['seed_id'], files=list(of_seeds))})"
         )
         return dataset
 
-    @contextmanager
-    def _reading(self, more: Mapping[Path, Path]) -> Iterator[None]:
-        own = {self.folder / file: self.folder / file for file in self.files}
-        with naming_damaged({**more, **own}):
-            yield
-
-    def execute(self, query: str, more: Mapping[Path, Path] | None = None) -> None:
-        """Run a statement; `more` are predictions files that it reads, with their names."""
-        with self._reading(more or {}):
-            self.connection.execute(query)
-
-    def fetch(self, query: str, more: Mapping[Path, Path] | None = None) -> pa.Table:
-        """Fetch the rows of a query; their order is set only by `ORDER BY`."""
-        with self._reading(more or {}):
-            return self.connection.sql(query).to_arrow_table()
-
     def numbers(self, config: str, split: str) -> str:
         """List the positions of a split's files, for `IN`; without files, an unused number."""
-        files = split_files(self.folder, config)[split]
-        return f"({', '.join(str(self.files.index(file)) for file in files) or '-1'})"
+        files, known = split_files(self.folder, config)[split], list(self.formats)
+        return f"({', '.join(str(known.index(file)) for file in files) or '-1'})"
 
     def problems(
         self,
@@ -117,58 +127,43 @@ class DatasetRelations:
         Columns that are not in `IDENTITY` are null in files without them. Labels are positions,
         merged if asked, or names.
         """
-        scans = []
-        wanted = self.files if files is None else files
-        for problem_format, group in groupby(wanted, self.formats.__getitem__):
+        scans, known_files = [], list(self.formats)
+        for problem_format, group in groupby(files or known_files, self.formats.__getitem__):
             own = list(group)
             known = {name for file in own for name in self.names[file]}
             label = "TRY_CAST(label AS TINYINT)"
             if label_names:
                 names = enumerate(map(quoted, problem_format.labels))
-                cases = (f"WHEN {n} THEN {text}" for n, text in names)
-                label = f"CASE label {' '.join(cases)} END"
+                label = f"CASE label {' '.join(f'WHEN {n} THEN {text}' for n, text in names)} END"
             elif merging:
-                codes = merging.codes(problem_format.labels)[:-1].tolist()
-                cases = (f"WHEN {n} THEN {code}" for n, code in enumerate(codes))
+                codes = enumerate(merging.codes(problem_format.labels)[:-1].tolist())
+                cases = (f"WHEN {n} THEN {code}" for n, code in codes)
                 label = f"CASE label {' '.join(cases)} ELSE {label} END"
-            places = f"{[self.files.index(file) for file in own]}[file_index::INT + 1]::SMALLINT"
-            digest = digest_in_sql(("variant_id", *problem_format.fields))
             shown = []
             for name in columns:
                 value = label if name == "label" else f'"{name}"' if name in known else "NULL"
                 shown.append(f'{value} AS "{name}"')
+            places = f"{[known_files.index(file) for file in own]}[file_index::INT + 1]::SMALLINT"
             shown += [f"{places} AS file", "file_row_number::INT AS row"]
-            shown += [f"{digest} AS digest"] * with_digests
+            if with_digests:
+                digest = digest_in_sql(("variant_id", *problem_format.fields))
+                shown.append(f"{digest} AS digest")
             source = parquet([self.folder / file for file in own], by_name=True)
             scans.append(f"SELECT {', '.join(shown)} FROM {source}")
         return f"({' UNION ALL '.join(scans)})"
 
-    def completed(
-        self, source: str, own: Sequence[str], lacking: Sequence[str], read: Mapping[Path, Path]
-    ) -> pa.Table:
-        """Add seeds or names of gold labels to predictions; `unknown` says where there are none."""
-        return self.fetch(
-            f"SELECT {', '.join(f'f.{name}' for name in own)}, "
-            f"{', '.join(f'p.{name} AS {name}' for name in lacking)}, p.seed_id IS NULL AS unknown "
-            f"FROM {source} f LEFT JOIN (SELECT variant_id, "
-            "unnest(arg_min({'seed_id': seed_id, 'label': label}, file)) "
-            f"FROM {self.problems(label_names=True)} GROUP BY variant_id) p USING (variant_id) "
-            "ORDER BY f.file_row_number",
-            read,
-        )
-
     def sizes_in(self, table: str) -> dict[str | None, tuple[int, int]]:
         """Count by file, or None, the rows of a table of answers, and rows without prediction."""
-        rows = self.fetch(
+        rows = self.engine.fetch(
             f"SELECT file, count(*) AS n, count(*) FILTER (answer IS NULL) AS missing FROM {table} "
             "GROUP BY file"
         ).to_pylist()
         counts = {row["file"]: (row["n"], row["missing"]) for row in rows}
-        of_files = {file: counts.get(number, (0, 0)) for number, file in enumerate(self.files)}
+        of_files = {file: counts.get(number, (0, 0)) for number, file in enumerate(self.formats)}
         return {None: counts.get(None, (0, 0))} | of_files
 
 
-def require_sound_files(folder: Path, files: Iterable[str]) -> None:
+def _require_sound_files(folder: Path, files: Sequence[str]) -> None:
     """Raise ValueError for a damaged file; files that are as recorded are not read for that."""
     recorded: dict[str, str] = {}
     for collection in collections(folder):
@@ -181,14 +176,6 @@ def require_sound_files(folder: Path, files: Iterable[str]) -> None:
     for file in changed_files(folder, {file: recorded.get(file, "") for file in files}):
         with naming_dataset(folder, file):
             read_pages(folder / file, folder / file)
-
-
-def digest_in_sql(columns: Sequence[str]) -> str:
-    """Write `text_digests` as an expression of DuckDB."""
-    texts = (f"coalesce({column}, '')" for column in columns)
-    parts = ", ".join(f"strlen({text}), ':', {text}" for text in texts)
-    # `md5_number_lower` is the same, but takes three times as long.
-    return f"(md5_number(concat({parts})) & {2**64 - 1}::UHUGEINT)::UBIGINT"
 
 
 # --- Digests of draws ---

@@ -56,6 +56,21 @@ def to_hex(digests: NDArray[np.uint64]) -> pa.Array:
     return pa.array([PREFIX + digits[at : at + _DIGITS] for at in ends], pa.string())
 
 
+def digest_in_sql(columns: Sequence[str]) -> str:
+    """Write `text_digests` as an expression of DuckDB."""
+    parts = ", ".join(f"coalesce(strlen({name}), 0), ':', {name}" for name in columns)
+    # `md5_number_lower` is the same, but takes three times as long.
+    return f"(md5_number(concat({parts})) & {2**64 - 1}::UHUGEINT)::UBIGINT"
+
+
+def digest_in_hex(column: str) -> str:
+    """Write the number of a digest in a file as an expression of DuckDB; null if it is none."""
+    # Reversed, the digits are those of the number, but for the two of each byte.
+    digits = f"TRY_CAST('0x' || reverse(substr({column}::VARCHAR, {len(PREFIX) + 1})) AS UBIGINT)"
+    low = int.from_bytes(b"\x0f" * 8)
+    return f"(({digits} & {low}::UBIGINT) * 16 + (({digits} >> 4) & {low}::UBIGINT))"
+
+
 def combined(digests: NDArray[np.uint64]) -> str:
     """Digest many problems, whatever their order, in eight hexadecimal digits."""
     return hex_of(int(digests.sum(dtype=np.uint64)))

@@ -172,7 +172,7 @@ class Respondent:
     def of(cls, model: AnswerTable) -> Respondent:
         """Read the answers of a model."""
         answers = {}
-        for number, file in enumerate(model.dataset.files):
+        for number, file in enumerate(model.dataset.formats):
             column = model.query(
                 f"SELECT coalesce(prediction, {MISSING})::SMALLINT AS answer FROM answers "
                 f"WHERE file = {number} ORDER BY row"
