@@ -1,4 +1,4 @@
-"""What may be wrong with predictions: conditions on rows in SQL; a second look names the row."""
+"""Conditions on rows of predictions in SQL; a wrong row is looked up only to name it."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
