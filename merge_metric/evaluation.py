@@ -65,18 +65,17 @@ class Evaluation:
         Raises:
             KeyError: there is no such configuration or figure.
         """
-        if key in self.results:
-            return self.results[key]
         first, *more = self.results
-        figures = self.results[first]
-        if not more and key in figures:
-            return figures[key]
-        expected, hint = f"a configuration ({', '.join(self.results)})", ""
-        if more and key in figures:
-            hint = f"; of which one? evaluation[{first!r}][{key!r}]"
-        elif isinstance(key, str):
-            hint = did_you_mean(key, [*self.results, *(() if more else figures)])
-        raise KeyError(f"expected {expected}{'' if more else ' or a figure'}, got {key!r}{hint}")
+        known = {**({} if more else self.results[first]), **self.results}
+        if key in known:
+            return known[key]
+        hint = f"; of which one? evaluation[{first!r}][{key!r}]"
+        if not more or key not in self.results[first]:
+            hint = did_you_mean(str(key), known)
+        raise KeyError(
+            f"expected a configuration ({', '.join(self.results)})"
+            f"{'' if more else ' or a figure'}, got {key!r}{hint}"
+        )
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the configurations."""
@@ -100,6 +99,7 @@ class Evaluation:
     def summary(self) -> Table:
         """Make the table of the figures: a row per configuration."""
         intervals = any("seed_accuracy_ci" in result for result in self.results.values())
+        figures = main_figures(50, 80, 90, 100)
         return Table(
             name="summary",
             title=self.name,
@@ -107,10 +107,10 @@ class Evaluation:
                 Column("config", "configuration"),
                 Column("n_seeds", "seeds", "count"),
                 Column("n_variants", "variants", "count"),
-                *map(figure_column, main_figures(50, 80, 90, 100)),
+                *map(figure_column, figures),
             ),
             rows=tuple(
-                {"config": config, **figure_values(result, main_figures(50, 80, 90, 100))}
+                {"config": config, **figure_values(result, figures)}
                 for config, result in self.results.items()
             ),
             notes=(f"In percent{', with 95 % intervals by bootstrap' if intervals else ''}.",),
@@ -122,10 +122,10 @@ class Evaluation:
         from merge_metric.score import score_table
 
         config = config or next(iter(self.results))
-        result = self[config]
         if not self.allow_missing:
-            return score_table(config, result)
-        return score_table(f"{config}, a sample of its seeds", result | {"n_seeds_left_out": 0})
+            return score_table(config, self[config])
+        sample = self[config] | {"n_seeds_left_out": 0}
+        return score_table(f"{config}, a sample of its seeds", sample)
 
     def per_seed(self) -> pa.Table:
         """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
@@ -150,11 +150,11 @@ class Evaluation:
         if not others:
             raise ValueError(f"expected evaluations of two models or more, got only {self.name}")
         frames = by_config(frame for evaluation in every for frame in evaluation.frames)
-        shared = [config for config, of_models in frames.items() if len(of_models) == len(every)]
+        shared = {config: its for config, its in frames.items() if len(its) == len(every)}
         if not shared:
             raise ValueError(f"expected a configuration that all models have, got {list(frames)}")
         return {
-            config: compare_models(frames[config], config=config, **options) for config in shared
+            config: compare_models(shared[config], config=config, **options) for config in shared
         }
 
     def plot_curves(self, *others: Evaluation) -> Figure:

@@ -13,8 +13,8 @@ from .merging import Merging
 from .options import NO_LABEL, SUM_TOLERANCE, label_names
 
 Ints = NDArray[np.int64]
-ColumnValues = Ints | list[str]
-"""A checked column: an array of ints or a list of strings."""
+Column = NDArray[Any]
+"""A checked column: an array of ints, or of strings as objects."""
 
 GOLD: Final = ("references", "label")
 """Columns of gold labels; other labels are answers, which may name none: None, -1 or ""."""
@@ -81,7 +81,7 @@ def read_rows(
     names, merging = label_names(labels), Merging.parse(merge_labels)
     merging.require(names)
     given = {"predictions": predictions, "references": references}
-    given["seed_predictions"] = seed_predictions
+    given |= {"seed_predictions": seed_predictions}
     columns = check_columns(given, {"seed_ids": seed_ids})
     ids, seed = factorize(columns.pop("seed_ids"))
     if not len(seed):
@@ -101,14 +101,15 @@ def read_rows(
     if subsamples is not None:
         drawn = _draws(subsamples, seed, ids)
     names = merging.of(names)
-    own_of, expected = codes["seed_predictions"], "seed_predictions: expected one own prediction"
+    gold, own = (
+        _one_per_seed(codes[name], seed, ids, f"{name}: expected one {what}", names)
+        for name, what in (("references", "gold label"), ("seed_predictions", "own prediction"))
+    )
     return Rows(
         labels=names,
         seed_ids=tuple(ids),
-        gold=_one_per_seed(
-            codes["references"], seed, ids, "references: expected one gold label", names
-        ),
-        own=_one_per_seed(own_of, seed, ids, expected, names),
+        gold=gold,
+        own=own,
         seed=seed,
         prediction=codes["predictions"],
         draw_row=drawn[0],
@@ -143,8 +144,7 @@ def split_predictions(
         {"label": label, "prediction": prediction}, {"variant_id": variant_id, "seed_id": seed_id}
     )
     variants, seeds = columns["variant_id"], columns["seed_id"]
-    both = [*variants, *seeds]
-    names, codes = factorize(np.array(both) if isinstance(variants, np.ndarray) else both)
+    names, codes = factorize(np.concatenate([variants, seeds]))
     variant, seed = codes[: len(variants)], codes[len(variants) :]
     distinct, times = np.unique(variant, return_counts=True)
     if len(distinct) < len(variant):
@@ -168,31 +168,25 @@ def split_predictions(
                 f"{preview([names[code] for code in lacking.tolist()])}; complete the predictions "
                 "or leave the seed out"
             )
-    gold = np.asarray(columns["label"])
+    gold, predicted = columns["label"], columns["prediction"]
     if (differs := gold[rows] != gold[own]).any():
         wrong = [names[code] for code in variant[rows[differs]].tolist()]
         raise ValueError(
             f"label: expected the gold label of its seed for every variant, got another for "
             f"{preview(wrong)}"
         )
-    result: dict[str, Any] = {
-        "predictions": _pick(columns["prediction"], rows),
-        "references": _pick(columns["label"], rows),
-        "seed_ids": _pick(seeds, rows),
-        "seed_predictions": _pick(columns["prediction"], own),
-        "variant_ids": _pick(variants, rows),
-    }
+    result: dict[str, Any] = {"predictions": predicted[rows], "references": gold[rows]}
+    result |= {"seed_ids": seeds[rows], "seed_predictions": predicted[own]}
+    result |= {"variant_ids": variants[rows]}
     if probabilities is not None:
         table = check_table("probabilities", probabilities, len(variant))
         result |= {"probabilities": table[rows], "seed_probabilities": table[own]}
     return result
 
 
-def _label_codes(
-    name: str, column: ColumnValues, labels: tuple[str, ...], merging: Merging
-) -> Ints:
+def _label_codes(name: str, column: Column, labels: tuple[str, ...], merging: Merging) -> Ints:
     every = merging.known(labels)
-    if isinstance(column, np.ndarray):
+    if _has_ints(column):
         codes, outside = column, (column < 0) | (column >= len(labels))
         known = f"the ints 0 to {len(labels) - 1} ({', '.join(labels)})"
     else:
@@ -203,12 +197,11 @@ def _label_codes(
         outside &= codes != NO_LABEL
     if outside.any():
         rows = np.flatnonzero(outside)
-        others = sorted({column[row] for row in rows[:10_000].tolist()})
+        others = sorted(set(column[rows[:10_000]].tolist()))
         raise ValueError(
-            f"{name}: expected labels out of {known}, got "
-            f"{preview([x if isinstance(x, str) else int(x) for x in others])} "
-            f"in {len(rows):,} of {len(codes):,} rows; other names go into labels=…, "
-            "rows without a gold label must be left out"
+            f"{name}: expected labels out of {known}, got {preview(others)} in {len(rows):,} of "
+            f"{len(codes):,} rows; other names go into labels=…, rows without a gold label must be "
+            "left out"
         )
     return merging.codes(every)[codes] if merging else codes
 
@@ -244,17 +237,13 @@ def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[A
     column = check_column(what, values)
     _require_same_length({what: column, "seed_ids": seed})
     # Numbers stay as they are, so that they mean the same in parts of the data.
-    code = column if isinstance(column, np.ndarray) else factorize(column)[1]
+    code = column if _has_ints(column) else factorize(column)[1]
     expected = f"{what}: expected one value for all variants of a seed"
     return Clusters(str(name), _one_per_seed(code, seed, ids, expected))
 
 
 def flat_subsamples(subsamples: Sequence[Sequence[int]], n_rows: int) -> tuple[Ints, Ints]:
-    """Check lists of subsamples; return their lengths, and all their numbers.
-
-    Raises:
-        ValueError: not a list of ints of 0 or more for each of the rows.
-    """
+    """Check lists of subsamples, one for each row; return their lengths, and all their numbers."""
     try:
         rows = [list(row) for row in subsamples]
     except TypeError as error:
@@ -264,15 +253,13 @@ def flat_subsamples(subsamples: Sequence[Sequence[int]], n_rows: int) -> tuple[I
     _require_same_length({"subsamples": rows, "predictions": range(n_rows)})
     sizes, flat = list(map(len, rows)), list(chain.from_iterable(rows))
     if flat and not (_are_ints(flat) and 0 <= min(flat) <= max(flat) < 2**63):
-        numbered = ((row, number) for row, numbers in enumerate(rows) for number in numbers)
-        row, number = next(
-            (row, number)
-            for row, number in numbered
+        got = next(
+            f"{number!r} in row {row}"
+            for row, numbers in enumerate(rows)
+            for number in numbers
             if not (_are_ints([number]) and 0 <= number < 2**63)
         )
-        raise ValueError(
-            f"subsamples: expected lists of ints of 0 or more, got {number!r} in row {row}"
-        )
+        raise ValueError(f"subsamples: expected lists of ints of 0 or more, got {got}")
     return np.array(sizes, np.int64), np.array(flat, np.int64)
 
 
@@ -303,29 +290,21 @@ def _draws(
     return rows, codes, len(numbers)
 
 
-def _pick(column: ColumnValues, rows: Ints) -> ColumnValues:
-    return column[rows] if isinstance(column, np.ndarray) else [column[n] for n in rows.tolist()]
-
-
 # --- Columns ---
 
 
-def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, ColumnValues]:
-    """Check columns of labels, and of ids: all ints or all strings, and as long as each other.
-
-    Raises:
-        ValueError: a column holds something else, or they differ in length or kind.
-    """
-    checked = {name: check_column(name, labels[name]) for name in GOLD if name in labels}
-    none = "" if any(isinstance(column, list) for column in checked.values()) else NO_LABEL
+def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Column]:
+    """Check columns of labels, and of ids: all ints or all strings, and as long as each other."""
+    gold = {name: check_column(name, labels[name]) for name in GOLD if name in labels}
+    none = NO_LABEL if all(map(_has_ints, gold.values())) else ""
     columns = {
-        name: checked[name] if name in GOLD else check_column(name, values, none=none)
+        name: gold[name] if name in gold else check_column(name, values, none=none)
         for name, values in labels.items()
     }
     columns |= {name: check_column(name, values) for name, values in ids.items()}
     _require_same_length(columns)
     for what, names in (("labels", labels), ("ids", ids)):
-        kinds = {n: "strings" if isinstance(columns[n], list) else "ints" for n in names}
+        kinds = {name: "ints" if _has_ints(columns[name]) else "strings" for name in names}
         if len(set(kinds.values())) > 1:
             shown = ", ".join(f"{name} are {kind}" for name, kind in kinds.items())
             raise ValueError(
@@ -335,17 +314,8 @@ def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str
     return columns
 
 
-def check_column(name: str, values: Any, *, none: int | str | None = None) -> ColumnValues:
-    """Check one column: an array of ints or a list of strings.
-
-    Args:
-        name: How messages call it.
-        values: A list, tuple, array, tensor or Series of ints or of strings.
-        none: What stands for None; by default None is an error.
-
-    Raises:
-        ValueError: it is none of that.
-    """
+def check_column(name: str, values: Any, *, none: int | str | None = None) -> Column:
+    """Check a list, tuple, array, tensor or Series of ints or of strings; `none` replaces None."""
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(f"{name}: expected one entry per variant, got {values!r}")
     if not isinstance(values, list | tuple):
@@ -361,13 +331,14 @@ def check_column(name: str, values: Any, *, none: int | str | None = None) -> Co
         values = values.tolist()
     if none is not None:
         values = [none if value is None else value for value in values]
-    if all(issubclass(kind, str) for kind in set(map(type, values))):
-        return [str.__str__(value) for value in values]  # also NumPy's, or of an enumeration
-    if _are_ints(values):
+    if _are_ints(values) and len(values):
         try:
             return np.fromiter(values, np.int64, count=len(values))
         except OverflowError as error:
             raise ValueError(f"{name}: expected ints of at most 64 bits: {error}") from error
+    if all(issubclass(kind, str) for kind in set(map(type, values))):
+        # Plain strings, also of NumPy's or of an enumeration.
+        return np.fromiter(map(str.__str__, values), object, count=len(values))
     odd = [(n, x) for n, x in enumerate(values) if not (isinstance(x, str) or _are_ints([x]))]
     if not odd:
         are_strings = [isinstance(value, str) for value in values]
@@ -386,6 +357,10 @@ def check_column(name: str, values: Any, *, none: int | str | None = None) -> Co
     raise ValueError(f"{name}: expected ints or strings, got {shown} in row {row}{advice}")
 
 
+def _has_ints(column: Column) -> bool:
+    return column.dtype.kind == "i"
+
+
 def _are_ints(values: Sequence[Any]) -> bool:
     kinds = set(map(type, values))
     return all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
@@ -395,14 +370,14 @@ def _is_gap(value: Any) -> bool:
     return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
-def factorize(column: ColumnValues) -> tuple[list[Any], Ints]:
+def factorize(column: Column) -> tuple[list[Any], Ints]:
     """Find the distinct values, sorted, and the position in them of each entry.
 
-    >>> ids, codes = factorize(["b", "a", "b"])
+    >>> ids, codes = factorize(np.array(["b", "a", "b"], object))
     >>> ids, codes.tolist()
     (['a', 'b'], [1, 0, 1])
     """
-    if isinstance(column, np.ndarray):
+    if _has_ints(column):
         distinct, codes = np.unique(column, return_inverse=True)
         return distinct.tolist(), codes
     ids = sorted(set(column))

@@ -248,11 +248,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
             )
         labels = {name: columns[name] for name in COLUMNS if name != "seed_ids"}
         checked = check_columns(labels, {"seed_ids": columns["seed_ids"]})
-        columns_of = ((name, checked[name]) for name in COLUMNS)
-        lists: dict[str, list[Any]] = {
-            name: column if isinstance(column, list) else column.tolist()
-            for name, column in columns_of
-        }
+        lists: dict[str, list[Any]] = {name: checked[name].tolist() for name in COLUMNS}
         if "subsamples" in columns:  # evaluate would turn 0.9 into 0 here, too
             sizes, flat = flat_subsamples(columns["subsamples"], len(lists["predictions"]))
             numbers = iter(flat.tolist())

@@ -20,7 +20,6 @@ from merge_metric.models import presets
 from merge_metric.models.pair_model import Answers, Description, ModelRequest
 from merge_metric.models.presets import Preset
 from merge_metric.predict import jobs
-from merge_metric.predict.jobs import _absolute_paths
 from merge_metric.predict.problems import sources_of
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -74,15 +73,6 @@ def test_predictions_and_what_to_do_next(predict: Run, run: Run) -> None:
     right = np.mean([rows[name]["label"] == rows[name]["prediction"] for name in seeds])
     figures = json.loads(scored.stdout)["results"]["snli_nouns"]
     assert figures["seed_accuracy"] == pytest.approx(right)
-
-
-def test_a_file_per_source_by_default(predict: Run) -> None:
-    predict("--model", MODEL)
-    for source in ("demo", "snli"):
-        rows = rows_of(f"predictions/{MODEL.name}-{source}.parquet")
-        assert set(rows) == {name for name in PROBLEMS if name.startswith(source)}
-    again = predict("--model", MODEL)
-    assert again.stdout.count("inferred before") == 2
 
 
 @pytest.fixture
@@ -190,16 +180,6 @@ def test_models_whose_order_no_document_says(
     assert "expected at least 30 seeds to find it out from, got 18" in few.stderr
     named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone", code=2)
     assert "Gone: cannot be run: it was deleted" in named.stderr
-
-
-def test_names_of_examples_stay_names_in_tasks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("mix", "own.toml"):
-        Path(name).mkdir()
-        found = _absolute_paths(ModelRequest(model="m", shots=name))
-        assert found == ({} if name == "mix" else {"shots": str(tmp_path / name)})
 
 
 def test_language_models_run_source_by_source(

@@ -126,16 +126,6 @@ def test_the_file_is_made_some_rows_at_a_time(
     assert read_predictions(out).equals(pa.table(obvious))
 
 
-def test_progress_is_on_stderr(
-    problems: pa.Table, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pairs = predict(Fake(), problems, out).pairs
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "fake: 100%" in shown.err
-    assert f"{pairs}/{pairs}" in shown.err
-
-
 def test_an_interrupted_run_goes_on(problems: pa.Table, out: Path) -> None:
     whole = predict(Fake(), problems, out.with_name("whole.parquet"), progress=False).path
     first, second = interrupt(problems, out, 3), Fake(batch=11)

@@ -1,5 +1,4 @@
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -276,11 +275,3 @@ def test_two_processes(tmp_path: Path) -> None:
     assert json.loads(result) == score(**ROWS)
     assert outputs[1][0].splitlines() == ["null"]
     assert list((tmp_path / "home" / "metrics").rglob("*.arrow")) == []
-
-
-def test_usage_names_every_input_and_result(load: Load) -> None:
-    text = load("subsamples").inputs_description
-    names = {*module.CONFIGURATIONS["subsamples"], *module.OPTIONS}
-    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
-    keys = {re.sub("_(ci|low|high)$", "", key) for key in score(**ROWS)}
-    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import evaluate.config
 import pytest
-from helpers.metric_loading import ROOT, ROWS, SPACE, python
+from helpers.metric_loading import ROWS, SPACE, python
 
 from generation import cli
 from merge_dataset.files import exclusive
@@ -25,11 +25,6 @@ print(json.dumps(metric.compute(**ROWS)))
 
 def loaded(path: str, cwd: Path, home: Path) -> Any:
     return json.loads(python(f"PATH, ROWS = {path!r}, {ROWS}" + LOAD, cwd, home))
-
-
-@pytest.mark.slow
-def test_from_the_checkout(tmp_path: Path) -> None:
-    assert loaded("merge_metric/seed_variant_accuracy", ROOT, tmp_path) == score(**ROWS)
 
 
 @pytest.mark.slow
@@ -129,18 +124,6 @@ def test_broken_entry_is_replaced(tmp_path: Path, damage: str) -> None:
     assert register_metric(tmp_path) == entry
     assert (entry / "scoring.py").read_bytes() == (SPACE / "scoring.py").read_bytes()
     assert newest(tmp_path) == entry.name
-
-
-def test_failed_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: Path, target: Path) -> None:
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", fail)
-        with pytest.raises(OSError, match="disk full"):
-            register_metric(tmp_path)
-    assert [path.name for path in entries(tmp_path).iterdir()] == ["__init__.py"]
-    assert register_metric(tmp_path).name == newest(tmp_path)
 
 
 @pytest.mark.parametrize(

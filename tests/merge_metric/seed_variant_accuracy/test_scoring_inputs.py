@@ -89,14 +89,6 @@ def test_labels_as_an_enumeration() -> None:
     assert score(**{**INTS, **numbers}, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
 
 
-def test_labels_of_ones_own() -> None:
-    given = {"predictions": [1, 1, 0], "references": [1, 1, 0], "seed_ids": ["a", "a", "b"]}
-    found = score(**given, seed_predictions=[1] * 3, labels=["no", "yes"], n_bootstrap=0)
-    counts = {label: each["n_seeds"] for label, each in found["by_label"].items()}
-    assert counts == {"no": 1, "yes": 1}
-    assert found["by_label"]["yes"]["seed_accuracy"] == 1.0
-
-
 def test_thresholds_that_are_none() -> None:
     """For a fraction, the message suggests the percent that was probably meant, but never 0."""
     expected = "expected an integer percent from 1 to 100"
@@ -227,17 +219,6 @@ FILE = {
     "label": ["entailment", "entailment", "neutral", "neutral", "entailment"],
     "prediction": ["entailment", "neutral", "contradiction", "neutral", "entailment"],
 }
-
-
-def test_splitting_a_predictions_file() -> None:
-    found = split_predictions(**FILE)
-    assert {name: list(column) for name, column in found.items()} == {
-        "predictions": ["neutral", "contradiction", "entailment"],
-        "references": ["entailment", "neutral", "entailment"],
-        "seed_ids": ["a", "b", "a"], "seed_predictions": ["entailment", "neutral", "entailment"],
-        "variant_ids": ["a1", "b1", "a2"],
-    }  # fmt: skip
-    assert score(**found, n_bootstrap=0)["variant_accuracy"] == 1 / 3
 
 
 def test_splitting_ints_and_probabilities() -> None:
