@@ -158,7 +158,7 @@ class Builder(BlockWork):
         """
         config, problems = self.config, self.problems(block)
         rows, funnel, unsettled = find_replacements(
-            problems, self.candidates, self.lexicon, self.tagger, config
+            problems, self.survivors, self.lexicon, self.tagger, config
         )
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
@@ -187,7 +187,7 @@ class Builder(BlockWork):
             "last": problems.seeds[-1].seed_id,
             "is_last": block == len(block_sizes(self.run.problems)) - 1,
             "problems": len(problems.seeds),
-            "funnel": funnel.counts(),
+            "funnel": [[*key, count] for key, count in funnel.items()],
             "changes": [[*fate, count] for fate, count in changes.items()],
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
             "tagger": self.tagger.name,

@@ -26,6 +26,7 @@ from generation.variants.reasons import (
     KEPT,
     Funnel,
     Reason,
+    funnel_rows,
     most_frequent_reasons,
     unlabelled,
 )
@@ -315,8 +316,7 @@ def _write_results(
             exclusions.write(pa.concat_tables(left_out).sort_by("seed_id"))
             seeds.write(tables["seeds"])
             variants.write(tables["variants"])
-            for row in counts["funnel"]:
-                funnel.add(*row)
+            funnel.update({tuple(key): n for *key, n in counts["funnel"]})
             changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
@@ -324,7 +324,7 @@ def _write_results(
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
         if not may_be_empty and not variants.rows:
-            dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel.rows())}"
+            dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel)}"
             if not replacements.rows:
                 raise ValueError(
                     f"{base.path}: no word of its problems has a replacement left; {dropped}"
@@ -347,7 +347,7 @@ def _write_results(
     settings = config.output_settings()
     return {
         "tagger": tagger,
-        "funnel": funnel.rows(),
+        "funnel": funnel_rows(funnel),
         provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
         **({"changes": list(of_changes.values())} if config.changes_more else {}),
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},

@@ -248,7 +248,7 @@ class Reach(BlockWork):
     def _within_reach(self, words: Words) -> NDArray[np.bool_]:
         """Return [words] whether the word's class can still get enough replacements."""
         config = self.config
-        survivors = {mlm: of_mlm.take(words.queries) for mlm, of_mlm in self.candidates.items()}
+        survivors = self.survivors(words.queries)
         table = Table.of(words, survivors, scope=config.min_replacements_scope)
         # [words, texts] Whether all occurrences were asked about.
         known, asked = words.occurrences > 0, next(iter(survivors.values())).asked

@@ -7,12 +7,12 @@ come first, because tagging costs a thousand times more than comparing two numbe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from generation.suggestions.store import (
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
-from merge_dataset.answer_store import AnswerStore
+from merge_dataset.answer_store import AnswerStore, slug
 from merge_dataset.files import partial_path
 
 if TYPE_CHECKING:
@@ -51,61 +51,53 @@ _FILES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """One MLM's candidates at every occurrence asked about. Can be sent to other processes."""
+def write_candidates(
+    folder: Path, store: AnswerStore, questions: Questions, config: Config
+) -> None:
+    """Filter a masked LM's answers to the run's questions, one block at a time."""
+    folder.mkdir(parents=True)
+    vocabulary, done, asked = stored_vocabulary(store), 0, questions.asked
+    with ExitStack() as stack:
+        files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
 
-    folder: Path
-    questions: Questions
-    store: AnswerStore
+        def append(name: str, values: NDArray[Any]) -> None:
+            files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
 
-    @classmethod
-    def write(cls, folder: Path, store: AnswerStore, questions: Questions, config: Config) -> Self:
-        """Filter a store's answers to the run's questions, one block at a time."""
-        folder.mkdir(parents=True)
-        vocabulary, done = stored_vocabulary(store), 0
-        rows = questions.asked
-        with ExitStack() as stack:
-            files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
-            _append(files, starts=[0])
-            for block in questions.blocks:
-                is_asked = rows[questions.places[block]]
-                scores = read_scores(store, questions.of(block, rows))
-                left = survivors_of(scores, vocabulary, config)
-                sizes = _spread(left.sizes, is_asked, 0)
-                _append(
-                    files,
-                    starts=starts_of(sizes)[1:] + done,
-                    in_vocabulary=_spread(left.in_vocabulary, is_asked, True),
-                    asked=is_asked,
-                    tokens=left.tokens,
-                    log_odds=left.log_odds,
-                    rejected=_spread(left.rejected, is_asked, 0),
-                )
-                done += len(left.tokens)
-        return cls(folder, questions, store)
+        append("starts", np.zeros(1))
+        for block in questions.blocks:
+            is_asked = asked[questions.places[block]]
+            left = survivors_of(read_scores(store, questions.of(block, asked)), vocabulary, config)
+            # Rows of all occurrences; those that were not asked about are as if there is nothing.
+            sizes = np.zeros(len(is_asked), np.int64)
+            in_vocabulary = np.ones(len(is_asked), np.bool_)
+            rejected = np.zeros((len(is_asked), len(CHEAP_REASONS)), np.int32)
+            sizes[is_asked], in_vocabulary[is_asked] = left.sizes, left.in_vocabulary
+            rejected[is_asked] = left.rejected
+            append("starts", starts_of(sizes)[1:] + done)
+            append("in_vocabulary", in_vocabulary)
+            append("asked", is_asked)
+            append("rejected", rejected)
+            append("tokens", left.tokens)
+            append("log_odds", left.log_odds)
+            done += len(left.tokens)
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the masked LM."""
-        return stored_vocabulary(self.store)
 
-    def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        """Return the candidates at some occurrences, in their order."""
-        rows = self.questions.rows(queries)
-        starts = self._open("starts")
-        first, sizes = starts[rows], starts[rows + 1] - starts[rows]
-        places = ranges(first, sizes)
-        of_rows = {n: self._open(n)[rows] for n in ("in_vocabulary", "asked", "rejected")}
-        of_places = {n: self._open(n)[places] for n in ("tokens", "log_odds")}
-        return Survivors(starts=starts_of(sizes), **of_rows, **of_places)
+def read_candidates(folder: Path, rows: NDArray[np.int64]) -> Survivors:
+    """Read the candidates at the occurrences of some rows of the run's questions."""
 
-    def _open(self, name: str) -> NDArray[Any]:
+    def column(name: str) -> NDArray[Any]:
         # Mapped anew each time: pages that were read do not stay in the process's memory.
-        path, dtype = self.folder / f"{name}.bin", _FILES[name]
+        path, dtype = folder / f"{name}.bin", _FILES[name]
         if not path.stat().st_size:
             return np.empty(0, dtype)
         return np.asarray(np.memmap(path, dtype.base, mode="r")).reshape(-1, *dtype.shape)
+
+    starts = column("starts")
+    first, sizes = starts[rows], starts[rows + 1] - starts[rows]
+    places = ranges(first, sizes)
+    of_rows = {name: column(name)[rows] for name in ("in_vocabulary", "asked", "rejected")}
+    of_places = {name: column(name)[places] for name in ("tokens", "log_odds")}
+    return Survivors(starts=starts_of(sizes), **of_rows, **of_places)
 
 
 @dataclass(frozen=True)
@@ -135,20 +127,20 @@ class BlockWork:
         records = asked_mlms(self.run, mlm_names(self.config.mlms))
         return stores_of(self.run, self.config.store, records)
 
-    @cached_property
-    def candidates(self) -> dict[str, Candidates]:
-        """The candidates of each masked LM, numbered in the folder in the order of the stores."""
+    def survivors(self, queries: Sequence[MaskedQuery]) -> dict[str, Survivors]:
+        """Return the candidates of each masked LM, by name, at some occurrences, in their order."""
         if self.folder is None:
             return {}
+        rows = self.questions.rows(queries)
         return {
-            mlm: Candidates(self.folder / str(number), self.questions, store)
-            for number, (mlm, store) in enumerate(self.stores.items())
+            name: read_candidates(self.folder / slug(name), rows) for name in sorted(self.stores)
         }
 
     @cached_property
     def lexicon(self) -> Lexicon:
         """Numbers of the candidates' words."""
-        return Lexicon.of({mlm: of_mlm.vocabulary for mlm, of_mlm in self.candidates.items()})
+        stores = self.stores if self.folder else {}
+        return Lexicon.of({mlm: stored_vocabulary(store) for mlm, store in stores.items()})
 
     @cached_property
     def tagger(self) -> Tagger:
@@ -161,8 +153,8 @@ class BlockWork:
         """Write all masked LMs' candidates beside a path, and delete them when the context ends."""
         folder = partial_path(path)
         try:
-            for number, store in enumerate(self.stores.values()):
-                Candidates.write(folder / str(number), store, self.questions, self.config)
+            for name, store in self.stores.items():
+                write_candidates(folder / slug(name), store, self.questions, self.config)
             yield replace(self, folder=folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -183,15 +175,3 @@ def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Surv
         log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
         rejected=np.stack(rejected, axis=1).astype(np.int32),
     )
-
-
-def _spread(rows: NDArray[Any], asked: NDArray[np.bool_], filler: int) -> NDArray[Any]:
-    """Expand rows of the occurrences asked about to all occurrences; others get the filler."""
-    every = np.full((len(asked), *rows.shape[1:]), filler, rows.dtype)
-    every[asked] = rows
-    return every
-
-
-def _append(files: Mapping[str, BinaryIO], **columns: Any) -> None:
-    for name, values in columns.items():
-        files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())

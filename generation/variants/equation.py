@@ -218,13 +218,6 @@ class Words:
         groups = self.groups("problem" if scope == "problem" else "class")
         return ~np.isin(groups, groups[self.word_of[~asked]])
 
-    def put(
-        self, shared: NDArray[np.int64], text: NDArray[np.int64], word: NDArray[np.int64]
-    ) -> Substitutions:
-        """Put [n] words, in the right casing (D6), in place of [n] shared words in [n] texts."""
-        form = self.lexicon.form(self.casing[shared], word)
-        return Substitutions(self.places, self.lexicon.forms, self.place[shared, text], form)
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -278,8 +271,10 @@ class Table:
         return self.words.occurrences[self.shared]
 
     def put(self, row: NDArray[np.int64], text: NDArray[np.int64]) -> Substitutions:
-        """Put r in place of o, for [m] rows and texts."""
-        return self.words.put(self.shared[row], text, self.word[row])
+        """Put r in place of o, in the right casing (D6), for [m] rows and texts."""
+        words, shared = self.words, self.shared[row]
+        form = words.lexicon.form(words.casing[shared], self.word[row])
+        return Substitutions(words.places, words.lexicon.forms, words.place[shared, text], form)
 
 
 # --- Conditions: which of the cells that are `left`, [n, texts, MLMs], they drop ---

@@ -8,7 +8,7 @@ read the list.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -23,7 +23,7 @@ from generation.records import Exclusion, Scores
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants import equation
 from merge_dataset.dataset_columns import LIMITS
-from merge_dataset.schema import WORD_CLASSES, ProblemFormat
+from merge_dataset.schema import ProblemFormat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -253,67 +253,37 @@ WordKey = tuple[str, str, str]
 """Seed id, word class, word."""
 
 
-class Funnel:
-    """Counts per (MLM, word class): suggestions = Σ reasons + kept.
+Funnel = Counter[tuple[str, str, str]]
+"""Counts by MLM, word class and column: suggestions = Σ reasons + kept.
 
-    A suggestion is counted once for each shared word and occurrence it was made for. A replacement
-    has one kept suggestion at each occurrence, in either sentence.
-    """
-
-    def __init__(self) -> None:
-        """Start without counts."""
-        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-
-    def add(self, mlm: str, word_class: str, counts: Mapping[str, int]) -> None:
-        """Add counts of suggestions under reasons, `KEPT` or other columns."""
-        self._counts[mlm, word_class].update(counts)
-
-    def add_columns(
-        self,
-        mlm: str,
-        key: str,
-        word_classes: NDArray[np.int64],
-        numbers: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Add counts under one key: [n] places in `WORD_CLASSES`; [n] numbers, 1 each if None."""
-        totals = np.bincount(word_classes, weights=numbers, minlength=len(WORD_CLASSES))
-        for word_class, total in zip(WORD_CLASSES, totals.tolist(), strict=True):
-            if total:
-                self.add(mlm, word_class, {key: int(total)})
-
-    def counts(self) -> list[list[Any]]:
-        """Return the counts as JSON rows, each of which can be added to another funnel."""
-        return [[*key, dict(counts)] for key, counts in self._counts.items()]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a record per MLM and class, sorted; occasional reasons only where they reject."""
-        rows = []
-        used = [r for r in OCCASIONAL_REASONS if any(counts[r] for counts in self._counts.values())]
-        for (mlm, word_class), counts in sorted(self._counts.items()):
-            reasons = (*SUGGESTION_REASONS, *used, KEPT)
-            ended = {str(reason): counts[reason] for reason in reasons}
-            rows.append(
-                {
-                    "mlm": mlm,
-                    "word_class": word_class,
-                    "suggestions": sum(ended.values()),
-                    **ended,
-                    "replacements": counts["replacements"],
-                    NOT_IN_VOCABULARY: counts[NOT_IN_VOCABULARY],
-                }
-            )
-        return rows
+A suggestion is counted once for each shared word and occurrence it was made for. A replacement has
+one kept suggestion at each occurrence, in either sentence."""
 
 
-def most_frequent_reasons(rows: Iterable[Mapping[str, Any]]) -> str:
+def funnel_rows(funnel: Funnel) -> list[dict[str, Any]]:
+    """Return a record per MLM and class, sorted; occasional reasons only where they reject."""
+    used = [r for r in OCCASIONAL_REASONS if any(n for key, n in funnel.items() if key[2] == r)]
+    rows = []
+    for mlm, word_class in sorted({key[:2] for key in funnel}):
+        counts = {column: funnel[mlm, word_class, column] for column in FUNNEL_COLUMNS}
+        ended = {str(reason): counts[reason] for reason in (*SUGGESTION_REASONS, *used, KEPT)}
+        others = {column: counts[column] for column in ("replacements", NOT_IN_VOCABULARY)}
+        named = {"mlm": mlm, "word_class": word_class, "suggestions": sum(ended.values())}
+        rows.append({**named, **ended, **others})
+    return rows
+
+
+def most_frequent_reasons(funnel: Funnel) -> str:
     """Name the most frequent reasons to drop suggestions, in one line.
 
-    >>> most_frequent_reasons([{"mlm": "m", "less_probable": 3237, "few_mlms": 12}])
+    >>> counts = {("m", "noun", "less_probable"): 3237, ("m", "noun", "few_mlms"): 12}
+    >>> most_frequent_reasons(Counter(counts))
     'not more probable than the original (3,237), validated by fewer masked LMs than min_mlms (12)'
     """
-    totals: Counter[Reason] = Counter()
-    for row in rows:
-        totals.update({reason: row[reason] for reason in Reason if reason in row})
+    totals, by_name = Counter[Reason](), {str(reason): reason for reason in Reason}
+    for (_, _, column), count in funnel.items():
+        if column in by_name:
+            totals[by_name[column]] += count
     return ", ".join(
         f"{reason.sentence.partition(' (')[0]} ({total:,})"
         for reason, total in totals.most_common(3)
@@ -340,9 +310,8 @@ def count_rejections(
         validated = [row[name] for name in problem_format.mlms]
         for mlm in sorted(set().union(*validated)):
             count = sum(n for n, mlms in zip(of_texts, validated, strict=True) if mlm in mlms)
-            funnel.add(
-                mlm, row["word_class"], {REASONS[number]: count, KEPT: -count, "replacements": -1}
-            )
+            for column, n in ((REASONS[number], count), (KEPT, -count), ("replacements", -1)):
+                funnel[mlm, row["word_class"], column] += n
 
 
 def count_words(replacements: pa.Table) -> dict[WordKey, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,15 @@ from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger
-from generation.records import lists_of, ranges, replacement_schema, sorted_replacements, starts_of
-from generation.variants.candidates import Candidates
-from generation.variants.equation import Lexicon, Table, Words
+from generation.records import (
+    MaskedQuery,
+    lists_of,
+    ranges,
+    replacement_schema,
+    sorted_replacements,
+    starts_of,
+)
+from generation.variants.equation import Lexicon, Survivors, Table, Words
 from generation.variants.reasons import (
     KEPT,
     NO_REASON,
@@ -42,7 +49,7 @@ UNKNOWN, NO, YES = -1, 0, 1
 
 def find_replacements(
     problems: TaggedProblems,
-    answers: Mapping[str, Candidates],
+    survivors_at: Callable[[Sequence[MaskedQuery]], Mapping[str, Survivors]],
     lexicon: Lexicon,
     tagger: Tagger,
     config: Config,
@@ -50,7 +57,7 @@ def find_replacements(
     """Find R_M(⟨p, h⟩, o) of each shared word o; return also the funnel and unsettled words."""
     texts = len(config.problem_format.fields)
     words = Words.of(problems, lexicon, masking=config.masking, texts=texts)
-    survivors = {mlm: answers[mlm].take(words.queries) for mlm in sorted(answers)}
+    survivors = survivors_at(words.queries)
     table = Table.of(words, survivors, scope=config.min_replacements_scope)
     cells = table.suggested > 0
     reasons = first_reasons(cells, ("asking", "one text", "all texts"), table, config)
@@ -59,22 +66,23 @@ def find_replacements(
     reasons = np.where(kept, of_texts[:, :, None], reasons)
     kept &= reasons == NO_REASON
 
-    funnel, at_occurrences = Funnel(), words.word_class[words.word_of]
+    funnel: Funnel = Counter()
+
+    def count(mlm: str, column: str, word_classes: NDArray[np.int64], numbers: Any = None) -> None:
+        totals = np.bincount(word_classes, numbers, minlength=len(WORD_CLASSES)).tolist()
+        for number in np.unique(words.word_class):
+            funnel[mlm, WORD_CLASSES[number], column] += int(totals[number])
+
+    at_occurrences, of_rows = words.word_class[words.word_of], words.word_class[table.shared]
     for n, (mlm, of_mlm) in enumerate(survivors.items()):
-        for word_class in np.unique(words.word_class):
-            funnel.add(mlm, WORD_CLASSES[word_class], {})
+        count(mlm, NOT_IN_VOCABULARY, at_occurrences[~of_mlm.in_vocabulary])
         for reason, dropped in zip(Reason.of_steps("candidates"), of_mlm.rejected.T, strict=True):
-            funnel.add_columns(mlm, reason, at_occurrences, dropped)
-        funnel.add_columns(mlm, NOT_IN_VOCABULARY, at_occurrences[~of_mlm.in_vocabulary])
-        ends: dict[str, NDArray[np.bool_]] = {
-            reason: reasons[:, :, n] == reason.number
-            for reason in Reason.of_steps("asking", "one text", "all texts", "context")
-        }
-        word_classes = words.word_class[table.shared]
-        for name, ending in (ends | {KEPT: kept[:, :, n]}).items():
-            counts = (table.suggested[:, :, n] * ending).sum(axis=1)
-            funnel.add_columns(mlm, name, word_classes, counts)
-        funnel.add_columns(mlm, "replacements", word_classes[kept[:, :, n].any(axis=1)])
+            count(mlm, reason, at_occurrences, dropped)
+        for reason in Reason.of_steps("asking", "one text", "all texts", "context"):
+            ended = table.suggested[:, :, n] * (reasons[:, :, n] == reason.number)
+            count(mlm, reason, of_rows, ended.sum(axis=1))
+        count(mlm, KEPT, of_rows, (table.suggested[:, :, n] * kept[:, :, n]).sum(axis=1))
+        count(mlm, "replacements", of_rows[kept[:, :, n].any(axis=1)])
 
     rows = _replacement_table(table, kept, changed, list(survivors), config)
     unsettled = [

@@ -13,7 +13,7 @@ from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacem
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.candidates import CHEAP_REASONS
 from generation.variants.equation import Lexicon, Survivors
-from generation.variants.reasons import Funnel, Reason
+from generation.variants.reasons import Funnel, Reason, funnel_rows
 from generation.variants.validation import find_replacements
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.set_algebra import Odds
@@ -110,7 +110,7 @@ class Outcome:
 
     def counts(self, mlm: str) -> dict[str, Any]:
         """The masked LM's row of the funnel, without zeros."""
-        (row,) = (row for row in self.funnel.rows() if row["mlm"] == mlm)
+        (row,) = (row for row in funnel_rows(self.funnel) if row["mlm"] == mlm)
         return {k: v for k, v in row.items() if v and k not in {"mlm", "word_class"}}
 
 
@@ -130,7 +130,13 @@ def found(
     )
     tagger = FakeTagger(tags_of)
     lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
-    table, funnel, _ = find_replacements(problems, candidates, lexicon, tagger, config)
+    table, funnel, _ = find_replacements(
+        problems,
+        lambda queries: {mlm: candidates[mlm].take(queries) for mlm in sorted(candidates)},
+        lexicon,
+        tagger,
+        config,
+    )
     assert table.schema == replacement_schema(config.problem_format)
     return Outcome(replacements_in(table), funnel, tagger.asked)
 

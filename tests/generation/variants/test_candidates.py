@@ -1,4 +1,3 @@
-import pickle
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from generation.suggestions import questions as questions_module
 from generation.suggestions.questions import Questions, key_of, keys_of, question_table
 from generation.suggestions.store import suggestion_store, table_of, write_vocabulary
 from generation.suggestions.vocabulary import Vocabulary
-from generation.variants.candidates import Candidates, Survivors, survivors_of
+from generation.variants.candidates import read_candidates, survivors_of, write_candidates
+from generation.variants.equation import Survivors
 from merge_dataset.answer_store import AnswerStore
 
 K = 6
@@ -75,8 +75,12 @@ def by_row(survivors: Survivors) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def write(folder: Path, store: AnswerStore, questions: Questions, config: Config) -> Candidates:
-    return Candidates.write(folder, store, questions, config)
+def written(
+    folder: Path, run: tuple[AnswerStore, Questions], config: Config
+) -> Callable[[Sequence[MaskedQuery]], Survivors]:
+    store, questions = run
+    write_candidates(folder, store, questions, config)
+    return lambda queries: read_candidates(folder, questions.rows(queries))
 
 
 @pytest.mark.parametrize("probability_filter", [True, False])
@@ -84,24 +88,18 @@ def test_candidates_are_those_the_filters_leave(
     probability_filter: bool, run: tuple[AnswerStore, Questions], tmp_path: Path
 ) -> None:
     config = Config(probability_filter=probability_filter)
-    candidates = write(tmp_path / "c", *run, config)
-    candidates = pickle.loads(pickle.dumps(candidates))
-    assert candidates.vocabulary.texts == VOCABULARY.texts
+    candidates = written(tmp_path / "c", run, config)
     for asked in (QUERIES[:30], QUERIES[17:3:-2] + QUERIES[5:9], []):
-        expected = survivors_of(
-            answer(asked), VOCABULARY, Config(probability_filter=probability_filter)
-        )
-        assert by_row(candidates.take(asked)) == by_row(expected)
-    assert any(tokens for _, tokens, *_ in by_row(candidates.take(QUERIES[:30])))
+        expected = survivors_of(answer(asked), VOCABULARY, config)
+        assert by_row(candidates(asked)) == by_row(expected)
+    assert any(tokens for _, tokens, *_ in by_row(candidates(QUERIES[:30])))
 
 
 def test_nothing_may_be_left(run: tuple[AnswerStore, Questions], tmp_path: Path) -> None:
-    store, questions = run
+    store, _ = run
     none = Vocabulary(VOCABULARY.texts, np.zeros(len(VOCABULARY.texts), np.int8))
     write_vocabulary(store, none)
-    candidates = write(tmp_path / "c", store, questions, Config())
-    assert candidates.take(QUERIES[:30]).tokens.tolist() == []
+    assert written(tmp_path / "c", run, Config())(QUERIES[:30]).tokens.tolist() == []
     write_vocabulary(store, VOCABULARY)
-    candidates = write(tmp_path / "d", *run, Config())
     with pytest.raises(ValueError, match="1 are missing; run: merge-nli suggest"):
-        candidates.take(QUERIES[:31])
+        written(tmp_path / "d", run, Config())(QUERIES[:31])

@@ -17,7 +17,14 @@ from generation.problems.shared_words import coarse_class
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery, Sentence, SharedWord
 from generation.suggestions.questions import masked_queries
-from generation.variants.reasons import KEPT, NOT_IN_VOCABULARY, SUGGESTION_REASONS, Funnel, Reason
+from generation.variants.reasons import (
+    KEPT,
+    NOT_IN_VOCABULARY,
+    SUGGESTION_REASONS,
+    Funnel,
+    Reason,
+    funnel_rows,
+)
 
 GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
@@ -223,7 +230,7 @@ def test_replacements_against_the_definition(case: Case, config: Config) -> None
 def test_the_funnel_adds_up(case: Case, config: Config) -> None:
     """Suggestions are the sum of reasons and kept ones, for each masked LM; none is lost."""
     replacements, funnel = found_in(case, config)
-    rows = {row["mlm"]: row for row in funnel.rows()}
+    rows = {row["mlm"]: row for row in funnel_rows(funnel)}
     assert set(rows) == set(case.answers)
     in_premise, in_hypothesis = map(len, case.word.positions)
     for mlm, places in case.answers.items():
