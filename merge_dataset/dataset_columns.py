@@ -19,8 +19,6 @@ class DatasetColumn:
     """Name; with `{field}` in it, there is a column for each text."""
     kind: str
     """Its type: a key in `arrow_schema`."""
-    summary: str
-    """A sentence that holds for both splits."""
     meaning: str
     """Its content where words are replaced; `{labels}` stands for labels with numbers."""
     in_paraphrases: str = ""
@@ -49,58 +47,49 @@ COLUMNS: Final = (
     DatasetColumn(
         name="variant_id",
         kind="text",
-        summary="Identifier, unique in the configuration; of a seed, its own.",
         meaning="identifier, unique in the configuration; in `seeds` the seed's own",
     ),
     DatasetColumn(
         name="seed_id",
         kind="text",
-        summary="Identifier of the seed that a variant was made from; of a seed, its own.",
         meaning="identifier of the seed: join the splits and group the variants by it",
     ),
     DatasetColumn(
         name="source",
         kind="text",
-        summary="Where the seed is from.",
         meaning="where the seed is from, for example `snli`",
     ),
     DatasetColumn(
         name="{field}",
         kind="text",
-        summary="The {field}, with the replacement in place.",
         meaning="the two sentences, the replacement in place",
     ),
     DatasetColumn(
         name="label",
         kind="label",
-        summary="The gold label; a variant has its seed's.",
         meaning="{labels}; a variant has its seed's",
     ),
     DatasetColumn(
         name="word_class",
         kind="text",
-        summary="Class of the variant: what was replaced. Empty for seeds.",
         meaning="`noun`, `verb`, `adjective` or `adverb`",
         in_paraphrases="`paraphrase`",
     ),
     DatasetColumn(
         name="original",
         kind="text",
-        summary="What was replaced. Empty for seeds.",
         meaning="the seed's word",
         in_paraphrases="the seed's hypothesis",
     ),
     DatasetColumn(
         name="replacement",
         kind="text",
-        summary="What stands in its place. Empty for seeds.",
         meaning="the word that stands in its place",
         in_paraphrases="the variant's hypothesis",
     ),
     DatasetColumn(
         name="{field}_spans",
         kind="spans",
-        summary="Half-open character offsets of the replacement in the {field}.",
         meaning="where the replacement stands in this row's sentences: half-open [start, end) "
         "character offsets, one pair for each occurrence",
         in_paraphrases="none, and the whole hypothesis",
@@ -108,21 +97,18 @@ COLUMNS: Final = (
     DatasetColumn(
         name="mlms",
         kind="names",
-        summary="The masked language models that validated the replacement in either sentence.",
         meaning="the masked language models that validated the replacement in either sentence",
         in_paraphrases="none",
     ),
     DatasetColumn(
         name="{field}_mlms",
         kind="names",
-        summary="Those that did in the {field}.",
         meaning="the same for each sentence",
         in_paraphrases="none",
     ),
     _signal(
         name="log_odds",
         kind="number",
-        summary="Smallest log P(replacement) - log P(original), in nats.",
         meaning="smallest log P(replacement) - log P(original), in nats, over the occurrences and "
         "models",
         limit="min_log_odds",
@@ -130,14 +116,12 @@ COLUMNS: Final = (
     _signal(
         name="mlm_count",
         kind="count",
-        summary="How many masked language models validated the replacement.",
         meaning="how many models that is: the length of `mlms`",
         limit="min_mlms",
     ),
     _signal(
         name="{field}_pll_change",
         kind="number",
-        summary="Change of the pseudo-log-likelihood of the {field}, in nats.",
         meaning="log-likelihood of this row's sentence minus the seed's, in nats, as "
         "pseudo-log-likelihood by a masked language model, or log-likelihood by a causal one; null "
         "where it was not computed",
@@ -146,7 +130,6 @@ COLUMNS: Final = (
     _signal(
         name="zipf_frequency",
         kind="number",
-        summary="Log10 of the replacement's occurrences in a billion words of English.",
         meaning="how frequent the replacement is in English: log10 of its occurrences in a "
         "billion words, by wordfreq (whose data is under CC BY-SA 4.0)",
         limit="min_zipf_frequency",
@@ -154,7 +137,6 @@ COLUMNS: Final = (
     _signal(
         name="number_changed",
         kind="flag",
-        summary="Whether a noun's number changed. Empty where there is no noun.",
         meaning="whether a singular noun became plural or the other way round, at any "
         "occurrence; null where no noun was replaced, and where tags are not known",
         limit="same_number",
@@ -163,7 +145,6 @@ COLUMNS: Final = (
     _signal(
         name="tense_changed",
         kind="flag",
-        summary="Whether a verb's form changed. Empty where there is no verb.",
         meaning="whether a verb took another form (plain, -s, past, participle, -ing), at any "
         "occurrence; null where no verb was replaced, and where tags are not known",
         limit="same_tense",
@@ -172,7 +153,6 @@ COLUMNS: Final = (
     _signal(
         name="article_fits",
         kind="flag",
-        summary="Whether a or an before the replacement fits. Empty where there is none.",
         meaning="whether each *a* or *an* before the replacement is the right one; null where "
         "there is none",
         limit="fitting_article",
@@ -181,7 +161,6 @@ COLUMNS: Final = (
     _optional(
         name="mean_rank",
         kind="number",
-        summary="Mean rank of the replacement among the models' suggestions.",
         meaning="rank of the replacement among the words that a model finds more probable than the "
         "original: geometric mean over all models and occurrences, from 1, the most probable; one "
         "more than the number of suggestions where it is none",
@@ -190,7 +169,6 @@ COLUMNS: Final = (
     _optional(
         name="neighbour_change",
         kind="number",
-        summary="Most by which the log-probability of a word beside the replacement falls.",
         meaning="change of log P, in nats, of the word that the replacement makes least expected "
         "among the three on each side, masked one at a time: mean over sentences and models; null "
         "where no model was asked, and where no word stands beside it",
@@ -199,7 +177,6 @@ COLUMNS: Final = (
     _optional(
         name="form_attested",
         kind="flag",
-        summary="Whether the replacement has the form that its place asks for, by a dictionary.",
         meaning="whether the replacement is, by lemminflect's dictionary, a form as the original's "
         'Penn tag asks for ("went" is no participle), at every occurrence; null where the '
         "dictionary does not know it",
@@ -210,7 +187,6 @@ COLUMNS: Final = (
     _optional(
         name="number_agrees",
         kind="flag",
-        summary="Whether a noun agrees in number with its determiner and verb.",
         meaning="whether a noun agrees in number with the determiner or numeral before it and the "
         "verb right after it; null where neither is there, or no noun was replaced",
         limit="agreeing_number",
@@ -220,7 +196,6 @@ COLUMNS: Final = (
     _optional(
         name="determiner_fits",
         kind="flag",
-        summary="Whether what replaces an adjective goes with the determiner before it.",
         meaning="whether what replaces an adjective goes with the determiner, numeral or "
         "possessive right before it, as quantifiers, ordinals and superlatives may not; null "
         "where there is none",
@@ -231,7 +206,6 @@ COLUMNS: Final = (
     _optional(
         name="in_compound",
         kind="flag",
-        summary="Whether the original is part of a compound or a particle verb.",
         meaning="whether the original stands beside another noun or a hyphen, or is a verb with a "
         "particle",
         limit="no_compounds",
@@ -240,7 +214,6 @@ COLUMNS: Final = (
     _optional(
         name="quality",
         kind="number",
-        summary="Probability that annotators find the replacement good, by its signals.",
         meaning="how likely annotators are to find the variant good, from 0 to 1: a logistic "
         "regression over the signals, fitted on judged variants of SNLI and MultiNLI",
         limit="min_quality",
@@ -250,21 +223,18 @@ COLUMNS: Final = (
     _optional(
         name="common_mlm_count",
         kind="count",
-        summary="How many masked language models validated the replacement in every text.",
         meaning="how many models validated the replacement in every sentence in which it stands, "
         "where `mlm_count` counts those that did in any",
     ),
     DatasetColumn(
         name="subsamples",
         kind="numbers",
-        summary="Numbers of the random subsamples that drew the variant, from 0.",
         meaning="numbers of the random subsamples the variant was drawn into, from 0",
         in_paraphrases="the one subsample 0",
     ),
     DatasetColumn(
         name="annotator_labels",
         kind="labels",
-        summary="The annotators' single votes on the seed, where the source has them.",
         meaning="the annotators' single votes on the seed, where the source has them",
     ),
 )

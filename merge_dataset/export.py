@@ -35,7 +35,6 @@ from merge_dataset.layout import (
     PROVENANCE,
     collections,
     configurations,
-    is_leftover,
     leftovers,
 )
 from merge_dataset.schema import (
@@ -181,7 +180,8 @@ def _require_ours_or_empty(out: Path) -> None:
     present = list(out.iterdir()) if out.exists() else []
     if not present or collections(out):
         return
-    ours = {path.name for path in present if is_leftover(path) or path.name.startswith(LOCK)}
+    ours = {path.name for path in present if path.name.startswith(LOCK)}
+    ours |= {path.name for path in leftovers(out)}
     ours |= {CARD} if ours else set()
     if foreign := sorted({path.name for path in present} - ours):
         raise FileExistsError(

@@ -21,17 +21,20 @@ class HubSplit(NamedTuple):
 class Source:
     """A source of problems; variants inherit its licence."""
 
-    title: str
+    title: str = "a source of the user's own"
     hub: HubSplit | None = None
     """Its copy on the Hub, which is read unless a file is named."""
     official_file: str | None = None
     """Name of the release's file with annotators' votes, which the Hub's copy lacks."""
-    licence_ids: tuple[str, ...]
+    licence_ids: tuple[str, ...] = ("unknown",)
     """Identifiers of the licences, as spelt by the Hub."""
-    licence: str
+    licence: str = (
+        "the licence of the data set it was made from. Look it up there before passing these files "
+        "on"
+    )
     source_dataset: str
     """Value of `source_datasets` on the Hub."""
-    creators: str
+    creators: str = "found"
     """The Hub's value for the authors and annotators of the problems."""
     citation: str | None = None
 
@@ -69,17 +72,7 @@ def label_text(value: Any) -> str:
 
 def source_of(name: str) -> Source:
     """Look up a source; a user's own source has only defaults."""
-    own = Source(
-        title="a source of the user's own",
-        licence_ids=("unknown",),
-        licence=(
-            "the licence of the data set it was made from. Look it up there before passing "
-            "these files on"
-        ),
-        source_dataset=f"extended|other-{name}",
-        creators="found",
-    )
-    return SOURCES.get(name, own)
+    return SOURCES.get(name) or Source(source_dataset=f"extended|other-{name}")
 
 
 _KNOWN: Final = tomllib.loads(

@@ -88,13 +88,12 @@ def parquet_files(folder: Path) -> list[str]:
 
 def leftovers(folder: Path) -> list[Path]:
     """List leftovers of an interrupted export, sorted."""
-    return sorted(path for path in folder.iterdir() if is_leftover(path))
-
-
-def is_leftover(path: Path) -> bool:
-    """Return whether a path is a leftover of an interrupted export."""
-    target = target_of(path)
-    return target is not None and (target.name == CARD or _is_collection(target.name))
+    targets = ((path, target_of(path)) for path in folder.iterdir())
+    return sorted(
+        path
+        for path, target in targets
+        if target and (target.name == CARD or _is_collection(target.name))
+    )
 
 
 def as_dataset(name: str, given: object) -> Path:

@@ -149,9 +149,6 @@ class ProblemFormat:
 NLI: Final = ProblemFormat(("premise", "hypothesis"), LABELS)
 """The format of natural language inference, which problems have unless another is named."""
 
-SIGNALS: Final = NLI.signals
-"""The columns `ProblemFormat.signals` of NLI."""
-
 
 def is_source(name: str) -> bool:
     """Tell whether `name` can name a source; see `check_source`."""
@@ -226,12 +223,13 @@ def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
     return tuple(names[names.index("word_class") : names.index("annotator_labels")])
 
 
-def column_summaries(problem_format: ProblemFormat = NLI) -> dict[str, str]:
-    """Map each column to the sentence that says what it holds."""
+def column_meanings(problem_format: ProblemFormat = NLI) -> dict[str, str]:
+    """Map each column to what it holds where words are replaced."""
+    labels = ", ".join(f"{n} {label}" for n, label in enumerate(problem_format.labels))
     return {
-        column.name.format(field=field): column.summary.format(field=field)
+        name: column.meaning.format(labels=labels)
         for column in _columns_of(problem_format.optional)
-        for field in problem_format.fields
+        for name in column.names(problem_format.fields)
     }
 
 

@@ -1,7 +1,7 @@
 """Readable display of problems and variants of a dataset folder, with marked words."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -61,27 +61,49 @@ def choose_problems(
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)
     chosen = list(configs) or collections(folder)
-    ids: dict[str, list[str]] = {}
-    for config in chosen:
-        files = split_files(folder, config)["seeds"]
-        tables = (read_table(folder / file, ["seed_id"]) for file in files)
-        ids[config] = [seed_id for table in tables for seed_id in table["seed_id"].to_pylist()]
-    known = list(dict.fromkeys(seed for own in ids.values() for seed in own))
-    existing = {*known}
-    for seed in (seed for seed in seed_ids if seed not in existing):
-        part = next((name for name in known if seed in name or name in seed), None)
+    ids = {
+        config: [
+            seed_id
+            for file in split_files(folder, config)["seeds"]
+            for seed_id in read_table(folder / file, ["seed_id"])["seed_id"].to_pylist()
+        ]
+        for config in chosen
+    }
+    known = dict.fromkeys(seed for own in ids.values() for seed in own)
+    if unknown := next((seed for seed in seed_ids if seed not in known), None):
+        names = [*known]
+        part = next((name for name in names if unknown in name or name in unknown), None)
         # Not among all variants, as each takes time.
-        hint = f"; did you mean {part!r}?" if part else did_you_mean(seed, known[:20_000])
+        hint = f"; did you mean {part!r}?" if part else did_you_mean(unknown, names[:20_000])
         raise ValueError(
-            f"{folder}: expected the seed_id of one of {len(known):,} problems of "
-            f"{', '.join(ids)}, such as {known[0]!r}, got {seed!r}{hint}"
+            f"{folder}: expected the seed_id of one of {len(names):,} problems of "
+            f"{', '.join(ids)}, such as {names[0]!r}, got {unknown!r}{hint}"
         )
-    problems: list[Shown] = []
+    problems = []
     for config in chosen:
         mine = [seed for seed in seed_ids if seed in set(ids[config])]
         if not seed_ids:
             mine = sorted(ids[config], key=lambda seed: draw_rank(rng_seed, seed))[:n]
-        problems += _problems(folder, config, mine, variants, rng_seed)
+        problem_format, files = format_in(folder, config), split_files(folder, config)
+        where = pc.field("seed_id").isin(mine)  # other row groups are not read
+        seeds, rows = (
+            [row for name in names for row in read_table(folder / name, where=where).to_pylist()]
+            for names in (files["seeds"], files["variants"])
+        )
+        by_id = {row["seed_id"]: row for row in seeds}
+        for seed in map(by_id.__getitem__, mine):
+            own = sorted((row for row in rows if row["seed_id"] == seed["seed_id"]), key=_order)
+            ranked = sorted(own, key=lambda row: draw_rank(rng_seed, row["variant_id"]))
+            problems.append(
+                Shown(
+                    config=config,
+                    seed_id=seed["seed_id"],
+                    label=problem_format.labels[seed["label"]],
+                    texts={field: seed[field] for field in problem_format.fields},
+                    variants=sorted(ranked[:variants], key=_order),
+                    counts=Counter((row["word_class"], row["original"]) for row in own),
+                )
+            )
     return problems
 
 
@@ -146,30 +168,6 @@ def spans_in_seed(spans: Sequence[Sequence[int]], lengths: Sequence[int]) -> lis
         originals.append([start - shift, start - shift + length])
         shift += end - start - length
     return originals
-
-
-def _problems(
-    folder: Path, config: str, seed_ids: Sequence[str], variants: int | None, rng_seed: int
-) -> Iterator[Shown]:
-    problem_format, files = format_in(folder, config), split_files(folder, config)
-    mine = pc.field("seed_id").isin(list(seed_ids))  # other row groups are not read
-    seeds, rows = (
-        [row for name in files[split] for row in read_table(folder / name, where=mine).to_pylist()]
-        for split in ("seeds", "variants")
-    )
-    rows.sort(key=_order)
-    by_id = {row["seed_id"]: row for row in seeds}
-    for seed_id in seed_ids:
-        own, seed = [row for row in rows if row["seed_id"] == seed_id], by_id[seed_id]
-        ranked = sorted(own, key=lambda row: draw_rank(rng_seed, row["variant_id"]))
-        yield Shown(
-            config=config,
-            seed_id=seed_id,
-            label=problem_format.labels[seed["label"]],
-            texts={field: seed[field] for field in problem_format.fields},
-            variants=sorted(ranked[:variants], key=_order),
-            counts=Counter((row["word_class"], row["original"]) for row in own),
-        )
 
 
 def _order(row: dict[str, Any]) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from merge_dataset.schema import (
     ProblemFormat,
     arrow_schema,
     collection_name,
-    column_summaries,
+    column_meanings,
     parse_config_name,
 )
 from merge_metric.exports.registry import (
@@ -206,7 +206,7 @@ def _record_set(
 ) -> dict[str, Any]:
     import pyarrow as pa
 
-    identifier, summaries = f"{config}/{split}", column_summaries(problem_format)
+    identifier, meanings = f"{config}/{split}", column_meanings(problem_format)
     if len(names) > 1:
         source = {"fileSet": {"@id": f"{identifier}/files"}}
     else:
@@ -221,7 +221,7 @@ def _record_set(
         field = _node(
             "Field",
             f"{identifier}/{column.name}",
-            description=summaries[column.name],
+            description=meanings[column.name],
             dataType=_TYPES[str(kind)],
             source={**source, "extract": {"column": column.name}},
         )

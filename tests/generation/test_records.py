@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from generation.records import Seed, Span, substitute
 from generation.records import variant_rows as variant_columns
-from merge_dataset.schema import SIGNALS, arrow_schema
+from merge_dataset.schema import NLI, arrow_schema
 
 
 @st.composite
@@ -122,7 +122,7 @@ def test_variant_rows() -> None:
         "premise_mlms": ["b"],
         "hypothesis_mlms": ["a", "b"],
         "log_odds": 0.5,
-        **dict.fromkeys(SIGNALS),
+        **dict.fromkeys(NLI.signals),
         "mlm_count": 2,
         "subsamples": [0, 3],
         "annotator_labels": [2, 1],

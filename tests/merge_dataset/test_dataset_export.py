@@ -121,22 +121,6 @@ def test_files_changed_since_the_build(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("source", "My Set", "source: expected a name"),
-        ("kind", "sentences", "a kind out of replacements, paraphrases, got 'sentences'"),
-    ],
-)  # fmt: skip
-def test_wrong_manifest(
-    make_run: MakeRun, tmp_path: Path, key: str, value: Any, message: str
-) -> None:
-    path = make_run() / "manifest.json"
-    write_record(path, read_record(path) | {key: value})
-    with pytest.raises(ValueError, match=message):
-        export_dataset(tmp_path / "run", tmp_path / "out")
-
-
 def test_texts_of_several_problems_are_told(
     make_run: MakeRun, tmp_path: Path, edit: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -24,7 +24,7 @@ from merge_dataset.schema import (
     NLI,
     ProblemFormat,
     arrow_schema,
-    column_summaries,
+    column_meanings,
     features,
     format_of,
     replacement_columns,
@@ -52,7 +52,7 @@ def test_formats_differ_in_columns_alone() -> None:
     assert hash(MORE) == hash(NLI)
     assert MORE.signals == (*NLI.signals, "quality")
     assert set(replacement_columns(MORE)) - set(replacement_columns()) == {"quality"}
-    assert list(column_summaries(MORE)) == arrow_schema(MORE).names
+    assert list(column_meanings(MORE)) == arrow_schema(MORE).names
     assert features(MORE).arrow_schema.remove_metadata() == arrow_schema(MORE)
     every = NLI.with_optional(OPTIONAL)
     assert len(arrow_schema(every)) == len(arrow_schema()) + len(OPTIONAL)

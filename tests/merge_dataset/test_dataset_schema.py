@@ -23,10 +23,10 @@ def test_columns_and_labels() -> None:
     """The metric repeats the labels, as it is uploaded alone; features and columns agree."""
     assert options.LABELS == schema.LABELS
     problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
-    for each in (schema.NLI, problem_format):
-        summaries = schema.column_summaries(each)
-        assert list(summaries) == schema.arrow_schema(each).names
-    assert summaries["question_mlms"] == "Those that did in the question."
+    for columns in (schema.NLI, problem_format):
+        meanings = schema.column_meanings(columns)
+        assert list(meanings) == schema.arrow_schema(columns).names
+    assert meanings["label"] == "0 yes, 1 no; a variant has its seed's"
     features = schema.features()
     assert features.arrow_schema.remove_metadata() == schema.arrow_schema()
     label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])

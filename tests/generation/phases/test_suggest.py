@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import write_plain
-from helpers.kept_answers import keys_in
+from helpers.kept_answers import keys_in, suggestions_in
 from helpers.run_folders import copy_of
 from helpers.tiny_models import tiny_model
 from hypothesis import given
@@ -22,7 +22,9 @@ from generation.run_counts import count_run
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.questions import Questions
+from generation.suggestions.store import ask_task
 from generation.variants.reasons import Reason
+from merge_dataset.executors import Distribution
 from merge_dataset.files import digest_of_file, read_record
 
 LIMIT = 60
@@ -237,6 +239,19 @@ def test_what_was_asked_is_not_changed_without_a_word(less: RunFolder, tmp_path:
     questions.selection.unlink()
     with pytest.raises(ValueError, match=r"asked\.bin"):
         build(run.path)
+
+
+@pytest.mark.slow
+def test_tasks_ask_the_same_and_have_to_agree(less: RunFolder, tmp_path: Path) -> None:
+    config = config_of(tmp_path / "run", store=None)
+    run = suggest(config, distribution=Distribution(tasks=2, workers=2))
+    assert suggestions_in(run.store) == suggestions_in(less.store)
+    asked = [Questions(folder.questions).asked.tolist() for folder in (run, less)]
+    assert asked[0] == asked[1]
+    record = run.stores / "bert-tiny-mlm.json"
+    record.write_text(record.read_text().replace('"cpu"', '"cuda"'))
+    with pytest.raises(ValueError, match="expected the same model, device and dtype in every task"):
+        ask_task(run.path, "bert-tiny-mlm 0/1")
 
 
 @given(

@@ -32,7 +32,7 @@ from merge_dataset.executors import Distribution
 from merge_dataset.executors.calls import keeps_result
 from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json, read_record, write_record
-from merge_dataset.schema import SIGNALS
+from merge_dataset.schema import NLI
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, inspect
 
@@ -296,4 +296,4 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     columns = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| `.*?\|", text, re.M))))
     grammar = {"form_attested", "number_agrees", "determiner_fits", "in_compound"}
     grammar |= {"mean_rank", "neighbour_change"}
-    assert columns == {"log_odds", *SIGNALS, *grammar, "quality"}
+    assert columns == {"log_odds", *NLI.signals, *grammar, "quality"}
