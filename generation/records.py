@@ -221,27 +221,21 @@ def substitute(
 
 def seed_rows(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
     """Make the split `seeds`: replacement columns are empty, `variant_id` is the seed's id."""
-    labels = problem_format.labels
-    ordered = sorted(seeds, key=lambda seed: seed.seed_id)
-    columns = {
-        "variant_id": [seed.seed_id for seed in ordered],
-        "seed_id": [seed.seed_id for seed in ordered],
-        "source": [seed.source for seed in ordered],
-        **{
-            field: [seed.texts[n] for seed in ordered]
-            for n, field in enumerate(problem_format.fields)
-        },
-        "label": [labels.index(seed.label) for seed in ordered],
-        "annotator_labels": [
-            [labels.index(label) for label in seed.annotator_labels] for seed in ordered
-        ],
-    }
-    schema = arrow_schema(problem_format)
-    empty: dict[str, list[Any]] = {
-        field.name: [[] if pa.types.is_list(field.type) else None] * len(ordered)
-        for field in schema
-    }
-    return pa.table({**empty, **columns}, schema=schema)
+    labels, schema = problem_format.labels, arrow_schema(problem_format)
+    empty: dict[str, Any] = {field.name: [] for field in schema if pa.types.is_list(field.type)}
+    rows = [
+        {
+            **empty,
+            "variant_id": seed.seed_id,
+            "seed_id": seed.seed_id,
+            "source": seed.source,
+            **dict(zip(problem_format.fields, seed.texts, strict=True)),
+            "label": labels.index(seed.label),
+            "annotator_labels": [labels.index(label) for label in seed.annotator_labels],
+        }
+        for seed in sorted(seeds, key=lambda seed: seed.seed_id)
+    ]
+    return pa.Table.from_pylist(rows, schema)
 
 
 def variant_rows(
@@ -251,37 +245,29 @@ def variant_rows(
     problem_format: ProblemFormat = NLI,
 ) -> pa.Table:
     """Make the split `variants`, sorted by `seed_id`, then by `variant_id`."""
-    names = ("seed_id", "word_class", "word", "replacement")
-    seed_ids, word_classes, words, texts = (variants[name].to_pylist() for name in names)
-    of_variants = [seeds[seed_id] for seed_id in seed_ids]
-    changed = [
-        [
-            substitute(seed.texts[n], *of_texts[n])
-            for seed, of_texts in zip(of_variants, edits, strict=True)
-        ]
-        for n in range(len(problem_format.fields))
-    ]
+    keys = list(zip(*(variants[name].to_pylist() for name in REPLACEMENT_KEY), strict=True))
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
-    new = {
-        "variant_id": list(map(variant_id, seed_ids, word_classes, words, texts)),
-        **{
-            field: [text for text, _ in of_text]
-            for field, of_text in zip(problem_format.fields, changed, strict=True)
-        },
-        "word_class": variants["word_class"],
-        "original": variants["word"],
-        "replacement": variants["replacement"],
-        **{
-            name: [spans for _, spans in of_text]
-            for name, of_text in zip(problem_format.spans, changed, strict=True)
-        },
-        "mlms": [sorted(set().union(*mlms)) for mlms in zip(*validated, strict=True)],
-        **{name: variants[name] for name in problem_format.mlms},
-        **{name: variants[name] for name in ("log_odds", *problem_format.signals)},
-        "subsamples": variants["subsamples"],
-    }
+    copied = (
+        "word_class",
+        "replacement",
+        *problem_format.mlms,
+        "log_odds",
+        *problem_format.signals,
+    )
+    new = {name: variants[name] for name in (*copied, "subsamples")}
+    new["variant_id"] = [variant_id(*key) for key in keys]
+    new["original"] = variants["word"]
+    new["mlms"] = [sorted(set().union(*mlms)) for mlms in zip(*validated, strict=True)]
+    for n, (field, spans) in enumerate(
+        zip(problem_format.fields, problem_format.spans, strict=True)
+    ):
+        changed = [
+            substitute(seeds[seed_id].texts[n], *of_texts[n])
+            for (seed_id, *_), of_texts in zip(keys, edits, strict=True)
+        ]
+        new[field], new[spans] = [text for text, _ in changed], [at for _, at in changed]
     order = [(name, "ascending") for name in ("seed_id", "variant_id")]
     return with_columns(rows, new).sort_by(order).combine_chunks()
 

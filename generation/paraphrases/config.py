@@ -154,6 +154,17 @@ class ParaphraseConfig(ProblemSettings):
             )
 
     @property
+    def judge(self) -> ModelRequest:
+        """The NLI model."""
+        return ModelRequest(
+            model=self.model,
+            kind=self.model_kind,
+            revision=self.model_revision,
+            device=self.device,
+            label_order=self.label_order,
+        )
+
+    @property
     def decoding(self) -> dict[str, float]:
         """Settings that determine the candidates together with the temperature."""
         names = ("num_beams", "num_beam_groups", "diversity_penalty", "sibling_penalty",

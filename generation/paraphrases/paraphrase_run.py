@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import (
-    ANSWERS,
     FUNNEL_COLUMNS,
     PARAPHRASES,
     REASONS,
@@ -174,15 +173,11 @@ def look_at_models(config: ParaphraseConfig, distribution: Distribution | None =
         gguf_file=config.gguf_file,
         dtype=None if config.dtype == "auto" else config.dtype,
     )
-    judge = ModelRequest(
-        model=config.model, revision=config.model_revision, label_order=config.label_order
-    )
     kinds = {"classifier": (CLASSIFIER,), "lm": (CAUSAL_LM,), None: (CLASSIFIER, CAUSAL_LM)}
     heads = kinds[config.model_kind]
-    head = find_head(judge.model, heads, judge.revision, default=CLASSIFIER)
-    machine = machine_for(distribution, config.device)
-    asked = [("", generator, TEXT_GENERATOR), ("", judge, head)]
-    require_all(inspect_models(asked, machine))
+    head = find_head(config.model, heads, config.model_revision, default=CLASSIFIER)
+    asked = [("", generator, TEXT_GENERATOR), ("", config.judge, head)]
+    require_all(inspect_models(asked, machine_for(distribution, config.device)))
 
 
 def open_generator(config: ParaphraseConfig) -> TextGenerator:
@@ -204,14 +199,7 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
         pairs = zip(table["premise"].to_pylist(), table["hypothesis"].to_pylist(), strict=True)
         return list(pairs), gold.astype(np.int64)
 
-    request = ModelRequest(
-        model=config.model,
-        kind=config.model_kind,
-        revision=config.model_revision,
-        device=config.device,
-        label_order=config.label_order,
-    )
-    return open_model(request, sources=[config.source], seeds=sample)
+    return open_model(config.judge, sources=[config.source], seeds=sample)
 
 
 def do_task(folder: Path, name: str) -> None:
@@ -229,10 +217,7 @@ def do_task(folder: Path, name: str) -> None:
             work.search(hypotheses, start)
 
 
-ModelT = TypeVar("ModelT", bound=TextGenerator | Model)
-
-
-class _KeptModel(Generic[ModelT]):
+class _KeptModel:
     """A model with its answers in a store; opened only for new questions, or if no record has it.
 
     The record, of this or an earlier run, has the settings asked for, what identifies the model,
@@ -243,64 +228,60 @@ class _KeptModel(Generic[ModelT]):
         self,
         run: RunFolder,
         record: str,
-        open_model: Callable[[], ModelT],
-        answer: Callable[[ModelT, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]],
+        open_model: Callable[[], Any],
+        answer: Callable[[Any, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]],
+        schema: pa.Schema,
         *,
         asked: Mapping[str, Any],
-        schema: pa.Schema,
         search: Mapping[str, Any],
-        unit: str,
     ) -> None:
         """Prepare to open the model that the settings `asked` name; answers depend on `search`."""
-        self._folder, self._path = run.model_answers, run.path / record
-        self._open, self._answer, self._search = open_model, answer, search
-        self._schema, self._unit = schema, unit
+        self._folder, self._path, self._open, self._answer = (
+            run.model_answers, run.path / record, open_model, answer,
+        )  # fmt: skip
+        self._schema, self._search = schema, search
         self._asked = json.loads(json.dumps(asked))
-        self._model: ModelT | None = None
-        self._record: dict[str, Any] = {}
 
-    def _opened(self) -> ModelT:
-        if self._model is None:
-            model = self._open()
-            known, before = model.describe(), self._record
-            description, evidence = dict(known.identity), "label_order_evidence"
-            if description.get("label_order_source") == SEEDS:  # the problems tell it
-                description |= {evidence: known.facts.get(evidence, description.get(evidence))}
-            made = {
-                "asked": self._asked,
-                "description": description,
-                "weights": known.facts.get("weights"),
-            }
-            self._record = json.loads(json.dumps(made))
-            write_record(self._path, self._record)
-            if before and before["description"] != self._record["description"]:
-                raise ValueError(
-                    f"{self._path}: expected the model of the run so far, got another of the same "
-                    "name; give the same command again, and this one is asked"
-                )
-            self._model = model
-        return self._model
+    @cached_property
+    def _opened(self) -> tuple[Any, dict[str, Any]]:
+        """The model and its record, which is written; ValueError if an earlier one differs."""
+        model, before = self._open(), vars(self).get("_record")
+        known, evidence = model.describe(), "label_order_evidence"
+        description = dict(known.identity)
+        if description.get("label_order_source") == SEEDS:  # the problems tell it
+            description |= {evidence: known.facts.get(evidence, description.get(evidence))}
+        made = {"description": description, "weights": known.facts.get("weights")}
+        record = json.loads(json.dumps({"asked": self._asked, **made}))
+        write_record(self._path, record)
+        if before and before["description"] != record["description"]:
+            raise ValueError(
+                f"{self._path}: expected the model of the run so far, got another of the same "
+                "name; give the same command again, and this one is asked"
+            )
+        return model, record
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """Description that identifies the model."""
-        if not self._record and self._path.is_file():
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        if self._path.is_file():
             try:
                 record = read_record(self._path)
             except ValueError as error:
                 log.warning("%s; the model is opened to write it anew", error)
             else:
-                self._record = record if record.get("asked") == self._asked else {}
-        if not self._record:
-            self._opened()
-        description: dict[str, Any] = self._record["description"]
-        return description
+                if record.get("asked") == self._asked:
+                    return record
+        return self._opened[1]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Description that identifies the model."""
+        return dict(self._record["description"])
 
     @property
     def provenance(self) -> dict[str, Any]:
         """The description with the digests of the weights, if any."""
-        description, weights = self.description, self._record["weights"]
-        return {**description, **({"weights": weights} if weights else {})}
+        weights = self._record["weights"]
+        return self.description | ({"weights": weights} if weights else {})
 
     @cached_property
     def _store(self) -> AnswerStore:
@@ -312,11 +293,11 @@ class _KeptModel(Generic[ModelT]):
         ask(
             self._store,
             [questions],
-            lambda new: self._answer(self._opened(), new),
+            lambda new: self._answer(self._opened[0], new),
             key=key_of,
             sizes=[len(questions)],
             what=what,
-            unit=self._unit,
+            unit="question",
         )
         return self._store.read(np.array(list(map(key_of, questions)), KEY))
 
@@ -338,30 +319,26 @@ class _Work:
             named = {name: getattr(config, name) for name in names}
             return {"model": model, **named, "files": file_stamps(model)}
 
+        names = ("gguf_file", "device", "dtype", "batch_size", "num_beams")
         self.generator = _KeptModel(
             run,
             "generator.json",
             generator or partial(open_generator, config),
             _rewritten,
-            asked=asked(
-                config.generator, "gguf_file", "device", "dtype", "batch_size", "num_beams"
-            ),
-            schema=_CANDIDATES,
+            _CANDIDATES,
+            asked=asked(config.generator, *names),
             search={"prompt": config.prompt, "decoding": config.decoding},
-            unit="hypothesis",
         )
-        names = ("model_kind", "model_revision", "label_order", "device")
-        # The order of labels may have been inferred from the problems.
-        made_from = {"problems": digest_of_file(run.problems)}
+        of_judge = asked(config.model, "model_kind", "model_revision", "label_order", "device")
         self.judge = _KeptModel(
             run,
             "nli_model.json",
             partial(judge or partial(open_judge, config), run.problems),
             _judged,
-            asked=asked(config.model, *names) | made_from,
-            schema=_PROBABILITIES,
+            _PROBABILITIES,
+            # The order of labels may have been inferred from the problems.
+            asked=of_judge | {"problems": digest_of_file(run.problems)},
             search={},
-            unit="pair",
         )
 
     def answers(self) -> tuple[frozenset[str], list[str]]:
@@ -374,8 +351,8 @@ class _Work:
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
         answers = self.judge("problems", list(zip(premises, hypotheses, strict=True)))
         predicted = pa.array(LABELS).take(pa.array(_matrix(answers).argmax(axis=1)))
-        columns = [pa.array(seed_ids), *answers.columns, predicted]
-        write_table(self.run.answers, pa.table(columns, schema=ANSWERS))
+        columns = {"seed_id": table["seed_id"]} | dict(zip(LABELS, answers.columns, strict=True))
+        write_table(self.run.answers, pa.table(columns | {"prediction": predicted}))
         right = [p == g for p, g in zip(predicted.to_pylist(), gold, strict=True)]
         if not any(right):
             raise ValueError(

@@ -261,14 +261,6 @@ among the candidates of a request from 0; probabilities that the hypothesis enta
 and the other way round (`entailing`), if the NLI model was asked; `reason` is one of `REASONS`, or
 `KEPT`."""
 
-ANSWERS = pa.schema(
-    [
-        ("seed_id", pa.string()),
-        *((label, pa.float64()) for label in LABELS),
-        ("prediction", pa.string()),
-    ]
-)
-
 
 def variants_of(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
     """Make the split `variants` of seeds from the paraphrases of their hypotheses."""

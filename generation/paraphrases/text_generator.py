@@ -20,7 +20,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.fast_layers import on_single_threads
 from merge_metric.models.pair_model import Description
 
 _ROWS_CPU, _ROWS = 160, 640
@@ -114,11 +113,8 @@ class Generator:
             for request in requests
         ]
 
-        def search_in(prompts: list[list[int]]) -> list[list[Beam]]:
-            with torch.inference_mode():
-                return search(Stepper(self, prompts, temperatures), self._config, earlier)
-
-        (searched,) = on_single_threads(search_in, [prompts], self.device)
+        with torch.inference_mode():
+            searched = search(Stepper(self, prompts, temperatures), self._config, earlier)
         candidates = []
         for beams in searched:
             texts = self._tokenizer.batch_decode(

@@ -37,7 +37,7 @@ from generation.variants.adaptation import (
 )
 from generation.variants.candidates import BlockWork
 from generation.variants.grammar import has_library
-from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.perturbations import in_full, perturbations_of
 from generation.variants.reasons import (
     KEPT,
     NO_REASON,
@@ -175,7 +175,7 @@ class Builder(BlockWork):
             replacements = sorted_replacements(replacements)
         ids = set(variants["seed_id"].unique().to_pylist())
         chosen = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
-        edits = text_edits_of(drawn, problems)
+        edits = [one.text_edits() for one in perturbations_of(drawn, problems)]
         tables = {
             "replacements": replacements,
             "exclusions": exclusion_table([*excluded, *too_few]),

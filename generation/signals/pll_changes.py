@@ -33,7 +33,7 @@ from generation.signals.likelihoods import (
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.adaptation import adapt
-from generation.variants.perturbations import text_edits_of
+from generation.variants.perturbations import perturbations_of
 from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
 from merge_dataset.answer_store import KEY, ask, key_of
@@ -136,17 +136,12 @@ def write_changes(
         manifest = read_record(build.manifest)
         own = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
         config = Config.read(base.config).overlaid(None, {**manifest["config"], **own})
-        if config.scramble and is_of_words:
-            raise ValueError(
-                f"{build.path}: expected a build without scrambled letters; score the same build "
-                "without scrambling"
-            )
-        if config.scramble and (config.families == "inflect" or config.repair_articles):
+        edits_more = config.families == "inflect" or config.repair_articles
+        if config.scramble and (is_of_words or edits_more):
             # Only the words before shuffling could tell which articles and forms go with them.
             raise ValueError(
-                f"{build.path}: expected a build without scrambled letters, or without "
-                "families and repair_articles, as nothing says which of these go with shuffled "
-                "letters; take the signals of the same build without scrambling"
+                f"{build.path}: expected a build without scrambled letters, as nothing says what "
+                "goes with them; score the same build without scrambling"
             )
         models = mlm_names(config.mlms if is_of_words else [model])
         if is_of_words:
@@ -243,7 +238,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
     if not config.scramble:
         alone, *_ = adapt(problems, alone, scoring.tagger, config)
     texts = []
-    edits = text_edits_of(alone, problems)
+    edits = [one.text_edits() for one in perturbations_of(alone, problems)]
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         old = seeds[seed_id].texts
         new = [substitute(text, *edit) for text, edit in zip(old, of_texts, strict=True)]

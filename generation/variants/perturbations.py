@@ -136,11 +136,6 @@ def words_of(
     }
 
 
-def text_edits_of(rows: pa.Table, problems: TaggedProblems) -> list[list[TextEdits]]:
-    """Return [n, texts] the edits of rows, not yet `in_full`, in the texts of their seeds."""
-    return [perturbation.text_edits() for perturbation in perturbations_of(rows, problems)]
-
-
 def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
     """Return rows as files have them: with all words that they edit, not the shared word alone.
 

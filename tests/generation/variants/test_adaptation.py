@@ -24,7 +24,7 @@ from generation.variants.adaptation import (
     shuffle_letters,
 )
 from generation.variants.grammar import inflected
-from generation.variants.perturbations import in_full, text_edits_of
+from generation.variants.perturbations import in_full
 from generation.variants.reasons import KEPT, Reason, WordKey
 from merge_dataset.schema import WORD_CLASSES
 
@@ -76,7 +76,7 @@ def adapted(
 def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
     """Map "original → replacement" to the texts of the variant."""
     rows = in_full(made.rows, made.problems).to_pylist()
-    every = text_edits_of(made.rows, made.problems)
+    every = [one.text_edits() for one in perturbations_of(made.rows, made.problems)]
     seeds = {seed.seed_id: seed for seed in made.problems.seeds}
     return {
         f"{row['word']} → {row['replacement']}": tuple(
