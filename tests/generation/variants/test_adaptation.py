@@ -24,7 +24,7 @@ from generation.variants.adaptation import (
     shuffle_letters,
 )
 from generation.variants.grammar import inflected
-from generation.variants.perturbations import in_full
+from generation.variants.perturbations import in_full, perturbations_of
 from generation.variants.reasons import KEPT, Reason, WordKey
 from merge_dataset.schema import WORD_CLASSES
 
