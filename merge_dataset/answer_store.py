@@ -15,6 +15,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -84,10 +85,6 @@ class AnswerStore:
         self._seed = zlib.crc32(self.folder.name.encode())
         """Start of checksums, so that a file of another store counts as damaged."""
         self._own: Path | None = None
-        self.reload()
-
-    def reload(self) -> None:
-        """Take account of what other processes have kept since this store was first read."""
         self._batches: list[_Batch] = []
         self._sound = set[int]()
         """Numbers of batches that were written here, or read without fault."""
@@ -115,8 +112,14 @@ class AnswerStore:
         head = _HEAD.pack(len(keys), len(content), rows.size, zlib.crc32(content)) + keys.tobytes()
         frame = memoryview(_CHECKSUM.pack(zlib.crc32(head, self._seed)) + head + content)
         with naming(self.folder):
-            if self._own is None:
-                self._own = self._new_file()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1) if self._own is None else ():
+                path = self.folder / f"{number:06}.answers"
+                with suppress(FileExistsError):  # of another process
+                    path.touch(exist_ok=False)
+                    self._own = path
+                    break
+            assert self._own is not None
             with self._own.open("ab", buffering=0) as file:
                 start = file.tell() + len(frame) - len(content)
                 while frame:
@@ -162,17 +165,6 @@ class AnswerStore:
                     file.seek(batch.start)
                     content = file.read(batch.length)
                     yield number, content if zlib.crc32(content) == batch.checksum else None
-
-    def _new_file(self) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count(1):
-            path = self.folder / f"{number:06}.answers"
-            try:
-                path.touch(exist_ok=False)
-            except FileExistsError:
-                continue  # of another process
-            return path
-        raise AssertionError
 
     @property
     def _levels(self) -> list[_Level]:
@@ -277,12 +269,8 @@ def ask(
 
         for size, block in zip(sizes, blocks, strict=True):
             asked = {key(question): question for question in block}
-            is_missing = store.missing(np.array(list(asked), KEY))
-            new = {
-                name: asked[name]
-                for name in itertools.compress(asked, is_missing)
-                if name not in waiting
-            }
+            missing = itertools.compress(asked, store.missing(np.array(list(asked), KEY)))
+            new = {name: asked[name] for name in missing if name not in waiting}
             known = size * (1 - len(new) / max(1, len(asked)))
             if not bar.disable:
                 bar.initial += round(known)  # kept answers do not count for the speed

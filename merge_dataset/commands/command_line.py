@@ -276,14 +276,6 @@ def in_options(message: str) -> str:
     return f"{names.get(name, name)}{colon}{rest}"
 
 
-_NOT_OF_RECIPES: Final = {
-    "ablation": "--ablation of merge-nli build",
-    "recipe": "--recipe of merge-nli generate and suggest",
-    "run": "--run",
-}
-"""Setting that no recipe has → how to give it."""
-
-
 def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
     """Parse `--set`: settings as KEY=VALUE in TOML; a value that is not TOML is a string."""
     values: dict[str, Any] = {}
@@ -295,10 +287,8 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
             if not equals:
                 raise ValueError(f"--set: expected KEY=VALUE, got {text!r}") from None
             values[key.strip()] = value.strip()
-    for name in values.keys() & _NOT_OF_RECIPES.keys():
-        raise ValueError(
-            f"--set: expected settings of recipes, got {name}, which is {_NOT_OF_RECIPES[name]}"
-        )
+    for name in values.keys() & {"ablation", "recipe", "run"}:
+        raise ValueError(f"--set: expected settings of recipes, got {name}; give it with --{name}")
     return values
 
 
