@@ -25,7 +25,7 @@ from transformers import (
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
-from generation.suggestions.masked_lm import MaskedLM, tokens_of_spans
+from generation.suggestions.masked_lm import MaskedLM, most_probable, tokens_of_spans
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import HIDING
 
@@ -387,3 +387,22 @@ def test_tokens_of_spans_of_real_encodings(kind: str) -> None:
     assert found
     for span in combinations(range(len(sentence) + 1), 2):
         assert one_token(sentence, encoding, span) == found.get(span)
+
+
+@pytest.mark.parametrize(("size", "k"), [(30_522, 200), (1_000, 200), (250, 200), (200, 200)])
+def test_the_most_probable_are_those_of_a_sort(size: int, k: int) -> None:
+    """Ties, infinities and zeros of both signs are included: the lower token comes first."""
+    random = torch.Generator().manual_seed(size)
+    logits = torch.randn(5, size, generator=random)
+    logits[1] = logits[1].round()  # many ties
+    logits[2, ::2] = -torch.inf
+    logits[3] = torch.where(logits[3] > 0, 0.0, -0.0)
+    logits[4, 7] = torch.inf
+    tokens, values = most_probable(logits, k)
+    for row in range(5):
+        order = sorted(range(size), key=lambda token: (-float(logits[row, token]), token))
+        assert tokens[row].tolist() == order[:k]
+        assert torch.equal(values[row], logits[row, order[:k]])
+    nothing = torch.full((2, size), torch.nan)
+    assert most_probable(nothing, k)[1].isnan().all()
+    assert most_probable(logits[:0], k)[0].shape == (0, k)

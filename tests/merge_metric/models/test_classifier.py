@@ -73,28 +73,6 @@ def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatc
             np.testing.assert_array_equal(answers(model, [PAIRS[n] for n in rows]), expected[rows])
 
 
-def test_batches_have_no_padding_and_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Classifier.load(tiny_classifier("bert-uncased"))
-    monkeypatch.setattr(model, "_is_flat", False)
-    shapes = []
-    forward = model._model.forward
-
-    def spy(input_ids: torch.Tensor, attention_mask: torch.Tensor, **rest: torch.Tensor) -> object:
-        shapes.append(tuple(input_ids.shape))
-        assert bool(attention_mask.all())
-        return forward(input_ids=input_ids, attention_mask=attention_mask, **rest)
-
-    monkeypatch.setattr(model._model, "forward", spy)
-    pair = (TEXTS[0], TEXTS[0])
-    answers(model, [pair])
-    ((rows, length),) = shapes
-    assert rows == 2  # as a product of one row would be rounded otherwise
-    monkeypatch.setattr(model, "_budget", 21 * length - 1)
-    shapes.clear()
-    answers(model, [pair] * 50 + [(TEXTS[0], TEXTS[0] + " dog" * 10)])
-    assert sorted(shapes) == [(2, length + 10), (10, length), (20, length), (20, length)]
-
-
 def counted(model: Classifier, pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Sums of the counts of all answers, with their notes."""
     found = dict[str, Any]()

@@ -5,14 +5,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from helpers.answers import answers
 from helpers.gguf_files import write_llama
-from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 
-from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, inspect
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import inspect_models
@@ -56,26 +52,6 @@ def test_what_is_there(tmp_path: Path) -> None:
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
     asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
     assert inspect_models([("", asked, MASKED_LM)])[0]["memory_bytes"] == 6 * 10**8 + 2 * 84
-
-
-@pytest.mark.parametrize(
-    "classes",
-    [
-        {"id2label": ["contradiction", "entailment", "neutral"]},
-        {"label2id": {"neutral": 2, "contradiction": 0, "entailment": 1}},
-    ],
-)
-def test_names_of_classes_in_other_ways(classes: dict[str, Any], tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_classifier("bert-uncased"), tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    del config["id2label"], config["label2id"]
-    (folder / "config.json").write_text(json.dumps(config | classes))
-    model = Classifier.load(folder, device="cpu")
-    assert model.label_order.names == ["contradiction", "entailment", "neutral"]
-    assert model.label_order.source == "id2label"
-    pair = ("Two dogs run.", "A dog runs.")
-    plain = Classifier.load(tiny_classifier("bert-uncased"), label_order="c,e,n", device="cpu")
-    np.testing.assert_array_equal(answers(model, [pair]), answers(plain, [pair]))
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:

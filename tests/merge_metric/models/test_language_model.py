@@ -28,7 +28,7 @@ from merge_metric.models import language_model
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import PrefixCache
 from merge_metric.models.language_model import TOLERANCE, LanguageModel, warn_of_few_letters
-from merge_metric.models.prompts import PromptTokens, common_prefix, read_prompt
+from merge_metric.models.prompts import PromptTokens, read_prompt
 from merge_metric.models.templates import Example, Prompt
 
 TEXTS = sentences(40)
@@ -167,16 +167,6 @@ def test_what_cannot_be_asked_for_letters() -> None:
         next(generator)
 
 
-def test_common_prefix() -> None:
-    """Compare with columns one by one, also if a row begins another, or is alone."""
-    rng = random.Random(1)
-    for n in [1, 2, 4] * 100:
-        rows = [[rng.randrange(2) for _ in range(rng.randrange(1, 7))] for _ in range(n)]
-        columns = [len(set(column)) == 1 for column in zip(*rows, strict=False)]
-        length = columns.index(False) if False in columns else len(columns)
-        assert common_prefix(rows) == rows[0][:length]
-
-
 @pytest.mark.parametrize(("kind", "layer"), [("mamba", "no past_key"), ("falcon-h1", "Linear")])
 def test_models_with_another_state_run_without_the_cache(
     kind: str, layer: str, caplog: pytest.LogCaptureFixture
@@ -205,16 +195,6 @@ def test_a_cache_that_changes_answers_is_not_used(
     assert "with it, probabilities of the longest prompt differ by" in caplog.text
 
 
-def test_prompts_that_begin_otherwise_shorten_what_is_shared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = model_of("gpt2")
-    encoded = model._tokens.encode(PAIRS[:1])[0]
-    monkeypatch.setattr(model._tokens, "shared", encoded[: len(model._tokens.shared) + 3])
-    np.testing.assert_allclose(answers(model, PAIRS), oracle("gpt2"), atol=TOLERANCE)
-    assert model._cache is not None
-
-
 def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     model = model_of("gpt2")
     n_parameters, n_cached = model._model.num_parameters(), len(model._tokens.shared)
@@ -229,16 +209,6 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert letter_mass == pytest.approx(expected, rel=1e-3)
     warn_of_few_letters(model.name, letter_mass)
     assert f"mean probability of only {100 * expected:.1f} %" in caplog.text
-
-
-def test_what_determines_the_output_is_described() -> None:
-    base = model_of("llama").describe().identity
-    assert json.loads(json.dumps(base)) == base
-    assert base["kind"] == "language-model"
-    assert (base["name"], base["revision"], base["dtype"]) == ("llama", "1", "float32")
-    assert base["n_shots"] == 3
-    assert model_of("llama", read_prompt("none")).describe().identity != base
-    assert model_of("llama", prefix_cache=False).describe().identity != base
 
 
 @pytest.mark.real

@@ -1,6 +1,5 @@
 """Models on servers: a real HTTP server in this process, which answers well or badly."""
 
-import json
 import logging
 import math
 import threading
@@ -12,7 +11,6 @@ import pytest
 from helpers.answers import answers
 from helpers.completions_server import Reply, Request, Server, serving
 
-from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.pair_model import Answers
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, alternatives
@@ -112,15 +110,6 @@ def test_requests_overlap() -> None:
         found = answers(model_at(server, concurrency=3), PAIRS[:10])
         assert server.most_at_once == 3
     np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:10]], atol=1e-12)
-
-
-def test_descriptions(server: Server) -> None:
-    """They are JSON; chats differ from completions; options for missing letters do not count."""
-    base = model_at(server).describe().identity
-    assert json.loads(json.dumps(base)) == base
-    assert (base["kind"], base["name"]) == ("remote", "tiny")
-    assert model_at(server, chat=True).describe().identity != base
-    assert model_at(server, missing="uniform", retries=1).describe().identity == base
 
 
 def test_the_key_comes_from_the_environment(
@@ -295,14 +284,6 @@ def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture)
     assert caplog.text == ""
     assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 0}
     assert not any(batch.notes for batch in batches)
-
-
-def test_letters_among_other_tokens() -> None:
-    tokens = {
-        " A": 0.1, "A": 0.2, "▁B": 0.05, "ĠC": 0.02, "  C": 0.01, "Ab": 0.3, "a": 0.1, "": 0.1,
-    }  # fmt: skip
-    found = letter_probabilities({t: math.log(p) for t, p in tokens.items()}, "ABC")
-    np.testing.assert_allclose(found, [0.3, 0.05, 0.03])
 
 
 def test_the_token_itself_counts_once() -> None:

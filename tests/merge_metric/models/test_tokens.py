@@ -62,12 +62,6 @@ def test_tokens_are_the_tokenizers(name: str, first: str, second: str) -> None:
             assert words.pair(first, second) == (expected.ids, expected.type_ids)
 
 
-def test_what_is_known() -> None:
-    _, words = both("bert-cased")
-    assert words.knows("A girl's well-known $3.50 [sic] ~ _ | song: don't!")
-    assert not any(map(words.knows, ("A café.", "A\tgirl.", "A\x00girl.", "A [MASK] runs.", "’")))
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("bert")])
 def test_other_kinds_are_left_alone(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
