@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -25,8 +24,9 @@ from merge_metric.models.inspection import (
     Inspection,
     build_on_meta,
     count_classes,
-    read_config,
+    read_gguf_config,
     reading,
+    with_classes,
 )
 from merge_metric.models.model_files import digest_of_files, read_tensors
 
@@ -114,7 +114,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
     base, kind = inspection.base, getattr(torch, dtype)
     own_folder = inspection.files.download(inspection.needed)
     if base is None:
-        config = read_config(inspection, own_folder)
+        config = inspection.config or read_gguf_config(inspection.files, weights.names[0])
         tokenizer = read_tokenizer(inspection, own_folder, config)
         model = _read_model(inspection, config, own_folder, kind)
     else:
@@ -123,7 +123,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         count = count_classes({name: tuple(tensor.shape) for name, tensor in adapter.items()})
         if count is not None and count != len(names):
             names = tuple(f"LABEL_{n}" for n in range(count))
-        config = read_config(replace(base, class_names=names), folder)
+        config = with_classes(inspection.config, names)
         has_tokenizer = all(name in inspection.files for name in inspection.tokenizer.split(", "))
         of_tokenizer = (inspection, own_folder) if has_tokenizer else (base, folder)
         tokenizer = read_tokenizer(*of_tokenizer, config)

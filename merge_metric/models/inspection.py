@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +33,9 @@ CONFIG: Final = "config.json"
 ADAPTER_CONFIG: Final = "adapter_config.json"
 """File that marks a folder as an adapter (LoRA and related methods)."""
 _MERGED: Final = ("LORA", "IA3", "LOHA", "LOKR")
-_CLASS_MATRIX: Final = re.compile(r"(^|\.)(classifier|score|out_proj|logits_proj)\.weight$")
+_CLASS_MATRIX: Final = re.compile(
+    r"(^|\.)(classifier(\.out_proj)?|classification_head\.out_proj|score|logits_proj)\.weight$"
+)
 """Pattern of names of the last matrix of classification heads, with a row per class."""
 
 _SENTENCEPIECE: Final = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -48,10 +49,9 @@ _TOKENIZERS: Final = (
 )
 """Sets of tokenizer files that transformers reads; all files of a set are needed."""
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+_MOST_CLASSES: Final = 10_000
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
-_OF_CLASSES: Final = ("id2label", "label2id", "num_labels", "problem_type")
-_MOST_CLASSES: Final = 10_000
 _QUANTISED: Final = {
     "gptq": ("optimum", "gptqmodel"),
     "awq": ("gptqmodel",),
@@ -117,8 +117,9 @@ class Inspection:
 
     files: ModelFiles
     head: Head
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Content of the configuration file; of an adapter, that of its base."""
+    config: Any = None
+    """Configuration as transformers has it; of an adapter, that of its base with its own classes.
+    None of GGUF files that have not been downloaded."""
     weights: Weights
     tokenizer: str
     """Names of the tokenizer's files."""
@@ -145,7 +146,7 @@ class Inspection:
     @property
     def architecture(self) -> str:
         """Class of transformers that the configuration names; empty where it names none."""
-        names = self.config.get("architectures")
+        names = self.config and self.config.architectures
         return str(names[0]) if names else ""
 
     @property
@@ -179,11 +180,12 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     if files.gguf_file is not None:
         return _inspect_gguf(files, head, files.gguf_file)
     is_adapter = ADAPTER_CONFIG in files and not is_base
-    config = own = {} if is_adapter and CONFIG not in files else _config_of(files)
     base, notes, where = None, tuple[str, ...](), files.where(ADAPTER_CONFIG)
-    if not is_adapter:
-        require_config(files, own, head, is_base=is_base)
-    else:
+    has_config, says_classes = CONFIG in files or not is_adapter, False
+    config: Any = None
+    if has_config:
+        config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
+    if is_adapter:
         _require_packages(where, "peft", advice="'merge-nli[adapters]'")
         place, _ = read_adapter(files)
         try:  # its own head may be for another task, and is then not used
@@ -192,7 +194,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
             raise ValueError(f"{where}: its base model cannot be loaded: {error}") from error
         asked = f"@{place.revision}" if place.revision else ""
         notes = (*base.notes, f"merges the adapter into {place.source}{asked}")
-        config = {**base.config, **{key: own[key] for key in _OF_CLASSES if key in own}}
+        config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
     tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
     tokenizer = tokenizer or (base.tokenizer if base else "")
@@ -206,19 +208,31 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
     parameters = sum(map(math.prod, weights.shapes.values()))
     if weights.format == "pickle":
-        stored = str(config.get("dtype", config.get("torch_dtype")))
+        stored = str(config.dtype).removeprefix("torch.")
         parameters = sum(files.sizes[n] for n in weights.names) // BYTES.get(stored, 4)
         require_safe_torch(files.where(weights.names[0]))
-    count, names = count_classes(weights.shapes), class_names(config)
-    is_unsaid = is_adapter or not {"id2label", "label2id", "num_labels"} & config.keys()
-    if count is not None and count != len(names) and is_unsaid:
+    count = count_classes(weights.shapes)
+    names = tuple(config.id2label[n] for n in sorted(config.id2label))
+    if head is not CLASSIFIER:
+        names = ()
+    elif count not in (None, len(names)) and (is_adapter or not says_classes):
         names = tuple(f"LABEL_{n}" for n in range(count))
-    elif is_adapter and not own and weights.format == "pickle":
+    elif is_adapter and not has_config and weights.format == "pickle":
         names = ()
     return Inspection(
-        files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
-        class_names=names, parameters=parameters, notes=notes, base=base,
+        files=files, head=head, config=with_classes(base.config if base else config, names),
+        weights=weights, tokenizer=tokenizer, class_names=names, parameters=parameters,
+        notes=notes, base=base,
     )  # fmt: skip
+
+
+def with_classes(config: Any, names: Sequence[str]) -> Any:
+    """Copy a configuration with these names of the classes, unless there are none."""
+    config = deepcopy(config)
+    if names:
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: n for n, name in enumerate(names)}
+    return config
 
 
 def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
@@ -228,13 +242,14 @@ def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
         near = ", ".join(sorted(file for file in files.sizes if file.endswith(".gguf")))
         raise ValueError(f"{files.where(name)}: no such file; GGUF files there: {near or 'none'}")
     _require_packages(files.where(name), "gguf", "accelerate")
-    notes = ("unpacks its weights on reading",)
-    weights = Weights("GGUF", (name,))
-    known = Inspection(files=files, head=head, weights=weights, tokenizer=name, notes=notes)
-    if (path := files.local(name)) is None:
-        return known
-    built = build_on_meta(head, read_config(known, path.parent))
-    return replace(known, parameters=built.num_parameters())
+    config = parameters = None
+    if files.local(name) is not None:
+        config = read_gguf_config(files, name)
+        parameters = build_on_meta(head, config).num_parameters()
+    return Inspection(
+        files=files, head=head, config=config, weights=Weights("GGUF", (name,)), tokenizer=name,
+        parameters=parameters, notes=("unpacks its weights on reading",),
+    )  # fmt: skip
 
 
 def _missing(*packages: str) -> list[str]:
@@ -254,12 +269,6 @@ def _require_packages(where: str, *packages: str, advice: str = "") -> None:
             f"{where}: expected the packages {' and '.join(packages)} to read it: pip install "
             f"{advice or ' '.join(missing)}"
         )
-
-
-def _config_of(files: ModelFiles) -> dict[str, Any]:
-    if CONFIG not in files:
-        raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
-    return files.read_json(CONFIG)
 
 
 def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
@@ -299,13 +308,10 @@ def find_head(
     try:
         files = list_files(find_files(model, revision=revision))
         base, task = read_adapter(files) if ADAPTER_CONFIG in files else (files, "")
-        if task in _TASKS:
-            names = [_TASKS[task]]
-        else:
+        names = [_TASKS[task]] if task in _TASKS else []
+        if not names:
             files = files if base is files else list_files(base)
-            config = _config_of(files)
-            require_config(files, config, CLASSIFIER, is_base=True)
-            names = config.get("architectures") or []
+            names = read_config(files, CLASSIFIER, is_base=True)[0].architectures or []
         for name in names:
             for head in heads:
                 if name.endswith(head.architectures):
@@ -319,73 +325,6 @@ def find_head(
         if default is None:
             raise
         return default
-
-
-def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name a classifier's classes in order, as transformers understands a configuration.
-
-    >>> class_names({"id2label": {"1": "no", "0": "yes"}}), class_names({"num_labels": 1})
-    (('yes', 'no'), ('LABEL_0',))
-    >>> class_names({"id2label": ["yes", "no"]}), class_names({"label2id": {"no": 1, "yes": 0}})
-    (('yes', 'no'), ('yes', 'no'))
-    """
-    names, numbers = config.get("id2label"), config.get("label2id")
-    if not names and isinstance(numbers, Mapping):
-        names = {number: name for name, number in numbers.items()}
-    elif isinstance(names, list):
-        names = dict(enumerate(names))
-    if isinstance(names, Mapping) and all(str(n).isdecimal() for n in names):
-        return tuple(str(names[n]) for n in sorted(names, key=int))
-    count = config.get("num_labels", 2)
-    count = count if type(count) is int and 0 < count <= _MOST_CLASSES else 2
-    return tuple(f"LABEL_{n}" for n in range(count))
-
-
-def require_config(
-    files: ModelFiles, config: Mapping[str, Any], head: Head, *, is_base: bool
-) -> None:
-    """Raise ValueError for a configuration that no class of transformers for the task fits.
-
-    An adapter's base may have a head for another task.
-    """
-    names, where = config.get("architectures") or [], f"{files.where(CONFIG)}: expected"
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{where} architectures, a list of names, got {names!r:.80}")
-    count = config.get("num_labels", len(config.get("id2label") or ()))
-    if type(count) is not int or not 0 <= count <= _MOST_CLASSES:
-        raise ValueError(f"{where} num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}")
-    stored = config.get("quantization_config")
-    method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
-    if missing := _missing(*_QUANTISED.get(method, ())):
-        raise ValueError(
-            f"{where} weights that are not quantised, got {method.upper()}: take the model that it "
-            f"was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with "
-            f"a GPU, pip install {' '.join(missing)}"
-        )
-    kind, transformers = config.get("model_type"), find_spec("transformers")
-    folder = str(kind).replace("-", "_")
-    types = Path(str(transformers and transformers.origin)).parent / "models"
-    is_known = folder.isidentifier() and (types / folder).is_dir()
-    if kind is not None and not is_known:  # a type without a folder; this import takes seconds
-        from transformers.models.auto import configuration_auto
-
-        is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
-    if "auto_map" in config and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
-        raise ValueError(
-            f"{where} a class of transformers, got {', '.join(names) or kind}, which needs code of "
-            "its own; that is never run"
-        )
-    if kind is not None and not is_known:
-        raise ValueError(
-            f"{where} a type of model that transformers has, got {kind!r:.60}: a newer "
-            f"transformers may have it"
-        )
-    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
-    if names and not is_base and not fits:
-        raise ValueError(
-            f"{where} an architecture that ends in …{', …'.join(head.architectures)}, got "
-            f"{', '.join(names)}: is it a model for another task?"
-        )
 
 
 # --- What transformers builds of a configuration ---
@@ -404,32 +343,75 @@ def reading(where: str, expected: str) -> Iterator[None]:
         raise ValueError(f"{where}: expected {expected}, could not load it: {text}") from error
 
 
-def read_config(inspection: Inspection, folder: Path) -> Any:
-    """Read the configuration of a model, whose files are in a folder, as transformers has it."""
-    from transformers import AutoConfig
-    from transformers.models.auto import modeling_auto
+def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, bool]:
+    """Read a configuration as transformers has it, if a class there for the task fits.
 
-    files, content = inspection.files, dict(inspection.config)
-    expected = "a GGUF file" if files.gguf_file else "the configuration of a model"
-    with reading(files.where(files.gguf_file or CONFIG), expected):
-        kind = content.pop("model_type", None)
-        if files.gguf_file is not None:
-            file = folder / files.gguf_file
-            config = deepcopy(_gguf_config(file, file.stat().st_mtime_ns))
-        elif kind is not None and not isinstance(content.get("id2label"), list):
+    Also tells whether it says anything about classes. The base of an adapter may have a head for
+    another task.
+    """
+    from transformers import AutoConfig
+    from transformers.models.auto import configuration_auto, modeling_auto
+
+    where = f"{files.where(CONFIG)}: expected"
+    if CONFIG not in files:
+        raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
+    content = files.read_json(CONFIG)
+    names = content.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{where} architectures, a list of names, got {names!r:.80}")
+    if not str(count := content.get("num_labels", 0)).isdecimal() or int(count) > _MOST_CLASSES:
+        raise ValueError(f"{where} num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}")
+    stored = content.get("quantization_config")
+    method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
+    if missing := _missing(*_QUANTISED.get(method, ())):
+        raise ValueError(
+            f"{where} weights that are not quantised, got {method.upper()}: take the model that it "
+            f"was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with "
+            f"a GPU, pip install {' '.join(missing)}"
+        )
+    kind = content.get("model_type")
+    if kind is None:  # an old configuration, which names its architecture only
+        tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
+        kind = next((k for t in tables for k, name in t.items() if [name] == names[:1]), None)
+    is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
+    if "auto_map" in content and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
+        raise ValueError(
+            f"{where} a class of transformers, got {', '.join(names) or kind}, which needs code of "
+            "its own; that is never run"
+        )
+    if not is_known:
+        raise ValueError(
+            f"{where} model_type, a type of model that transformers has, got {kind!r:.60}: a newer "
+            f"transformers may have it"
+        )
+    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
+    if names and not is_base and not fits:
+        raise ValueError(
+            f"{where} an architecture that ends in …{', …'.join(head.architectures)}, got "
+            f"{', '.join(names)}: is it a model for another task?"
+        )
+    classes, numbers = content.get("id2label"), content.get("label2id")
+    with reading(files.where(CONFIG), "the configuration of a model"):
+        if isinstance(classes, list):
+            classes = dict(enumerate(classes))
+        elif not classes and numbers:
+            classes = {number: name for name, number in numbers.items()}
+        if "model_type" in content and classes == content.get("id2label"):
+            folder = files.download([CONFIG])
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        else:  # an old configuration, which names its architecture only, or a list of classes
-            tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
-            kinds = (k for t in tables for k, name in t.items() if name == inspection.architecture)
-            kind = kind or next(kinds, None)
-            if kind is None:
-                raise ValueError("expected model_type, such as bert, got none")
-            others = {k: value for k, value in content.items() if k not in _OF_CLASSES}
-            config = AutoConfig.for_model(kind, **others)
-    if inspection.head is CLASSIFIER and inspection.class_names:
-        config.id2label = dict(enumerate(inspection.class_names))
-        config.label2id = {name: n for n, name in enumerate(inspection.class_names)}
-    # transformers knows some models by their names on the Hub, and mends their tokenizers.
+        else:
+            others = {k: v for k, v in content.items() if k not in ("model_type", "label2id")}
+            config = AutoConfig.for_model(str(kind), **others | {"id2label": classes})
+        # transformers knows some models by their names on the Hub, and mends their tokenizers.
+        config._name_or_path = files.source
+        return config, bool({"id2label", "label2id", "num_labels"} & content.keys())
+
+
+def read_gguf_config(files: ModelFiles, name: str) -> Any:
+    """Read the configuration in a GGUF file, which is downloaded if necessary."""
+    with reading(files.where(name), "a GGUF file"):
+        file = files.download([name]) / name
+        config = deepcopy(_gguf_config(file, file.stat().st_mtime_ns))
     config._name_or_path = files.source
     return config
 
