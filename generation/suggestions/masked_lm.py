@@ -16,7 +16,7 @@ from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
-from merge_metric.models.pair_model import batch_tokens_for, batches_of
+from merge_metric.models.pair_model import batches_of
 from merge_metric.models.tokens import count_unknown, plain_tokenizer
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ class MaskedLM:
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
         self._is_flat = is_flat(model)
-        usual = batch_tokens_for(self.device)
-        self.batch_tokens = tokens_for(model) if self._is_flat else usual
+        self.batch_tokens = tokens_for(model)
         """Maximum of tokens in a forward pass."""
         self._filler = filler_for(model)
 
@@ -121,9 +120,7 @@ class MaskedLM:
         `name`, by default the id or the folder's name, is for provenance columns.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
-        # A folder has the name given, even if it is a link.
-        given = Path(model).name if Path(model).is_dir() else loaded.name
-        mlm = cls(loaded._replace(name=name or given))
+        mlm = cls(loaded._replace(name=name or loaded.name))
         mlm.batch_tokens = batch_tokens or mlm.batch_tokens
         return mlm
 

@@ -36,6 +36,8 @@ _SWAPPED: Final = 0.8
 """Accuracy under swapped names from which a warning says that names are swapped."""
 _FEW: Final = 0.01
 """Share of pairs that were cut, or answered without letters, from which a warning says so."""
+_FEW_LETTERS: Final = 0.1
+"""Letter mass below which a model hardly answers in letters."""
 _SMALL_LEAD: Final = 0.1
 """Lead over chance on the seeds below which a warning says that it may be chance."""
 UNLABELLED: Final = 0.02
@@ -115,7 +117,7 @@ def _cut_texts(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
-    """Warn of cut texts and missing letters when all answers are there."""
+    """Warn of cut texts and missing or improbable letters when all answers are there."""
     for sentence in _cut_texts(metadata):
         log.warning("%s: warning: %s", name, sentence)
     n_partial = metadata.get("answers_partial", 0)
@@ -130,6 +132,11 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
             metadata["top_logprobs"],
             n_without,
         )
+    if (letter_mass := metadata.get("letter_mass", 1)) < _FEW_LETTERS:
+        log.warning(
+            "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "
+            "answers may mean little; try `chat_template` or more examples", name, 100 * letter_mass
+        )  # fmt: skip
 
 
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:

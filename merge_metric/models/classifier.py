@@ -16,7 +16,6 @@ from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.pair_model import (
     Answers,
     Description,
-    batch_tokens_for,
     batched,
     batches_of,
 )
@@ -55,8 +54,7 @@ class Classifier:
         self.label_order, self._loaded = label_order, loaded
         self._model: Any = model.eval()
         self._is_flat = is_flat(model)
-        usual = batch_tokens_for(model.device.type, 2048, 32_768)
-        self._budget = batch_tokens or (tokens_for(model) if self._is_flat else usual)
+        self._budget = batch_tokens or tokens_for(model, 2048, 32_768)
         self._filler = filler_for(model)
         if not (self._is_flat or keeps_apart(model)):
             self._budget = 1

@@ -212,9 +212,11 @@ def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return full, own
 
 
-def tokens_for(model: Any) -> int:
-    """Choose a batch's number of tokens: the widest activations take 4 MB, to fit the cache."""
-    return rows_for(max(512, 2**20 // int(model.config.intermediate_size)))
+def tokens_for(model: Any, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
+    """Choose a batch's number of tokens; activations of flat texts take at most 4 MB of cache."""
+    if is_flat(model):
+        return rows_for(max(512, 2**20 // int(model.config.intermediate_size)))
+    return on_cpu if model.device.type == "cpu" else elsewhere
 
 
 def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = None) -> torch.Tensor:

@@ -26,7 +26,6 @@ from merge_metric.models.pair_model import (
     Answers,
     Description,
     Pair,
-    batch_tokens_for,
     batched,
 )
 from merge_metric.models.prompts import (
@@ -58,8 +57,6 @@ _BYTES: Final = 2**29
 
 LETTER_MASS: Final = "letter_mass"
 """Name of the number: the probability that the next token is any of the letters."""
-_FEW: Final = 0.1
-"""Letter mass below which a model hardly answers in letters."""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +81,7 @@ class LanguageModel:
         `prefix_cache` computes the keys and values of the few-shot examples once; `batch_tokens`
         are the most tokens in a forward pass, the cached ones not counted.
         """
-        from merge_metric.models.fast_layers import keeps_apart
+        from merge_metric.models.fast_layers import keeps_apart, tokens_for
 
         model, tokenizer, self.name, _, self.weights = loaded
         self.prompt, self._loaded = prompt, loaded
@@ -97,7 +94,7 @@ class LanguageModel:
         self._max_tokens = int(positions or tokenizer.model_max_length)
         # whether the head can be computed at only some positions
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._budget = batch_tokens or batch_tokens_for(model.device.type)
+        self._budget = batch_tokens or tokens_for(model)
         self._keeps_apart = keeps_apart(model)
         self._padding = 0 if model.device.type == "cpu" else _PADDING
 
@@ -239,17 +236,6 @@ class LanguageModel:
             )
         mass = log_probs.exp().sum(-1)
         return log_probs.softmax(-1).cpu().numpy(), mass.cpu().numpy()
-
-
-def warn_of_few_letters(name: str, letter_mass: float) -> None:
-    """Warn if a model hardly answers in letters: their mean probability as next token is low."""
-    if letter_mass < _FEW:
-        log.warning(
-            "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "
-            "answers may mean little; try `chat_template` or more examples",
-            name,
-            100 * letter_mass,
-        )
 
 
 # --- Answers in words ---

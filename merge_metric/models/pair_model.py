@@ -47,11 +47,6 @@ def batched(
             yield [start + i for i in batch], answers
 
 
-def batch_tokens_for(device: str, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
-    """Choose the tokens per forward pass by device type; defaults are for language models."""
-    return on_cpu if device == "cpu" else elsewhere
-
-
 def batches_of(
     shapes: Sequence[tuple[int, int]], budget: int, *, mixed: bool, filler: int = 0
 ) -> list[list[int]]:

@@ -327,10 +327,6 @@ class Asking:
         }
         tell_of_new_answers(metadata["name"], metadata)
         tell_of_answers(metadata["name"], tally, metadata)
-        if "letter_mass" in metadata:
-            from merge_metric.models.language_model import warn_of_few_letters
-
-            warn_of_few_letters(metadata["name"], metadata["letter_mass"])
 
         def rows() -> Iterator[pa.Table]:
             again = labels[len(self.pairs) :].reshape(-1, max(1, len(self._again))).T

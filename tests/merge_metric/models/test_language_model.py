@@ -24,10 +24,11 @@ from helpers.tiny_language_models import (
 from helpers.tiny_models import sentences
 from numpy.typing import NDArray
 
+from merge_metric.frame.plausibility import tell_of_new_answers
 from merge_metric.models import language_model
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import PrefixCache
-from merge_metric.models.language_model import TOLERANCE, LanguageModel, warn_of_few_letters
+from merge_metric.models.language_model import TOLERANCE, LanguageModel
 from merge_metric.models.prompts import PromptTokens, read_prompt
 from merge_metric.models.templates import Example, Prompt
 
@@ -207,7 +208,7 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     rows = [next_token_probabilities(tiny_lm("gpt2"), each)[ids] for each in encoded]
     expected = float(torch.stack(rows).sum(1).mean())
     assert letter_mass == pytest.approx(expected, rel=1e-3)
-    warn_of_few_letters(model.name, letter_mass)
+    tell_of_new_answers(model.name, {"letter_mass": letter_mass})
     assert f"mean probability of only {100 * expected:.1f} %" in caplog.text
 
 
