@@ -125,8 +125,7 @@ class ParaphraseConfig(ProblemSettings):
                 "fields, labels: expected problems of NLI, as it is their hypotheses that are "
                 f"paraphrased, got {list(self.fields)}, {list(self.labels)}"
             )
-        penalties = ("diversity_penalty", "sibling_penalty")
-        for name in ("temperature_min", "temperature_max", *penalties):
+        for name in ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty"):
             object.__setattr__(self, name, float(getattr(self, name)))
         for name in ("generator", "model"):
             if not getattr(self, name):
@@ -141,12 +140,6 @@ class ParaphraseConfig(ProblemSettings):
                 f"temperature: expected two numbers above 0, the smaller one first, got "
                 f"{self.temperature_min} and {self.temperature_max}"
             )
-        for name in penalties:
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"{name}: expected a number of nats from 0 on (0: no penalty), got "
-                    f"{getattr(self, name)}"
-                )
         if self.num_beams % self.num_beam_groups:
             raise ValueError(
                 f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "

@@ -6,7 +6,7 @@ both verbs. A replacement with further edits has to pass D8 again, with all edit
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -54,33 +54,42 @@ def adapt(
     reasons: list[Reason | None] = [None] * len(rows)
     if not config.changes_more:
         return rows, reasons, Counter()
-    outcomes: list[Perturbation | Reason] = [*perturbations_of(rows, problems)]
+    whole, keys = perturbations_of(rows, problems), keys_of(rows)
     if config.families != "ignore":
-        _change_families(outcomes, rows, problems, tagger, inflect=config.families == "inflect")
+        words = words_of(problems, rows)
+        families = {key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys)}
+        having = [n for n, key in enumerate(keys) if families[key[:3]]]
+        if config.families == "reject":
+            for n in having:
+                reasons[n] = Reason.FAMILY_REJECTED
+            having = []
+        tags = tags_after([whole[n] for n in having], tagger)
+        for n, of_row in zip(having, tags, strict=True):
+            word_key, text = keys[n][:3], keys[n][3]
+            forms = _inflected(whole[n], words[word_key][0], text, families[word_key], of_row)
+            if isinstance(forms, Reason):
+                reasons[n] = forms
+            else:
+                whole[n] = whole[n].with_edits(forms)
     if config.repair_articles:
-        outcomes = [
-            outcome if isinstance(outcome, Reason) else _with_articles(outcome)
-            for outcome in outcomes
-        ]
+        whole = [one.with_edits(_articles(one)) for one in whole]
     if config.class_filter:
-        more = {n: o for n, o in enumerate(outcomes) if isinstance(o, Perturbation) and o.is_more}
-        judged = reject_in_context(list(more.values()), tagger, tag_match=config.tag_match)
+        more = [n for n, one in enumerate(whole) if one.is_more and not reasons[n]]
+        judged = reject_in_context([whole[n] for n in more], tagger, tag_match=config.tag_match)
         for n, reason in zip(more, judged, strict=True):
-            outcomes[n] = reason or outcomes[n]
+            reasons[n] = reason
     edits: list[list[Edit]] = [[] for _ in range(len(rows))]
     fates, seen, word_classes = Counter[Fate](), set[object](), rows["word_class"].to_pylist()
-    for n, (key, outcome) in enumerate(zip(keys_of(rows), outcomes, strict=True)):
-        if isinstance(outcome, Reason):
-            reasons[n] = outcome
-        elif outcome.is_ambiguous():
+    for n, (key, one) in enumerate(zip(keys, whole, strict=True)):
+        if not reasons[n] and one.is_ambiguous():
             reasons[n] = Reason.AMBIGUOUS
-        elif outcome.is_more:
+        elif not reasons[n] and one.is_more:
             # Two shared words of one family may make the same edits.
-            same = *key[:2], frozenset((e.text, e.position, e.word) for e in outcome.edits)
+            same = *key[:2], frozenset((e.text, e.position, e.word) for e in one.edits)
             reasons[n] = Reason.SAME_TEXT if same in seen else None
             seen.add(same)
-        if isinstance(outcome, Perturbation) and not reasons[n]:
-            edits[n] = [edit for edit in outcome.edits if edit.part != WORD]
+        if not reasons[n]:
+            edits[n] = [edit for edit in one.edits if edit.part != WORD]
         if reasons[n] or edits[n]:
             fates[word_classes[n], reasons[n] or KEPT] += 1
     return with_further_edits(rows, edits), reasons, fates
@@ -169,54 +178,25 @@ def family_of(word: SharedWord, sentences: Sequence[Sentence]) -> list[tuple[int
     ]
 
 
-def is_in_compound(sentence: Sentence, position: int) -> bool:
-    """Tell whether a noun precedes a noun: "air" for "leaf" suits "leaf blowers", not "leaves"."""
-    here, following = sentence.tokens[position], sentence.tokens[position + 1 : position + 2]
-    return here.tag in NOUN_TAGS and any(token.tag in NOUN_TAGS for token in following)
-
-
-def may_be_auxiliary(sentence: Sentence, position: int) -> bool:
-    """Tell whether a verb is a form of "be", "have" or "do", as in "is waiting"."""
-    token = sentence.tokens[position]
-    of_token = lemmas(token.text.lower(), token.tag)
-    return coarse_class(token.tag) == "verb" and not {"be", "have", "do"}.isdisjoint(of_token)
-
-
-def _change_families(
-    outcomes: list[Perturbation | Reason],
-    rows: pa.Table,
-    problems: TaggedProblems,
-    tagger: Tagger,
-    *,
-    inflect: bool,
-) -> None:
-    words, keys = words_of(problems, rows), keys_of(rows)
-    families = {key: family_of(*words[key]) for key in dict.fromkeys(key[:3] for key in keys)}
-    with_family = {n: outcome for n, outcome in enumerate(outcomes) if families[keys[n][:3]]}
-    if not inflect:
-        for n in with_family:
-            outcomes[n] = Reason.FAMILY_REJECTED
-        return
-    perturbations = [one for one in with_family.values() if isinstance(one, Perturbation)]
-    judged = zip(with_family, perturbations, tags_after(perturbations, tagger), strict=True)
-    for n, perturbation, tags in judged:
-        key, text = keys[n][:3], keys[n][3]
-        outcomes[n] = _inflected(perturbation, words[key][0], text, families[key], tags)
-
-
 def _inflected(
     perturbation: Perturbation,
     word: SharedWord,
     text: str,
     family: Sequence[tuple[int, int]],
     tags: Mapping[tuple[int, int], str | None],
-) -> Perturbation | Reason:
+) -> list[Edit] | Reason:
+    """Return edits of a word's other forms to those of its replacement, or why there are none."""
     sentences = perturbation.sentences
-    own = [(edit.text, edit.position) for edit in perturbation.edits]
-    if any(is_in_compound(sentences[number], n) for number, n in (*own, *family)):
-        return Reason.FAMILY_IN_COMPOUND
-    if any(may_be_auxiliary(sentences[number], n) for number, n in family):
-        return Reason.FAMILY_AUXILIARY
+    for number, n in [*((edit.text, edit.position) for edit in perturbation.edits), *family]:
+        # "Air" for "leaf" suits "leaf blowers", not "leaves".
+        here, *after = sentences[number].tokens[n : n + 2]
+        if here.tag in NOUN_TAGS and any(token.tag in NOUN_TAGS for token in after):
+            return Reason.FAMILY_IN_COMPOUND
+    for number, n in family:
+        token = sentences[number].tokens[n]
+        of_token = lemmas(token.text.lower(), token.tag)
+        if coarse_class(token.tag) == "verb" and not {"be", "have", "do"}.isdisjoint(of_token):
+            return Reason.FAMILY_AUXILIARY
     in_problem = {token.text.lower() for sentence in sentences for token in sentence.tokens}
     # The tag where the original has the word's class; elsewhere it may have another (D2).
     tag = next(
@@ -233,19 +213,17 @@ def _inflected(
         if form in in_problem:
             return Reason.IN_PROBLEM
         more.append(Edit(FAMILY, number, position, match_case(form, token.text)))
-    return perturbation.with_edits(more)
+    return more
 
 
-def _with_articles(perturbation: Perturbation) -> Perturbation:
+def _articles(perturbation: Perturbation) -> Iterator[Edit]:
+    """Yield edits of articles that do not fit the words after them; not of edited articles."""
     edited = {(edit.text, edit.position) for edit in perturbation.edits}
-    articles = []
     for edit in perturbation.edits:
         sentence = perturbation.sentences[edit.text]
         position = article_position(sentence, edit.position)
-        if position is None or (edit.text, position) in edited:
-            continue
-        before = sentence.tokens[position].text
-        article = match_case(fitting_article(edit.word), before)
-        if article.lower() != before.lower():
-            articles.append(Edit(ARTICLE, edit.text, position, article))
-    return perturbation.with_edits(articles)
+        if position is not None and (edit.text, position) not in edited:
+            before = sentence.tokens[position].text
+            article = match_case(fitting_article(edit.word), before)
+            if article.lower() != before.lower():
+                yield Edit(ARTICLE, edit.text, position, article)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import (
@@ -25,8 +25,7 @@ from generation.records import (
     Token,
     with_columns,
 )
-from generation.variants.reasons import NO_REASON, REASONS, Reason
-from generation.variants.validation import judge_in_context
+from generation.variants.reasons import Reason
 
 WORD, FAMILY, ARTICLE = range(3)
 """Parts of a perturbation: the shared word, its other forms, and articles before edited words."""
@@ -157,55 +156,43 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
     return with_columns(rows, new)
 
 
-def reject_in_context(
-    perturbations: Sequence[Perturbation], tagger: Tagger, *, tag_match: str
-) -> list[Reason | None]:
-    """Return [n] the first reason to reject perturbations with all edits in place (D8), or None."""
-    first: list[Reason | None] = [None] * len(perturbations)
-    owners, _, substitutions = _substitutions(perturbations)
-    numbers, _ = judge_in_context(substitutions, tagger, tag_match=tag_match)
-    for owner, number in sorted(zip(owners, numbers.tolist(), strict=True), reverse=True):
-        if number != NO_REASON:
-            first[owner] = REASONS[number]
-    return first
-
-
 def tags_after(
     perturbations: Sequence[Perturbation], tagger: Tagger
 ) -> list[dict[tuple[int, int], str | None]]:
     """Return [n] Penn tags by edited (text, token), all edits in place; None if tokens change."""
+    places: dict[tuple[str, tuple[int, ...]], tuple[int, Place]] = {}
+    forms: dict[tuple[str, ...], int] = {}
+    of_texts, where, what = [], [], []
+    for owner, perturbation in enumerate(perturbations):
+        for text, sentence in enumerate(perturbation.sentences):
+            edits = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
+            if edits:
+                positions, words = zip(*edits, strict=True)
+                place = len(places), Place(sentence, positions, several=True)
+                of_texts.append((owner, text, positions))
+                where.append(places.setdefault((sentence.text, positions), place)[0])
+                what.append(forms.setdefault(words, len(forms)))
+    distinct = [place for _, place in places.values()]
+    numbers = (np.array(column, np.int64) for column in (where, what))
+    tags = iter(tagger.tags_after(Substitutions(distinct, list(forms), *numbers)).tolist())
     of_tokens: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
-    owners, texts, substitutions = _substitutions(perturbations)
-    tags = iter(tagger.tags_after(substitutions).tolist())
-    for owner, text, place in zip(owners, texts, substitutions.place.tolist(), strict=True):
-        positions = substitutions.places[place].positions
+    for owner, text, positions in of_texts:
         for position, tag in zip(positions, tags, strict=False):
             of_tokens[owner][text, position] = None if tag < 0 else tagger.labels[tag]
     return of_tokens
 
 
-def _substitutions(
-    perturbations: Sequence[Perturbation],
-) -> tuple[list[int], list[int], Substitutions]:
-    places: dict[tuple[str, tuple[int, ...]], int] = {}
-    forms: dict[tuple[str, ...], int] = {}
-    distinct: list[Place] = []
-    owners, texts, where, what = [], [], [], []
-    for owner, perturbation in enumerate(perturbations):
-        for text, sentence in enumerate(perturbation.sentences):
-            edits = sorted((e.position, e.word) for e in perturbation.edits if e.text == text)
-            if not edits:
-                continue
-            positions, words = zip(*edits, strict=True)
-            key = sentence.text, positions
-            if key not in places:
-                places[key] = len(places)
-                distinct.append(Place(sentence, positions, several=True))
-            owners.append(owner)
-            texts.append(text)
-            where.append(places[key])
-            what.append(forms.setdefault(words, len(forms)))
-    substitutions = Substitutions(
-        distinct, list(forms), np.array(where, np.int64), np.array(what, np.int64)
-    )
-    return owners, texts, substitutions
+def reject_in_context(
+    perturbations: Sequence[Perturbation], tagger: Tagger, *, tag_match: str
+) -> list[Reason | None]:
+    """Return [n] the first reason to reject perturbations with all edits in place (D8), or None."""
+    compared = coarse_class if tag_match == "coarse" else str
+    reasons: list[Reason | None] = []
+    for perturbation, tags in zip(perturbations, tags_after(perturbations, tagger), strict=True):
+        changed = any(
+            compared(perturbation.sentences[text].tokens[position].tag) != compared(tag or "")
+            for (text, position), tag in tags.items()
+        )
+        rejected = Reason.TOKENIZATION if None in tags.values() else Reason.WORD_CLASS
+        reasons.append(rejected if changed or None in tags.values() else None)
+    return reasons

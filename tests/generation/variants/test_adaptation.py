@@ -17,8 +17,6 @@ from generation.variants.adaptation import (
     Fate,
     adapt,
     family_of,
-    is_in_compound,
-    may_be_auxiliary,
     rejected_families,
     scramble,
     shuffle_letters,
@@ -330,11 +328,3 @@ def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[st
 )
 def test_inflections(word: str, tag: str, wanted: str, expected: str | None) -> None:
     assert inflected(word, tag, wanted) == expected
-
-
-def test_parts_of_compounds_and_verbs_that_help() -> None:
-    found = sentence("the/DT dog/NN show/NN for/IN big/JJ dogs/NNS ,/, a/DT cat/NN")
-    assert [n for n in range(len(found.tokens)) if is_in_compound(found, n)] == [1]
-    found = sentence("he/PRP is/VBZ being/VBG tall/JJ and/CC had/VBD done/VBN it/PRP do/NN go/VB")
-    shown = [t.text for n, t in enumerate(found.tokens) if may_be_auxiliary(found, n)]
-    assert shown == ["is", "being", "had", "done"]
