@@ -138,9 +138,11 @@ def _undecoded(path: Path, place: str, number: int, text: str) -> Row | None:
     if (undecoded := _UNDECODED.search(text)) is None:
         return None
     byte, before = ord(undecoded.group()) - 0xDC00, text[: undecoded.start()]
+    line = before.rpartition("\n")[2]
+    where = f"after {line!r}" if line else "at the beginning of the line"
     return Row(
         f"{place}{number + before.count(chr(10))}",
-        problem=f"expected UTF-8, got the byte {byte:#04x} after {before.rpartition(chr(10))[2]!r}",
+        problem=f"expected UTF-8, got the byte {byte:#04x} {where}",
         remedy=f"if it is in Latin-1 (Windows-1252), {_conversion(path.name, 'WINDOWS-1252')}",
     )
 

@@ -307,7 +307,7 @@ def test_rows_that_are_skipped_are_counted_and_listed(
     assert message.startswith(
         "bad.jsonl: rows that cannot be used and are left out: 5\n  bad.jsonl:1: expected each key"
     )
-    assert "bad.jsonl:5: expected UTF-8, got the byte 0xe9 after ''" in message
+    assert "bad.jsonl:5: expected UTF-8, got the byte 0xe9 at the beginning" in message
     problems.list_skipped(tmp_path / "skipped.json")
     listed = json.loads((tmp_path / "skipped.json").read_text())
     assert listed[0] == {
