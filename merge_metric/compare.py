@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_list, as_texts
@@ -31,18 +30,18 @@ from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MAIN_FIGURES,
     MATCHING_RANGE,
+    Floats,
     figures,
     is_undetermined,
     none_if_nan,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent
-from merge_metric.seed_variant_accuracy.options import Settings, check_opposites, check_threshold
+from merge_metric.seed_variant_accuracy.options import Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import (
     compare_all,
     holm,
     interval,
     resampled_units,
-    seed_weights,
 )
 from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise_all
 from merge_metric.tables import Column, Table, figure_column
@@ -171,11 +170,11 @@ def compare_files(
         ValueError: fewer than two models, one twice, no configuration that all have, or
             a file cannot be used.
     """
-    check_threshold(correctness_threshold)
+    Settings(correctness_threshold, n_bootstrap, rng_seed)  # checks them before files are read
     folder, chosen = as_dataset("dataset", dataset), as_texts("configs", configs)
     sources = as_sources("predictions", predictions)
     names = list(dict.fromkeys(source.model for source in sources))
-    if len(sources) < 2:
+    if len(names) < 2:
         only = f"only {names[0]}" if names else "none"
         raise ValueError(f"expected predictions of two models or more, got {only}")
     frames = read_frames(
@@ -188,14 +187,11 @@ def compare_files(
         merge_labels=merge_labels,
     )
     of_configs = by_config(frames)
-    if len(names) < 2:
-        raise ValueError(f"expected predictions of two models or more, got only {names[0]}")
     shared = [config for config in of_configs if len(of_configs[config]) == len(names)]
     if not shared:
-        models = {config: {frame.model for frame in of_configs[config]} for config in of_configs}
         answered = "; ".join(
-            f"{name}: {', '.join(config for config in models if name in models[config])}"
-            for name in names
+            f"{config}: {', '.join(frame.model for frame in of_models)}"
+            for config, of_models in of_configs.items()
         )
         raise ValueError(
             f"expected a configuration that all models have predictions for, got {answered}; "
@@ -261,16 +257,15 @@ def compare_models(
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     exact = {name: figures(of, correctness_threshold).means() for name, of in common.items()}
     names = sorted(common, key=lambda name: -exact[name][DECISIVE][0])
+    ordered = [common[name] for name in names]
     replicates = max(n_bootstrap, replicates_for(len(names)))
-    compared = compare_all(
-        [common[name] for name in names], replace(settings, n_bootstrap=replicates)
-    )
+    compared, resampled = compare_all(ordered, replace(settings, n_bootstrap=replicates))
     pairs = _pair_rows(names, compared, replicates)
     significant = [
         (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
     ]
     rows, shares = list[dict[str, Any]](), list[str]()
-    summaries = summarise_all([common[name] for name in names], settings)
+    summaries = summarise_all(ordered, settings)
     ranked = zip(names, summaries, rank_ranges(len(names), significant), strict=True)
     for name, summary, ranks in ranked:
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
@@ -282,10 +277,11 @@ def compare_models(
             row["without_label"] = lost["share"]
             shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
-    some = common[names[0]]
+    some = ordered[0]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     units = resampled_units(some.clusters.name if some.clusters else "")
-    tau = rank_stability([common[name] for name in names], settings)
+    fewer = [{key: values[:n_bootstrap] for key, values in model.items()} for model in resampled]
+    tau = rank_stability([exact[name] for name in names], fewer)
     rule = RULE.format(ct=correctness_threshold)
     differences = _pairs_table(pairs, correctness_threshold, replicates, units)
     return Comparison(
@@ -308,7 +304,7 @@ def compare_models(
                 rule,
             ),
         ),
-        kendall_tau=tau,
+        kendall_tau=tau and tau | {"correctness_threshold": correctness_threshold},
         pairs=differences,
         signature=render(parts),
         definitions=(rule, differences.notes[1]),
@@ -400,37 +396,30 @@ def replicates_for(n_models: int) -> int:
     return 1000 * max(1, math.ceil(_MARGIN * 2 * pairs / ALPHA / 1000))
 
 
-def rank_stability(models: Sequence[SeedCounts], settings: Settings) -> dict[str, Any] | None:
+def rank_stability(
+    exact: Sequence[Mapping[str, Floats]], replicates: Sequence[Mapping[str, Floats]]
+) -> dict[str, Any] | None:
     """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
 
-    Returns `value` and `ci`, between −1 (opposite order) and 1 (same order), which are None where
-    all models tie; or None for fewer than `RANKED` models.
+    Both are models' figures, (1,) and (B,). Returns `value` and `ci`, between −1 (opposite order)
+    and 1 (same order), which are None where all models tie; or None for fewer than `RANKED` models.
     """
-    if len(models) < RANKED:
+    if len(exact) < RANKED:
         return None
 
-    def taus(weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        of_models = [
-            figures(model, settings.correctness_threshold, weights).means() for model in models
-        ]
+    def taus(models: Sequence[Mapping[str, Floats]]) -> Floats:
         signs = []
         for key in ("seed_accuracy", DECISIVE):
-            values = np.stack([model[key] for model in of_models])  # (M, B)
+            values = np.stack([model[key] for model in models])  # (M, B)
             signs.append(np.sign(np.round(values[:, None] - values[None], 12)))
         with np.errstate(invalid="ignore"):  # 0/0: all tie
-            tau: NDArray[np.float64] = (signs[0] * signs[1]).sum(axis=(0, 1)) / np.sqrt(
+            tau: Floats = (signs[0] * signs[1]).sum(axis=(0, 1)) / np.sqrt(
                 (signs[0] ** 2).sum(axis=(0, 1)) * (signs[1] ** 2).sum(axis=(0, 1))
             )
         return tau
 
-    some = models[0]
-    drawn = seed_weights(len(some.seed_ids), settings, some.clusters)
-    bounds = interval(np.concatenate([taus(weights) for weights in drawn]))
-    return {
-        "value": none_if_nan(taus(None)[0]),
-        "ci": [none_if_nan(bound) for bound in bounds],
-        "correctness_threshold": settings.correctness_threshold,
-    }
+    bounds = [none_if_nan(bound) for bound in interval(taus(replicates))]
+    return {"value": none_if_nan(taus(exact)[0]), "ci": bounds}
 
 
 def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
@@ -290,20 +291,15 @@ _ROUNDING = 1e-9
 """Tolerance: an average that misses a limit by less reaches it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """A figure, and its lower or upper limit."""
+Gate = tuple[Figure, float]
+"""A figure, and its limit (0–1 for shares, in percent for thresholds): the lowest value that is
+good enough, or the highest of figures of which less is better."""
 
-    figure: Figure
-    limit: float
-    """Limit, 0–1 for shares, in percent for thresholds."""
-    is_least: bool
-    """Whether the limit is a lower one, else an upper one."""
 
-    def fails(self, value: float) -> bool:
-        """Return whether a value is on the wrong side of the limit."""
-        short = self.limit - value if self.is_least else value - self.limit
-        return short > _ROUNDING
+def fails(gate: Gate, value: float) -> bool:
+    """Return whether a value is on the wrong side of the limit."""
+    figure, limit = gate
+    return (limit - value if figure.higher_is_better else value - limit) > _ROUNDING
 
 
 def read_gates(
@@ -335,7 +331,7 @@ def read_gates(
                 f"--{option}: expected a {'percent' if high == 100 else 'number'} from {low} to "
                 f"{high} for {figure.key}, got {number!r}{hint}"
             )
-        gates.append(Gate(figure, limit, is_least))
+        gates.append((figure, limit))
     return gates
 
 
@@ -350,32 +346,25 @@ def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:
     """List lines on the figures that fail; gates apply to all configurations."""
     lines = []
-    for config, result in results.items():
-        for gate in gates:
-            key = gate.figure.key
-            value = estimate(result, gate.figure).value
-            low, high = (result[name] for name in MATCHING_RANGE)
-            unknown = "undefined" if value is None else ""
-            if key == "matching_threshold" and is_undetermined(low, high):
-                unknown = f"undetermined ({span(low, high)})"
-            if value is None or unknown:
-                raise ValueError(
-                    f"{config}: {key} is {unknown}, so it cannot be compared with {gate.limit:g}; "
-                    "ask for another figure"
-                )
-            if gate.fails(value):
-                wanted = f"{gate.limit:g} or {'more' if gate.is_least else 'less'}"
-                lines.append(f"{config}: {key} is {_shown(value, gate)}, wanted {wanted}")
+    for (config, result), gate in product(results.items(), gates):
+        figure, limit = gate
+        value = estimate(result, figure).value
+        low, high = (result[name] for name in MATCHING_RANGE)
+        unknown = "undefined"
+        if figure.key == "matching_threshold" and is_undetermined(low, high):
+            value, unknown = None, f"undetermined ({span(low, high)})"
+        if value is None:
+            raise ValueError(
+                f"{config}: {figure.key} is {unknown}, so it cannot be compared with {limit:g}; "
+                "ask for another figure"
+            )
+        if fails(gate, value):
+            # With enough digits to differ from the limit, at least four.
+            texts = [f"{value:.{digits}g}" for digits in range(4, 18)]
+            shown = next((text for text in texts if fails(gate, float(text))), texts[-1])
+            wanted = f"{limit:g} or {'more' if figure.higher_is_better else 'less'}"
+            lines.append(f"{config}: {figure.key} is {shown}, wanted {wanted}")
     return lines
-
-
-def _shown(value: float, gate: Gate) -> str:
-    """Format a value with enough digits to differ from the limit, at least four."""
-    return next(
-        text
-        for digits in range(4, 18)
-        if gate.fails(float(text := f"{value:.{digits}g}")) or digits == 17
-    )
 
 
 # --- Cautions: seeds with different numbers of variants, and too few seeds ---
@@ -443,11 +432,6 @@ class Watch:
         )
 
 
-def seeds_of_parts(result: Mapping[str, Any]) -> dict[str, int]:
+def seeds_of_parts(result: _Result) -> dict[str, int]:
     """Map the parts of a result of `scoring.score` to their numbers of seeds."""
-    groups = {**result.get("by_group", {}), "label": result["by_label"]}
-    return {
-        f"{column.replace('_', ' ')} {value}": part["n_seeds"]
-        for column, parts in groups.items()
-        for value, part in parts.items()
-    }
+    return {name: part["n_seeds"] for name, part in _parts(result) if name != "all"}

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -168,9 +168,8 @@ def score_command(
     for tracker in log_to or ():
         with needing(tracker):
             require_tracker(tracker)
-    for_file: dict[str, Any] = {"overwrite": overwrite, "for_spreadsheets": for_spreadsheets}
     if per_seed is not None:
-        check_seed_file(per_seed, **for_file)
+        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     elif for_spreadsheets:
         raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
     check_cluster(cluster, n_bootstrap)
@@ -184,15 +183,15 @@ def score_command(
     frames = read_file(predictions, dataset, options)
     results = score_all(frames, settings, shown=output not in ("json", "csv"))
     if per_seed is not None:
-        write_seed_results(per_seed, seed_results(frames), **for_file)
+        write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
     match output:
         case "json":
             about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
             typer.echo(to_json(about | {"results": results}))
         case "text":
-            shown: dict[str, Any] = {"more": more, "cluster": cluster, "explain": explain}
-            typer.echo(scores_text(results, threshold, **shown))
+            text = scores_text(results, threshold, more=more, cluster=cluster, explain=explain)
+            typer.echo(text)
         case _:
             typer.echo(scores_tables(results, threshold, more, output))
     for tracker in log_to or ():

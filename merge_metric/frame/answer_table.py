@@ -121,7 +121,8 @@ class AnswerTable:
     The columns of the table: `file`, `row`, `seed`, `label` of the problem and further ones;
     `texts`, the digest of its texts, where predictions have some; `answer`, the number of the
     prediction, null for none; `prediction`; `verified`, whether it has a digest; `p0`, `p1` …,
-    probabilities; `wrong`, see `_DIFFERENCES`. Predictions for no problem have no `file`.
+    probabilities; `wrong`, a position among conditions, or `OTHER_SEED` and the like. Predictions
+    for no problem have no `file`.
     """
 
     name: str
@@ -264,8 +265,8 @@ def union_of(
     return f"({' UNION ALL '.join(scans)})", conditions
 
 
-_DIFFERENCES = {"seed_id": ("seed", -3), "label": ("gold label", -2)}
-"""Column that differs from the dataset → its name, and its number in `wrong`; of texts −1."""
+OTHER_SEED, OTHER_LABEL, OTHER_TEXTS = -3, -2, -1
+"""Numbers in `wrong` of answers whose seed, gold label or texts differ from the dataset's."""
 
 
 def read_models(
@@ -328,9 +329,9 @@ def _join(
             ({digest} % 4294967296)::UINTEGER AS texts,
             p.answer, p.part, p.prediction, p.odd, p.digest IS NOT NULL AS verified,
             CASE WHEN p.wrong IS NOT NULL THEN p.wrong
-                WHEN p.seed_id <> q.seed_id THEN -3
-                WHEN p.label IS NOT NULL AND p.label IS DISTINCT FROM q.label THEN -2
-                WHEN p.digest <> {digest} THEN -1 END::SMALLINT AS wrong
+                WHEN p.seed_id <> q.seed_id THEN {OTHER_SEED}
+                WHEN p.label IS NOT NULL AND p.label IS DISTINCT FROM q.label THEN {OTHER_LABEL}
+                WHEN p.digest <> {digest} THEN {OTHER_TEXTS} END::SMALLINT AS wrong
         FROM {problems} q FULL JOIN {predictions} p ON p.variant_id = q.variant_id
         LEFT JOIN seeds s ON s.seed_id = q.seed_id
         """
@@ -342,7 +343,11 @@ def _join(
         file, condition = conditions[signs["wrong"]]
         file.explain(condition)
     if signs["odd"]:
-        _tell_odd(dataset, table, files)
+        for row in dataset.engine.fetch(
+            f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part "
+            "ORDER BY part"
+        ).to_pylist():
+            tell_odd(files[row["part"]], row["n"])
     sizes, n_repeated = dataset.sizes_in(table), 0
     if sizes[None][0] or any(sizes[file][0] > size for file, size in dataset.sizes.items()):
         n_repeated = _drop_repeated_seeds(name, table, files, dataset, predictions)
@@ -364,13 +369,6 @@ def _join(
                 "got none: the file is damaged; restore it from a copy"
             )
     return AnswerTable(name, files, dataset, table, sizes, n_predictions)
-
-
-def _tell_odd(dataset: DatasetRelations, table: str, files: Sequence[PredictionsFile]) -> None:
-    for row in dataset.engine.fetch(
-        f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
-    ).to_pylist():
-        tell_odd(files[row["part"]], row["n"])
 
 
 def tell_odd(file: PredictionsFile, count: int) -> None:
@@ -466,45 +464,40 @@ def naming_files(where: str, folder: Path | None) -> Iterator[None]:
 
 def require_agreement(model: AnswerTable, config: str) -> str:
     """Require the dataset's seeds, gold labels and texts in predictions; return `Frame.texts`."""
-    numbers = [model.dataset.numbers(config, split) for split in SPLITS]
+    seeds, variants = (model.dataset.numbers(config, split) for split in SPLITS)
+    files = f"({seeds[1:-1]}, {variants[1:-1]})"
     (signs,) = model.query(
         "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
-        "count(*) FILTER (wrong < 0) AS other, "
+        "count(*) FILTER (wrong < 0) AS other, min(wrong) AS wrong, "
         "count(*) FILTER (answer IS NOT NULL AND NOT verified) AS unverified "
-        f"FROM answers WHERE file IN ({', '.join(number[1:-1] for number in numbers)})"
+        f"FROM answers WHERE file IN {files}"
     ).to_pylist()
     if not signs["other"]:
         return UNVERIFIED if signs["unverified"] else hex_of(signs["texts"])
+    if signs["wrong"] == OTHER_TEXTS:
+        raise ValueError(
+            f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
+            f"predictions for other texts of {signs['other']:,} of {signs['asked']:,} problems: "
+            f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run "
+            "on, or run the model on this one"
+        )
     predictions, _ = union_of(model.predictions)
     problems = model.dataset.problems(merging=model.merging)
-    for files in numbers:
-        for name in ("seed_id", "label"):
-            what, sign = _DIFFERENCES[name]
-            rows = model.dataset.engine.fetch(
-                f"SELECT q.variant_id, p.{name} AS theirs, q.{name} AS ours, "
-                "count(*) OVER () AS n, "
-                f"(SELECT count(answer) FROM {model.answers} WHERE file IN {files}) AS asked "
-                f"FROM {problems} q JOIN {model.answers} a USING (file, row) "
-                f"JOIN {predictions} p ON p.answer = a.answer "
-                f"WHERE q.file IN {files} AND a.wrong = {sign} ORDER BY q.file, q.row LIMIT 1",
-            ).to_pylist()
-            for row in rows:
-                theirs, ours, asked = row["theirs"], row["ours"], ""
-                if name == "label":
-                    theirs = model.labels[theirs]
-                    ours = None if ours is None else model.labels[ours]
-                    asked = f", and are its labels in the order {', '.join(model.labels)}"
-                raise ValueError(
-                    f"{config}: expected for {row['variant_id']!r} the {what} {ours!r}, as in "
-                    f"the dataset, got {theirs!r}; it differs in {row['n']:,} of "
-                    f"{row['asked']:,} problems: is this the dataset that the model was run "
-                    f"on{asked}?"
-                )
+    (row,) = model.dataset.engine.fetch(
+        "SELECT q.variant_id, p.seed_id AS their_seed, q.seed_id, p.label AS their_label, q.label, "
+        f"count(*) OVER () AS n FROM {problems} q JOIN {model.answers} a USING (file, row) "
+        f"JOIN {predictions} p ON p.answer = a.answer WHERE q.file IN {files} "
+        f"AND a.wrong = {signs['wrong']} ORDER BY q.file IN {variants}, q.file, q.row LIMIT 1"
+    ).to_pylist()
+    what, ours, theirs, asked = "seed", row["seed_id"], row["their_seed"], ""
+    if signs["wrong"] == OTHER_LABEL:
+        what, names = "gold label", dict(enumerate(model.labels))
+        ours, theirs = names.get(row["label"]), names[row["their_label"]]
+        asked = f", and are its labels in the order {', '.join(model.labels)}"
     raise ValueError(
-        f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
-        f"predictions for other texts of {signs['other']:,} of {signs['asked']:,} problems: "
-        f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run on, or "
-        "run the model on this one"
+        f"{config}: expected for {row['variant_id']!r} the {what} {ours!r}, as in the dataset, got "
+        f"{theirs!r}; it differs in {row['n']:,} of {signs['asked']:,} problems: is this the "
+        f"dataset that the model was run on{asked}?"
     )
 
 
@@ -547,16 +540,11 @@ def judge_missing(
         advice = "no seed has all of its predictions"
     if model.sizes_of(config, "seeds")[1] == total:
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
-    else:
-
-        def lacking(name: str) -> int:
-            return sum(model.sizes_of(name, split)[1] for split in SPLITS)
-
-        better = [
-            f"{name} ({model.describe_missing(name) + ' missing' if lacking(name) else 'complete'})"
-            for name in all_configurations(model.folder)
-            if lacking(name) < lacking(config) and model.has(name, "variants")
-        ]
-        advice += f"; with `config`: {', '.join(better)}" if better else ""
+    elif complete_parts := [
+        name
+        for name in all_configurations(model.folder)
+        if name != config and model.has(name, "variants") and model.is_complete(name)
+    ]:
+        advice += f"; complete are {', '.join(complete_parts)}: name them with `config`"
     examples = model.preview_of(config, "answer IS NULL")
     raise ValueError(f"{config}: {missing}: {examples}; {advice}")

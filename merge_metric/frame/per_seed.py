@@ -63,10 +63,7 @@ def seed_results(
         TypeError: `frames` is nothing of the kind.
         ValueError: no frames, or frames with other texts or labels.
     """
-    tables = []
-    for frame in as_frames("frames", frames, dataset, merge_labels):
-        answers = answers_of(frame)
-        tables.append(with_texts(answers, frame) if frame.dataset else answers)
+    tables = [_of_frame(frame) for frame in as_frames("frames", frames, dataset, merge_labels)]
     if not tables:
         raise ValueError("expected frames, got none")
     if any(table.schema != tables[0].schema for table in tables):
@@ -77,16 +74,25 @@ def seed_results(
     return pa.concat_tables(tables)
 
 
-def answers_of(frame: Frame) -> pa.Table:
-    """Make the columns of `seed_results` with the gold label and the model's answers."""
+def _of_frame(frame: Frame) -> pa.Table:
     counts, answers, labels = frame.counts, frame.answers, frame.counts.labels
-    has_variants = answers.sum(axis=1) > 0
     total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
     names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
     columns: dict[str, Any] = {"config": pa.array([frame.config] * len(answers), pa.string())}
     if frame.model:
         columns["model"] = pa.array([frame.model] * len(answers), pa.string())
     columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
+    if frame.dataset:
+        problem_format = format_in(frame.folder, frame.config)
+        becomes = Merging.parse(counts.merged).becomes
+        known = [becomes.get(label, label) for label in problem_format.labels]
+        files = split_files(frame.folder, frame.config)["seeds"]
+        seeds = read_columns(frame.folder, files, ("seed_id", *problem_format.fields, VOTES))
+        rows = pc.index_in(columns["seed_id"], seeds["seed_id"].combine_chunks())
+        seeds = seeds.take(rows).combine_chunks()
+        columns |= {name: seeds[name] for name in problem_format.fields}
+        votes = [codes and [known[code] for code in codes] for codes in seeds[VOTES].to_pylist()]
+        columns[VOTES] = pa.array(votes, pa.list_(pa.string()))
     columns |= {
         "label": names.take(pa.array(counts.gold)),
         "prediction": names.take(pa.array(counts.own % len(names))),
@@ -96,38 +102,15 @@ def answers_of(frame: Frame) -> pa.Table:
         **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
         "agreement": pa.array(answers[:, :-1].max(axis=1) / np.maximum(total, 1)),
     }
-    return pa.table(columns).filter(pa.array(has_variants))
+    return pa.table(columns).filter(pa.array(total > 0))
 
 
-def with_texts(answers: pa.Table, frame: Frame) -> pa.Table:
-    """Add texts and votes of seeds from the dataset, after their ids."""
-    problem_format, merging = (
-        format_in(frame.folder, frame.config),
-        Merging.parse(frame.counts.merged),
-    )
-    fields, labels = problem_format.fields, problem_format.labels
-    labels = tuple(merging.becomes.get(label, label) for label in labels)
-    files = split_files(frame.folder, frame.config)["seeds"]
-    seeds = read_columns(frame.folder, files, ("seed_id", *fields, VOTES))
-    rows = pc.index_in(answers["seed_id"], seeds["seed_id"].combine_chunks())
-    seeds = seeds.take(rows).combine_chunks()
-    votes = [codes and [labels[code] for code in codes] for codes in seeds[VOTES].to_pylist()]
-    added = [(name, seeds[name]) for name in fields]
-    place = answers.column_names.index("seed_id") + 1
-    for name, column in reversed([*added, (VOTES, pa.array(votes, pa.list_(pa.string())))]):
-        answers = answers.add_column(place, name, column)
-    return answers
-
-
-def write_seed_results(
-    path: Path, table: pa.Table, *, overwrite: bool = False, for_spreadsheets: bool = False
-) -> None:
-    """Write results per seed, whole or not at all; errors are those of `check_seed_file`.
+def write_seed_results(path: Path, table: pa.Table, *, for_spreadsheets: bool = False) -> None:
+    """Write results per seed to a file that `check_seed_file` allows, whole or not at all.
 
     In CSV, votes are one text separated by spaces; with `for_spreadsheets`, texts that look like
     formulas are marked.
     """
-    check_seed_file(path, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     if path.suffix == ".parquet":
         write_table(path, table)
         return

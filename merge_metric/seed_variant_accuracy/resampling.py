@@ -24,23 +24,29 @@ _CHUNK: Final = 2**22
 """Draws held in memory at a time."""
 
 
-def bootstrap(
-    tables: Sequence[SeedCounts], settings: Settings
-) -> list[tuple[dict[str, Floats], Floats]]:
-    """Compute figures of B resamplings of each table, key → (B,), and their SV curves, (B, 100).
+Replicates = list[tuple[dict[str, Floats], Floats]]
+"""Figures of B resamplings of each of some tables, key → (B,), and their SV curves, (B, 100)."""
 
-    The tables count equally many seeds, and share the draws; with clusters there is only one. The
-    figures depend on neither the seeds' names nor the rows' order.
+
+def bootstrap(tables: Sequence[SeedCounts], settings: Settings) -> Replicates:
+    """Compute figures of resamplings, which depend on neither seeds' names nor rows' order.
+
+    The tables count equally many seeds, and share the draws; with clusters there is only one.
     """
-    all_ordered = [counts.take(_content_order(counts)) for counts in tables]
-    parts: list[list[tuple[dict[str, Floats], Floats]]] = [[] for _ in tables]
-    for weights in seed_weights(len(tables[0].seed_ids), settings, all_ordered[0].clusters):
-        for ordered, of_table in zip(all_ordered, parts, strict=True):
-            replicates = figures(ordered, settings.correctness_threshold, weights)
-            of_table.append((replicates.means(), replicates.mean_curve()))
+    return _replicates([counts.take(_content_order(counts)) for counts in tables], settings)
+
+
+def _replicates(tables: Sequence[SeedCounts], settings: Settings) -> Replicates:
+    means: list[list[dict[str, Floats]]] = [[] for _ in tables]
+    curves: list[list[Floats]] = [[] for _ in tables]
+    for weights in seed_weights(len(tables[0].seed_ids), settings, tables[0].clusters):
+        for number, counts in enumerate(tables):
+            resampled = figures(counts, settings.correctness_threshold, weights)
+            means[number].append(resampled.means())
+            curves[number].append(resampled.mean_curve())
     return [
-        (_joined([means for means, _ in part]), np.concatenate([curve for _, curve in part]))
-        for part in parts
+        ({key: np.concatenate([part[key] for part in parts]) for key in parts[0]}, joined)
+        for parts, joined in zip(means, map(np.concatenate, curves), strict=True)
     ]
 
 
@@ -57,38 +63,33 @@ def interval(replicates: Floats) -> Floats:
 
 def compare(a: SeedCounts, b: SeedCounts, settings: Settings = USUAL) -> dict[str, dict[str, Any]]:
     """Compare two models, as pairs; see `compare_all`."""
-    return compare_all([a, b], settings)[0, 1]
+    return compare_all([a, b], settings)[0][0, 1]
 
 
 def compare_all(
     models: Sequence[SeedCounts], settings: Settings = USUAL
-) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+) -> tuple[dict[tuple[int, int], dict[str, dict[str, Any]]], list[dict[str, Floats]]]:
     """Compare every pair of models on the same seeds and variants, resampled alike for all.
 
     The result maps positions of two models, a and b, the lower first, to figures: `a`, `b`,
     `difference` (a − b), `ci` [low, high] of it and `p_value`, the two-sided share of replicates on
     the other side of zero (Davison and Hinkley 1997, section 4.2), None where undefined; and under
-    `mcnemar` the seeds that only one of the two gets right, and the exact p-value.
+    `mcnemar` the seeds that only one of the two gets right, and the exact p-value. Then come the
+    figures of each model's replicates, (B,).
     """
     for other in models[1:]:
         _require_same_data(models[0], other)
     if not settings.n_bootstrap:
         raise ValueError("n_bootstrap: expected an int of 1 or more, got 0")
-    parts: list[list[dict[str, Floats]]] = [[] for _ in models]
-    some = models[0]
-    for weights in seed_weights(len(some.seed_ids), settings, some.clusters):
-        for model, replicates in zip(models, parts, strict=True):
-            replicates.append(figures(model, settings.correctness_threshold, weights).means())
-    joined = [_joined(replicates) for replicates in parts]
+    resampled = [means for means, _ in _replicates(models, settings)]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
     compared = dict[tuple[int, int], dict[str, dict[str, Any]]]()
     for i, j in combinations(range(len(models)), 2):
         a, b = models[i].right, models[j].right
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        test = {"only_a": only_a, "only_b": only_b, "p_value": mcnemar(only_a, only_b)}
         compared[i, j] = {}
         for key, of_a in exact[i].items():
-            of_b, differences = exact[j][key], joined[i][key] - joined[j][key]
+            of_b, differences = exact[j][key], resampled[i][key] - resampled[j][key]
             defined, p_value = differences[~np.isnan(differences)], None
             if len(defined):
                 side = min((defined <= 0).sum(), (defined >= 0).sum())
@@ -100,8 +101,9 @@ def compare_all(
                 "ci": [none_if_nan(bound) for bound in interval(differences)],
                 "p_value": p_value,
             }
-        compared[i, j]["mcnemar"] = test
-    return compared
+        p_value = mcnemar(only_a, only_b)
+        compared[i, j]["mcnemar"] = {"only_a": only_a, "only_b": only_b, "p_value": p_value}
+    return compared, resampled
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
@@ -196,10 +198,6 @@ def _content_order(counts: SeedCounts) -> NDArray[np.intp]:
     starts = np.flatnonzero(np.diff(counts.clusters.code[within])) + 1
     of_cluster = sorted(np.split(within, starts), key=lambda seeds: rank[seeds].tolist())
     return np.concatenate(of_cluster)
-
-
-def _joined(parts: Sequence[dict[str, Floats]]) -> dict[str, Floats]:
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
 def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:

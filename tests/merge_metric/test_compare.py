@@ -173,7 +173,7 @@ def test_models_without_a_common_configuration(
         )
         paths.append(str(tmp_path / f"{word_class}.parquet"))
         pq.write_table(table.filter(keep), paths[-1])
-    with pytest.raises(ValueError, match=r"got noun: s_nouns; verb: s_verbs; ask .* with `config`"):
+    with pytest.raises(ValueError, match=r"got s_nouns: noun; s_verbs: verb; ask .* with `config`"):
         compare_files(paths, files / "merge-nli")
 
 

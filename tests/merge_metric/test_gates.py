@@ -7,7 +7,7 @@ from helpers.commands import refused, run
 from helpers.scored_folder import E, predicted
 from typer.testing import Result
 
-from merge_metric.score import failures, read_gates
+from merge_metric.score import fails, failures, read_gates
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_every_configuration_counts(files: tuple[Path, str, str]) -> None:
 def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
     score(*files, "--fail-under", "seed_accuracy=0.6666666666666667")
     (gate,) = read_gates(["agreement=0.7"])
-    assert not gate.fails(0.7 - 1e-12)
+    assert not fails(gate, 0.7 - 1e-12)
     range_ = {"matching_threshold_low": 1.0, "matching_threshold_high": 5.0}
     (line,) = failures({"x": {"agreement": 0.699996, **range_}}, [gate])
     assert line == "x: agreement is 0.699996, wanted 0.7 or more"

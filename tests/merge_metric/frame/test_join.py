@@ -150,11 +150,9 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("lacking", "configs", "expected"),
     [
-        (["snli:a/noun/2", "snli:b/verb/1"], [],
-         "snli: predictions are missing for 2 of 10 variants: "
-         "'snli:a/noun/2', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 1 of 3; "
-         "with `config`: snli_nouns (1 of 5 variants missing), "
-         "snli_verbs (1 of 5 variants missing)"),
+        (["snli:b/verb/1"], ["snli"],
+         "snli: predictions are missing for 1 of 10 variants: 'snli:b/verb/1'; `allow_missing` "
+         "scores the complete seeds, 2 of 3; complete are snli_nouns: name them with `config`"),
         (["snli:b", "snli:b/verb/1"], ["snli"],
          "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
          "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3"),
