@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,20 +20,19 @@ from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import MaskedQuery, Scores, pairs, split
 from generation.run_folder import RunFolder
-from generation.suggestions.questions import Questions, masked_queries
+from generation.suggestions.questions import masked_queries
 from generation.suggestions.store import (
     read_scores,
     stored_vocabulary,
-    stores_of,
     unchanged_questions,
 )
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
+from generation.variants.candidates import BlockWork
 from generation.variants.equation import CASINGS, Lexicon, casing_of
 from generation.variants.grammar import has_library
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
-from merge_dataset.answer_store import AnswerStore
 from merge_dataset.executors.calls import map_blocks
 from merge_dataset.files import (
     RowGroupWriter,
@@ -54,6 +53,8 @@ PASSED: Final = ("suggestions", "whole_words", "same_class", "more_probable", "b
 """Columns of counts: suggestions, whole words among them (D4), words that keep the class in context
 (D8), suggestions more probable than the original (D5), and words that pass the last two."""
 
+_COUNTED: Final = ("occurrences", "not_in_vocabulary", *PASSED)
+"""All columns: occurrences, those without suggestions, and the columns `PASSED`."""
 _AT_ONCE: Final = 256
 """Number of questions processed together, whose suggestions are held in memory."""
 
@@ -63,7 +64,7 @@ def count_run(run: str | Path) -> dict[str, Any]:
     folder = RunFolder(Path(run))
     folder.require("suggest")
     with folder.locked():
-        questions = unchanged_questions(folder)
+        unchanged_questions(folder)
         config = Config.read(folder.config)
         suggested = read_record(folder.suggested)
         if "asked" in suggested:
@@ -72,34 +73,37 @@ def count_run(run: str | Path) -> dict[str, Any]:
                 f"these counts are of all suggestions; {suggested['asked']['questions']:,} were "
                 "asked; run the command that made this run again with --ask-all"
             )
-        mlms = suggested["mlms"]
-        tagger = Tagger.load(config.tagger)
+        work, sizes = _Counting(folder, config), block_sizes(folder.problems)
+        fields, sums = config.problem_format.fields, 0
+        if not has_library():
+            log.warning(
+                "lemminflect is not installed, so it is not told which words have another form in "
+                "their problem; for that: pip install 'merge-nli[morphology]', and count again"
+            )
         folder.counts.unlink(missing_ok=True)
-        work = partial(_counting, questions, stores_of(folder, config.store, mlms), config)
-        parts = []
-        with tqdm(total=len(questions), desc="filters", unit="question") as bar:
-            for part in map_blocks(questions.blocks, work, workers=config.workers):
-                parts.append(part)
-                bar.update(part.shape[1])
-        # Counts by question, in the order of keys.
-        sums = _write_words(folder, config, tagger, questions, np.concatenate(parts, axis=1))
-        fields = config.problem_format.fields
+        results = map_blocks(range(len(sizes)), partial(getattr, work, "counts"),
+                             workers=config.workers)  # fmt: skip
+        with (
+            tqdm(total=sum(sizes), desc="filters", unit="problem") as bar,
+            atomic(folder.shared_words) as path,
+            RowGroupWriter(path, _words_schema(fields)) as words,
+        ):
+            for size, (table, of_block) in zip(sizes, results, strict=True):
+                words.write(table)
+                sums = sums + of_block
+                bar.update(size)
         filters = [
-            {
-                "mlm": mlm["name"],
-                "word_class": word_class,
-                "field": field,
-                **dict(zip(("occurrences", "not_in_vocabulary", *PASSED), counted, strict=True)),
-            }
-            for mlm, of_mlm in zip(mlms, sums.tolist(), strict=True)
+            {"mlm": mlm["name"], "word_class": word_class, "field": field,
+             **dict(zip(_COUNTED, counted, strict=True))}
+            for mlm, of_mlm in zip(suggested["mlms"], np.asarray(sums).tolist(), strict=True)
             for (word_class, field), counted in zip(
                 product(WORD_CLASSES, fields), of_mlm, strict=True
             )
             if counted[0]
-        ]
+        ]  # fmt: skip
         record = {
             "source": config.source,
-            "tagger": tagger.name,
+            "tagger": work.tagger.name,
             "tag_match": config.tag_match,
             "other_forms": has_library(),
             "filters": filters,
@@ -110,84 +114,54 @@ def count_run(run: str | Path) -> dict[str, Any]:
         return record
 
 
-def _counting(
-    questions: Questions, stores: Mapping[str, AnswerStore], config: Config
-) -> Callable[[int], NDArray[np.int32]]:
-    vocabularies = {mlm: stored_vocabulary(store) for mlm, store in stores.items()}
-    tagger = Tagger.load(config.tagger, spare_torch=config.workers > 1)
-
-    def count(block: int) -> NDArray[np.int32]:
-        queries = questions.of(block)
-        answers = {
-            mlm: (read_scores(store, queries), vocabularies[mlm]) for mlm, store in stores.items()
-        }
-        return count_passed(queries, answers, tagger, tag_match=config.tag_match)
-
-    return count
-
-
-def _write_words(
-    folder: RunFolder,
-    config: Config,
-    tagger: Tagger,
-    questions: Questions,
-    passed: NDArray[np.int32],
-) -> NDArray[np.int64]:
-    """Write `shared_words.parquet` block by block, and sum counts over the words asked about.
-
-    `passed` has [MLMs, questions, len(PASSED)] counts. The sums are [MLMs, classes × texts,
-    2 + len(PASSED)]: all occurrences, occurrences without suggestions, and the columns `PASSED`.
-    """
-    if not has_library():
-        log.warning(
-            "lemminflect is not installed, so it is not told which words have another form in "
-            "their problem; for that: pip install 'merge-nli[morphology]', and count again"
-        )
-    fields = config.problem_format.fields
-    schema = pa.schema(
+def _words_schema(fields: Sequence[str]) -> pa.Schema:
+    return pa.schema(
         [
             *((name, pa.string()) for name in ("seed_id", "word_class", "word")),
             *((f"{field}_occurrences", pa.int32()) for field in fields),
             ("other_forms", pa.list_(pa.string())),
         ]
     )
-    sums = np.zeros((len(passed), len(WORD_CLASSES) * len(fields), 2 + len(PASSED)), np.int64)
-    sizes = block_sizes(folder.problems)
-    with (
-        tqdm(total=sum(sizes), desc="shared words", unit="problem") as bar,
-        atomic(folder.shared_words) as path,
-        RowGroupWriter(path, schema) as words,
-    ):
-        for number, size in enumerate(sizes):
-            seeds = read_block(folder.problems, number)
-            problems = tag_problems(seeds, tagger, WORD_CLASSES, config.sharing)
-            rows: list[dict[str, Any]] = []
-            groups: list[int] = []
-            queries: list[MaskedQuery] = []
-            for seed, word in problems.pairs():
-                sentences, forms = problems.of(seed), None
-                if has_library():
-                    family = family_of(word, sentences)
-                    forms = sorted({sentences[text].tokens[at].text for text, at in family})
-                values = [seed.seed_id, word.word_class, word.word, *map(len, word.positions)]
-                rows.append(dict(zip(schema.names, [*values, forms], strict=True)))
-                if word.word_class in config.word_classes:
-                    group = WORD_CLASSES.index(word.word_class) * len(fields)
-                    for text, place in problems.places(seed, word):
-                        asked = masked_queries(place, masking=config.masking)
-                        queries += asked
-                        groups += [group + text] * len(asked)
-            words.write(pa.Table.from_pylist(rows, schema))
-            if queries:
-                of_queries_passed = passed[:, questions.rows(queries)]
-                is_missing = of_queries_passed[:, :, :1] == 0
-                counted = np.concatenate(
-                    [np.ones_like(is_missing), is_missing, of_queries_passed], axis=2
-                )
-                for of_mlm, of_queries in zip(sums, counted, strict=True):
-                    np.add.at(of_mlm, np.array(groups), of_queries)
-            bar.update(size)
-    return sums
+
+
+class _Counting(BlockWork):
+    """Work that counts shared words, and the suggestions for them, in blocks of problems."""
+
+    def counts(self, block: int) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Return the block's shared words, and [MLMs, classes × texts, columns] sums of counts."""
+        config, fields = self.config, self.config.problem_format.fields
+        seeds = read_block(self.run.problems, block)
+        problems = tag_problems(seeds, self.tagger, WORD_CLASSES, config.sharing)
+        schema = _words_schema(fields)
+        rows: list[dict[str, Any]] = []
+        groups: list[tuple[MaskedQuery, int]] = []
+        for seed, word in problems.pairs():
+            sentences, forms = problems.of(seed), None
+            if has_library():
+                family = family_of(word, sentences)
+                forms = sorted({sentences[text].tokens[at].text for text, at in family})
+            values = [seed.seed_id, word.word_class, word.word, *map(len, word.positions)]
+            rows.append(dict(zip(schema.names, [*values, forms], strict=True)))
+            if word.word_class in config.word_classes:
+                group = WORD_CLASSES.index(word.word_class) * len(fields)
+                for text, place in problems.places(seed, word):
+                    asked = masked_queries(place, masking=config.masking)
+                    groups += [(query, group + text) for query in asked]
+        # Questions about the same sentence are adjacent.
+        queries = sorted({query for query, _ in groups}, key=lambda q: (q.sentence, q.span))
+        answers = {
+            mlm: (read_scores(store, queries), stored_vocabulary(store))
+            for mlm, store in self.stores.items()
+        }
+        passed = count_passed(queries, answers, self.tagger, tag_match=config.tag_match)
+        is_missing = passed[:, :, :1] == 0
+        counted = np.concatenate([np.ones_like(is_missing), is_missing, passed], axis=2)
+        sums = np.zeros((len(passed), len(WORD_CLASSES) * len(fields), len(_COUNTED)), np.int64)
+        number = {query: n for n, query in enumerate(queries)}
+        at = np.array([(number[query], group) for query, group in groups], np.int64).reshape(-1, 2)
+        for of_mlm, of_queries in zip(sums, counted, strict=True):
+            np.add.at(of_mlm, at[:, 1], of_queries[at[:, 0]])
+        return pa.Table.from_pylist(rows, schema), sums
 
 
 def count_passed(

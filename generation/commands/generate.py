@@ -11,7 +11,7 @@ import typer
 
 from generation.config import RECIPES, Config, ProblemSettings
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
-from generation.run_folder import RunFolder
+from generation.run_folder import SCORED, RunFolder
 from merge_dataset.commands.command_line import (
     Dealt,
     DealtAsConfigured,
@@ -235,6 +235,11 @@ def build_command(
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
+    if name == SCORED:
+        raise ValueError(
+            f"into: expected a name of your own for the build, got {name!r}, where merge-nli "
+            "generate builds what is to be scored; take another"
+        )
     base.require("suggest")
     config = build_settings(base, ablation, changed)
     check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
@@ -296,7 +301,6 @@ def signals_command(
       merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
         --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
-    from generation.run_folder import SCORED
     from generation.signals.pll_changes import Kind, write_changes
 
     models = {"--lm": lm, "--mlm": mlm, "--neighbours": neighbours or None}

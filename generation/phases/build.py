@@ -90,10 +90,9 @@ def generate(
         suggest(config, distribution=distribution, overwrite=overwrite)
         if config.scored_by:
             # Limits apply to words before their letters are shuffled.
-            _build(run, into=SCORED, distribution=distribution, overwrite=True, may_be_empty=True,
-                   scramble=False)  # fmt: skip
+            build(run, into=SCORED, distribution=distribution, overwrite=True, scramble=False)
             write_changes(run.path, NEIGHBOURS, of=SCORED, distribution=distribution)
-        return _build(run, distribution=distribution, overwrite=overwrite)
+        return build(run, distribution=distribution, overwrite=overwrite)
 
 
 def build(
@@ -112,7 +111,8 @@ def build(
         ablation: One of `config.ablation_names()` (D13): built into a folder of that name
             inside `run`, for the seeds that are eligible without it (paper, A.2).
         into: Name of a folder inside `run` for this build, so that the run's own build stays;
-            by default `ablation`, if any.
+            by default `ablation`, if any. Builds in `scored` are for what is to be scored: they
+            may have no variants.
         distribution: Where tasks work on the problems; by default `workers` processes do here.
         overwrite: Replace a build of other settings, problems or models.
         settings: Fields of `Config` to change for this build alone: the manifest records them,
@@ -131,32 +131,6 @@ def build(
             variant is left.
     """
     base = RunFolder(as_path("run", run))
-    if SCORED in (into, ablation):
-        raise ValueError(
-            f"into: expected a name of your own for the build, got {SCORED!r}, where merge-nli "
-            "generate builds what is to be scored; take another"
-        )
-    return _build(
-        base,
-        ablation=ablation,
-        into=into,
-        distribution=distribution,
-        overwrite=overwrite,
-        **settings,
-    )
-
-
-def _build(
-    base: RunFolder,
-    *,
-    ablation: str | None = None,
-    into: str | None = None,
-    distribution: Distribution | None = None,
-    overwrite: bool = False,
-    may_be_empty: bool = False,
-    **settings: Any,
-) -> RunFolder:
-    """Build as `build` does; what is to be scored may be no variants at all."""
     name = into or ablation
     out = base.named(name)
     base.require("suggest")
@@ -186,7 +160,7 @@ def _build(
         builder = Builder(base, config, suggested["mlms"], unablated, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
-            counts = _write_results(results, config, base, out, made_from, may_be_empty)
+            counts = _write_results(results, config, base, out, made_from)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
@@ -292,7 +266,6 @@ def _write_results(
     base: RunFolder,
     out: RunFolder,
     suggested: Mapping[str, Any],
-    may_be_empty: bool,
 ) -> dict[str, Any]:
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, most = "", 0
@@ -323,7 +296,7 @@ def _write_results(
             few = pc.equal(tables["exclusions"]["reason"], Reason.TOO_FEW.value)
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
-        if not may_be_empty and not variants.rows:
+        if not variants.rows and out.path.name != SCORED:
             dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel)}"
             if not replacements.rows:
                 raise ValueError(

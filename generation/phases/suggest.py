@@ -306,17 +306,15 @@ def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> No
     """Raise ValueError if questions were left out whose answers matter with these settings."""
     if "asked" not in suggested:
         return
-    asked_for = suggested["asked"]["for"]
+    asked_for, wanted = suggested["asked"]["for"], decisive_settings(config)
     if wider := wider_settings(config, asked_for):
-
-        def shown(settings: Mapping[str, Any]) -> str:
-            plain = {n: v if isinstance(v, list) else [str(v).lower()] for n, v in settings.items()}
-            return ", ".join(f"{name} = {', '.join(plain[name])}" for name in wider)
-
         left_out = suggested["questions"] - suggested["asked"]["questions"]
+        before, now = (
+            ", ".join(f"{name} = {values[name]}" for name in wider)
+            for values in (asked_for, wanted)
+        )
         raise ValueError(
             f"{run}: the masked LMs were not asked {left_out:,} of {suggested['questions']:,} "
-            f"questions, which could not matter with {shown(asked_for)}; expected no wider "
-            f"settings, got {shown(decisive_settings(config))}; run the command that made this run "
-            "again with --ask-all, which asks only them"
+            f"questions, which could not matter with {before}; expected no wider settings, got "
+            f"{now}; run the command that made this run again with --ask-all, which asks only them"
         )

@@ -44,8 +44,7 @@ _SHOWN: Final = 60
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
 _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _TWO_CLASSES: Final = (
-    "data of two classes keep them with `labels`, such as entailment,not_entailment; "
-    f"{_OTHER_LABELS}"
+    "data of two classes keep them with `labels`, such as entailment,not_entailment"
 )
 _FEWEST: Final = 10
 """Fewest problems of which two labels alone are put down to data of two classes."""
@@ -228,7 +227,7 @@ class ProblemReader:
         is_two = self.format.labels == LABELS and text.lower().startswith("no")
         raise ValueError(
             f"expected a label out of {known}, got {_shown(text)}",
-            _TWO_CLASSES if is_two else _OTHER_LABELS,
+            f"{_TWO_CLASSES}; {_OTHER_LABELS}" if is_two else _OTHER_LABELS,
         )
 
     def _votes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -245,11 +244,10 @@ class ProblemReader:
         count, is_nli = of_labels.total(), self.format.labels == LABELS
         if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
             log.warning(
-                "%s: of %s problems none is labelled %s; where the data have two classes, keep "
-                "them with `labels`, such as entailment,not_entailment (of numbers with "
-                "`label_map` 0=entailment,1=not_entailment), and merge the answers of NLI models: "
-                "merge-nli predict --merge-labels contradiction,neutral=not_entailment",
-                self.description, f"{count:,}", *{*LABELS} - {*of_labels},
+                "%s: of %s problems none is labelled %s; %s (of numbers with `label_map` "
+                "0=entailment,1=not_entailment), and merge the answers of NLI models: merge-nli "
+                "predict --merge-labels contradiction,neutral=not_entailment",
+                self.description, f"{count:,}", *{*LABELS} - {*of_labels}, _TWO_CLASSES,
             )  # fmt: skip
         if self.skipped:
             log.warning("%s: rows that cannot be used and are left out: %s\n  %s", self.description,
@@ -358,11 +356,10 @@ def _listed(names: Iterable[Any]) -> str:
 
 
 def _report(bad: Sequence[Mapping[str, str]], remedies: Iterable[str]) -> str:
-    advice = [remedy for remedy in remedies if remedy != _SKIPPING] or [_SKIPPING]
-    lines = _reported(bad)
+    lines = [*_reported(bad), *([r for r in remedies if r != _SKIPPING] or [_SKIPPING])]
     if len(bad) == 1:
-        return "; ".join([*lines, *advice])
-    return "\n  ".join([f"{len(bad):,} rows cannot be used:", *lines, *advice])
+        return "; ".join(lines)
+    return "\n  ".join([f"{len(bad):,} rows cannot be used:", *lines])
 
 
 def _reported(bad: Sequence[Mapping[str, str]]) -> list[str]:

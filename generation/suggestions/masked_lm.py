@@ -231,10 +231,8 @@ class MaskedLM:
     def encode(self, sentences: Sequence[str]) -> list[Encoding]:
         """Tokenise sentences."""
         return [
-            Encoding(
-                encoding.ids, encoding.offsets, encoding.special_tokens_mask, encoding.word_ids
-            )
-            for encoding in self._tokenizer.encode_batch(list(sentences))
+            Encoding(e.ids, e.offsets, e.special_tokens_mask, e.word_ids)
+            for e in self._tokenizer.encode_batch(list(sentences))
         ]
 
     def fitted(

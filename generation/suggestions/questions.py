@@ -6,7 +6,6 @@ depend on the problems alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -61,9 +60,8 @@ def _sentence_digest(sentence: str) -> bytes:
 
 def key_of(query: MaskedQuery) -> bytes:
     """Return a question's key, 16 bytes: digests of its sentence and of its spans."""
-    spans = json.dumps([query.span, query.masked])
-    span_digest = blake2b(spans.encode(), digest_size=_SPAN_BYTES).digest()
-    return _sentence_digest(query.sentence) + span_digest
+    spans = repr((query.span, query.masked)).encode()
+    return _sentence_digest(query.sentence) + blake2b(spans, digest_size=_SPAN_BYTES).digest()
 
 
 def keys_of(queries: Sequence[MaskedQuery]) -> NDArray[np.bytes_]:

@@ -450,7 +450,7 @@ def test_data_of_two_classes_are_found(
     hub["table"] = hub_table([0, 1] * 10)
     loaded(Config(source="hans", dataset="a/hans"))
     (told,) = caplog.messages
-    assert "of 20 problems none is labelled contradiction; where the data have two classes" in told
+    assert "of 20 problems none is labelled contradiction; data of two classes keep them" in told
     hub["table"] = hub_table([0, 1, 2] * 10)
     loaded(Config(source="hans", dataset="a/hans"))
     assert len(caplog.messages) == 1
