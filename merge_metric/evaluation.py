@@ -166,11 +166,11 @@ class Evaluation:
         Returns:
             A figure of matplotlib (extra `plots`), which `.savefig("curves.pdf")` writes.
         """
+        from merge_metric.analyses import Request
         from merge_metric.analyses.curves import curves, plot_curves
 
-        return plot_curves(
-            curves(frame for evaluation in self._beside(others) for frame in evaluation.frames)
-        )
+        frames = [frame for evaluation in self._beside(others) for frame in evaluation.frames]
+        return plot_curves(curves(Request(at_hand=frames)))
 
     def report(
         self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None

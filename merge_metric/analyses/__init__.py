@@ -1,7 +1,7 @@
 """The papers' tables and figures, one by one: `merge-nli analyse`.
 
-`catalogue` has all analyses, `registry` the decorator that registers one; the other modules make
-tables from `merge_metric.frame.joined.Run`s and draw them.
+`catalogue` has all analyses, `registry` makes them; the other modules hold their functions, each of
+which turns a `Request` into a table, and draws that.
 """
 
 from merge_metric.analyses import catalogue

@@ -8,7 +8,7 @@ these, and figure 16 marks them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures, values_of_models
-from merge_metric.frame.answer_table import PredictionsSource, parse_source
-from merge_metric.frame.joined import Frame
+from merge_metric.analyses.registry import Request
+from merge_metric.frame.answer_table import parse_source
 from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.frame.relations import preview
-from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.tables import Table, columns
@@ -41,45 +40,29 @@ Tests = Mapping[str, Mapping[str, bool]]
 """Model → id of a test problem → whether it is answered right."""
 
 
-def read_tests(
-    files: Sequence[str], models: Sequence[str], merge_labels: str | Sequence[str] = ()
-) -> dict[str, dict[str, bool]]:
-    """Read test predictions of `models`: model → problem id → whether its answer is right."""
-    tests: dict[str, dict[str, bool]] = {}
-    for source in map(parse_source, files):
-        if source.model not in models:
-            raise ValueError(
-                f"{source.path}: expected test predictions of {', '.join(dict.fromkeys(models))}, "
-                f"got those of {source.model!r}; name them alike: NAME=FILE"
-            )
-        rows = read_predictions(source.path, merge_labels=merge_labels)
-        rows = rows.filter(pc.equal(rows["variant_id"], rows["seed_id"]))  # no variants
-        right = pc.equal(rows["label"], rows["prediction"])
-        answers = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
-        tests.setdefault(source.model, {}).update(answers)
-    return tests
-
-
 def accuracy(
-    frames: Iterable[Frame],
-    tests: Tests | None = None,
+    request: Request,
     *,
+    tests: Sequence[str] | Tests = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
     n_subsamples: int = 100,
     rng_seed: int = 0,
 ) -> Table:
     """Make a row per model and configuration.
 
-    To see whether the seeds are easier than the problems that they were chosen from (`tests`, by
-    model), `n_subsamples` random samples of the size of the seeds are drawn without replacement,
-    the same for every model; `higher_share` is the share of samples with a higher S.
+    To see whether the seeds are easier than the problems that they were chosen from (`tests`),
+    `n_subsamples` random samples of the size of the seeds are drawn without replacement, the same
+    for every model; `higher_share` is the share of samples with a higher S.
     """
+    answers, mark = read_choice(request, tests, groups, best_and_worst)
     rows = []
-    for frame in frames:
+    for frame in request.frames():
         row: Row = identity(frame) | measures(frame.counts)
         del row["curve"]
         row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
-        if tests and frame.model in tests:
-            test, own = tests[frame.model], frame.counts.right
+        if frame.model in answers:
+            test, own = answers[frame.model], frame.counts.right
             source, _ = parse_config_name(frame.config)
             ids = sorted(name for name in test if name.startswith(f"{source}:"))
             right = np.array([test[name] for name in ids], bool)
@@ -102,7 +85,11 @@ def accuracy(
             row["test_accuracy"] = float(right.mean())
             row["higher_share"] = float((scores > own.sum()).mean())
         rows.append(row)
-    notes = []
+    notes = [
+        "In percent; variants averaged over subsamples. Higher: the share of "
+        f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
+        "is higher than on the seeds."
+    ]
     for config, of_config in grouped(rows, "config").items():
         known = [row["higher_share"] for row in of_config if row["higher_share"] is not None]
         if len(known) > 1:
@@ -115,13 +102,7 @@ def accuracy(
         *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
         *columns("share", variant_accuracy="S variants", higher_share="higher"),
     )
-    all_notes = (
-        f"In percent; variants averaged over subsamples. Higher: the share of "
-        f"{n_subsamples} random sets of as many test problems as there are seeds on which S "
-        f"is higher than on the seeds.",
-        *notes,
-    )
-    return Table("accuracy", title, shown, tuple(rows), all_notes)
+    return mark(Table("accuracy", title, shown, tuple(rows), tuple(notes)))
 
 
 def subsample_scores(
@@ -144,18 +125,26 @@ def plot_accuracy(table: Table) -> Figure:
 # --- By the answers to the seeds ---
 
 
-def first_answers(frames: Iterable[Frame]) -> Table:
+def first_answers(request: Request) -> Table:
     """Make a row per model and configuration; None where no seed is right, or none wrong.
 
     Also has the numbers of seeds with one, half or all of their variants right: section 5.4 counts
     seeds answered wrong whose variants are right, and does not say how many variants that takes.
     """
-    rows = [
-        identity(frame)
-        | _part("right", frame.counts.take(frame.counts.right))
-        | _part("wrong", frame.counts.take(~frame.counts.right))
-        for frame in frames
-    ]
+    rows: list[Row] = []
+    for frame in request.frames():
+        rows.append(identity(frame))
+        for which, chosen in (("right", frame.counts.right), ("wrong", ~frame.counts.right)):
+            counts = frame.counts.take(chosen)
+            values = measures(counts) if counts.seed_ids else {}
+            rows[-1][f"n_{which}"] = len(counts.seed_ids)
+            for key in ("variant_accuracy", "sv_at_50", "sv_at_100"):
+                rows[-1][f"{key}_{which}"] = values.get(key)
+            n_right, n = counts.n_correct, counts.n_variants
+            enough = zip(_SOLVED, (n_right > 0, 2 * n_right >= n, n_right == n), strict=True)
+            for key, solved in enough:  # in numbers of seeds, averaged over subsamples
+                n_solved = float((solved & counts.present).sum() / n.shape[1])
+                rows[-1][f"n_{key}_{which}"] = n_solved
     shown = [*RUN_COLUMNS]
     for which in ("right", "wrong"):
         heading = CATALOGUE["variant_accuracy"].heading
@@ -189,17 +178,6 @@ def first_answers(frames: Iterable[Frame]) -> Table:
     return Table("first-answers", title, tuple(shown), tuple(rows), all_notes)
 
 
-def _part(which: str, counts: SeedCounts) -> Row:
-    keys = ("variant_accuracy", "sv_at_50", "sv_at_100")
-    values = measures(counts) if counts.seed_ids else dict.fromkeys(keys)
-    row = {f"n_{which}": len(counts.seed_ids)} | {f"{key}_{which}": values[key] for key in keys}
-    n_right, n = counts.n_correct, counts.n_variants
-    enough = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
-    for key in _SOLVED:  # in numbers of seeds, averaged over subsamples
-        row[f"n_{key}_{which}"] = float((enough[key] & counts.present).sum() / n.shape[1])
-    return row
-
-
 plot_first_answers: Final = partial(
     bar_panels,
     series={f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")},
@@ -217,64 +195,77 @@ GROUP: Final = "group"
 """Key of a model's training group, in rows and in the metadata of predictions files."""
 
 
-def read_groups(sources: Sequence[PredictionsSource], given: Sequence[str]) -> dict[str, str]:
-    """Find models' training groups: `given` as NAME=GROUP, else from the predictions files."""
-    models = list(dict.fromkeys(source.model for source in sources))
+def read_choice(
+    request: Request, tests: Sequence[str] | Tests, groups: Sequence[str], best_and_worst: bool
+) -> tuple[Tests, Callable[[Table], Table]]:
+    """Read answers to all test problems, and make the function that marks models of a table.
+
+    It adds each model's training group, given as NAME=GROUP or in the predictions files, if any is
+    known, and marks the best and the worst of each; others are left out, if asked.
+    """
+    models = list(dict.fromkeys(source.model for source in request.sources))
+    answers: dict[str, dict[str, bool]] = {}
+    for source in map(parse_source, tests) if not isinstance(tests, Mapping) else ():
+        if source.model not in models:
+            raise ValueError(
+                f"{source.path}: expected test predictions of {', '.join(models)}, got those of "
+                f"{source.model!r}; name them alike: NAME=FILE"
+            )
+        rows = read_predictions(source.path, merge_labels=request.merge_labels)
+        rows = rows.filter(pc.equal(rows["variant_id"], rows["seed_id"]))  # no variants
+        right = pc.equal(rows["label"], rows["prediction"])
+        of_file = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
+        answers.setdefault(source.model, {}).update(of_file)
+    read = tests if isinstance(tests, Mapping) else answers
     known = {
         source.model: str(group)
-        for source in reversed(sources)
+        for source in reversed(request.sources)
         if (group := read_metadata(source.path).get(GROUP))
     }
-    known |= values_of_models("groups", given, models, "bert=S")
-    return {model: known[model] for model in models if model in known}
-
-
-def check_choice(groups: Mapping[str, str], tests: Tests) -> None:
-    """Raise ValueError where the best and the worst models cannot be chosen."""
-    if not groups:
+    known |= values_of_models("groups", groups, models, "bert=S")
+    known = {model: known[model] for model in models if model in known}
+    if best_and_worst and not known:
         raise ValueError(
             "--best-and-worst: expected the training groups of models, as predictions of "
             "merge-nli predict --preset say them, got none; add --group NAME=GROUP"
         )
-    if without := [model for model in groups if not tests.get(model)]:
+    if without := [model for model in known if best_and_worst and not read.get(model)]:
         raise ValueError(
             f"--best-and-worst: expected every model's predictions for all test problems, got "
             f"none of {', '.join(without)}; add --test {without[0]}=FILE"
         )
 
+    def mark(table: Table) -> Table:
+        if not known:
+            return table
+        configs = [row["config"] for row in table.rows if "config" in row]
+        configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
+        shown = {row["model"] for row in table.rows}
+        of_shown = {model: group for model, group in known.items() if model in shown}
+        chosen = {}
+        if best_and_worst or all(model in read for model in of_shown):
+            chosen = places(read, of_shown, configs)
+        rows = [
+            {**row, GROUP: known.get(row["model"]), "place": chosen.get(row["model"])}
+            for row in table.rows
+            if not best_and_worst or row["model"] in chosen
+        ]
+        if best_and_worst:  # group by group, as figures 3 and 5 have them
+            order, rank = [*dict.fromkeys(known.values())], (BEST, None, WORST)
+            rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+        after = 1 + [column.key for column in table.columns].index("model")
+        own, notes = columns(**{GROUP: "trained on"}), table.notes
+        if chosen:
+            own += columns(place="of these")
+            note = (
+                "Best, worst: the two best models and the worst of those trained on the same "
+                "data, by S on all test problems, averaged over sources"
+            )
+            notes = (*notes, note + ("; others are left out." if best_and_worst else "."))
+        of_table = (*table.columns[:after], *own, *table.columns[after:])
+        return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
 
-def mark_best(
-    table: Table, groups: Mapping[str, str], tests: Tests, *, only_chosen: bool = False
-) -> Table:
-    """Add each model's group, and mark the best and the worst of each, if groups are known."""
-    if not groups:
-        return table
-    configs = [row["config"] for row in table.rows if "config" in row]
-    configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
-    here = {row["model"] for row in table.rows}
-    groups_here = {model: group for model, group in groups.items() if model in here}
-    chosen = {}
-    if only_chosen or all(model in tests for model in groups_here):
-        chosen = places(tests, groups_here, configs)
-    rows = [
-        {**row, GROUP: groups.get(row["model"]), "place": chosen.get(row["model"])}
-        for row in table.rows
-        if not only_chosen or row["model"] in chosen
-    ]
-    if only_chosen:  # group by group, as figures 3 and 5 have them
-        order, rank = [*dict.fromkeys(groups.values())], (BEST, None, WORST)
-        rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
-    after = 1 + [column.key for column in table.columns].index("model")
-    own, notes = columns(**{GROUP: "trained on"}), table.notes
-    if chosen:
-        own += columns(place="of these")
-        note = (
-            "Best, worst: the two best models and the worst of those trained on the same "
-            "data, by S on all test problems, averaged over sources"
-        )
-        notes = (*notes, note + ("; others are left out." if only_chosen else "."))
-    shown = (*table.columns[:after], *own, *table.columns[after:])
-    return replace(table, columns=shown, rows=tuple(rows), notes=notes)
+    return read, mark
 
 
 def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:

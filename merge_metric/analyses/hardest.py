@@ -8,7 +8,7 @@ they would only leave variants of a seed out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.data_files import read_rows
-from merge_dataset.layout import format_in, split_files
 from merge_dataset.schema import NLI, format_of
 from merge_metric.analyses.measures import Floats, Ints, Row
+from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame, by_config, common_labels, on_common_seeds
-from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.tables import Column, Table, columns, initials, legend
@@ -62,43 +61,59 @@ def hardest_first(right: Floats, n_wrong: Ints) -> Ints:
 
 # --- The analysis ---
 
+FEW: Final = 0.05
+"""Share of variants answered right below which the paper looks at seeds again (table 11)."""
 
-def read_seed_texts(dataset: Path, configs: Iterable[str]) -> dict[str, pa.Table]:
-    """Read the texts, labels and votes of the seeds of some configurations."""
-    return {
-        config: read_columns(
-            dataset,
-            split_files(dataset, config)["seeds"],
-            ("seed_id", "label", "annotator_labels", *format_in(dataset, config).fields),
-        )
-        for config in dict.fromkeys(configs)
-    }
+CORRECTED: Final = "corrected_label"
+"""Column of the label that an annotator thinks is right."""
 
 
 def hardest(
-    frames: Iterable[Frame],
-    seeds: Mapping[str, pa.Table],
+    request: Request,
     *,
     top: int | None = None,
     below: float | None = None,
-    corrections: Mapping[str, Mapping[str, str]] | None = None,
+    corrected: Sequence[str | Path] = (),
 ) -> Table:
-    """Make a row per seed, hardest first: all models wrong, `top` ones, or share `below` (0–1)."""
+    """Make a row per seed, hardest first: all models wrong, `top` ones, or `below` a percent."""
+    if top is not None and below is not None:
+        raise ValueError("expected `top` or `below`, got both")
+    if below is not None and not 0 < below <= 100:
+        raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
+    corrections = read_corrections(map(Path, corrected))
+    frames = list(request.frames())
+    labels, groups = common_labels(frames), by_config(frames)
+    seeds = {config: request.seeds(config) for config in groups}
+    kinds = {format_of(table.schema).fields for table in seeds.values()}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(kinds)))}"
+            "; name configurations of one kind with --config"
+        )
+    (fields,) = kinds
+    spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
+    known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
+    if unknown := [seed for seed in corrections if seed not in known]:
+        raise ValueError(
+            f"--corrected: expected labels of seeds of {', '.join(seeds)}, got {len(unknown):,} of "
+            f"others, such as {unknown[0]!r}"
+        )
+    for seed, given in corrections.items():
+        if other := [label for label in given.values() if label not in spelled]:
+            raise ValueError(
+                f"--corrected: expected labels out of {', '.join(labels)}, got {other[0]!r} for "
+                f"{seed!r}"
+            )
     rows: list[Row] = []
     notes: list[str] = []
-    frames = list(frames)
-    labels, fields = common_labels(frames), _fields(seeds)
-    corrected = _spelled(corrections or {}, labels, seeds)
-    share = FEW if below is None else below
-    for config, group in by_config(frames).items():
+    share = FEW if below is None else below / 100
+    for config, group in groups.items():
         of_seeds, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
         for row in of_seeds:
-            given = corrected.get(row["seed_id"], {})
-            all_of_them = "; ".join(
-                f"{who}: {label}" if who else label for who, label in given.items()
-            )
+            given = {who: spelled[x] for who, x in corrections.get(row["seed_id"], {}).items()}
             one = set(given.values())
-            row[CORRECTED] = next(iter(one)) if len(one) == 1 else all_of_them or None
+            named = "; ".join(f"{who}: {label}" if who else label for who, label in given.items())
+            row[CORRECTED] = next(iter(one)) if len(one) == 1 else named or None
             row["gold_holds"] = one == {row["gold"]} if one else None
         wrong = [row for row in of_seeds if not row["n_right"]]
         few = [row for row in of_seeds if round(row["variants_right"], _DECIMALS) < share]
@@ -107,8 +122,7 @@ def hardest(
         notes += _notes(config, len(group), n_seeds, wrong, few, share)
     what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
     if below is not None:
-        what = f"Seeds of whose variants models answer less than {100 * below:g} % right"
-    title = f"{what}, by the share of variants that models answer right"
+        what = f"Seeds of whose variants models answer less than {below:g} % right"
     shown = (
         *columns(seed_id="seed", gold="gold"),
         Column("votes", "votes", optional=True),
@@ -129,6 +143,7 @@ def hardest(
         f"where known, and answers of the models to the seed itself: {legend(labels)}.",
         *notes,
     )
+    title = f"{what}, by the share of variants that models answer right"
     return Table("hardest", title, shown, tuple(rows), all_notes)
 
 
@@ -154,13 +169,6 @@ def _notes(
     return f"{wrong_note}.", f"{few_note}."
 
 
-FEW: Final = 0.05
-"""Share of variants answered right below which the paper looks at seeds again (table 11)."""
-
-CORRECTED: Final = "corrected_label"
-"""Column of the label that an annotator thinks is right."""
-
-
 def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Read corrected labels from filled-in CSV files of `hardest`: seed → annotator → label."""
     corrections: dict[str, dict[str, str]] = {}
@@ -178,30 +186,6 @@ def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
                     f"got two"
                 )
     return corrections
-
-
-def _spelled(
-    corrections: Mapping[str, Mapping[str, str]],
-    labels: Sequence[str],
-    seeds: Mapping[str, pa.Table],
-) -> dict[str, dict[str, str]]:
-    spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
-    known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
-    if unknown := [seed for seed in corrections if seed not in known]:
-        raise ValueError(
-            f"--corrected: expected labels of seeds of {', '.join(seeds)}, got {len(unknown):,} of "
-            f"others, such as {unknown[0]!r}"
-        )
-    for seed, given in corrections.items():
-        if other := [label for label in given.values() if label not in spelled]:
-            raise ValueError(
-                f"--corrected: expected labels out of {', '.join(labels)}, got {other[0]!r} for "
-                f"{seed!r}"
-            )
-    return {
-        seed: {name: spelled[label] for name, label in given.items()}
-        for seed, given in corrections.items()
-    }
 
 
 def _seeds(
@@ -230,10 +214,11 @@ def _seeds(
     is_shown = (n_models_right == 0) | (mean.round(_DECIMALS) < below)
     is_shown[order[: top or 0]] = True
     chosen = order[is_shown[order]]
-    labels, fields = counts[0].labels, _fields({config: texts})
-    codes = Merging.parse(counts[0].merged).codes(format_of(texts.schema).labels).tolist()
+    labels, problem_format = counts[0].labels, format_of(texts.schema)
+    codes = Merging.parse(counts[0].merged).codes(problem_format.labels).tolist()
     wanted = pa.array([ids[n] for n in chosen.tolist()], texts.schema.field("seed_id").type)
     problems = texts.take(pc.index_in(wanted, texts["seed_id"].combine_chunks())).to_pylist()
+    models = [frame.model for frame in frames]
     rows = [
         {
             "config": config,
@@ -245,26 +230,13 @@ def _seeds(
             "instead": instead[n],
             "n_right": int(n_models_right[n]),
             "n_models": len(frames),
-            "by_model": {
-                frame.model: float(value)
-                for frame, value in zip(frames, by_model[:, n], strict=True)
-            },
-            **{field: text[field] for field in fields},
+            "by_model": dict(zip(models, by_model[:, n].tolist(), strict=True)),
+            **{field: text[field] for field in problem_format.fields},
             "annotator_labels": [labels[codes[v]] for v in text["annotator_labels"] or ()],
         }
         for n, text in zip(chosen.tolist(), problems, strict=True)
     ]
     return rows, len(ids)
-
-
-def _fields(seeds: Mapping[str, pa.Table]) -> tuple[str, ...]:
-    kinds = {format_of(table.schema).fields for table in seeds.values()}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(kinds)))}"
-            "; name configurations of one kind with --config"
-        )
-    return next(iter(kinds), NLI.fields)
 
 
 def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:

@@ -65,12 +65,14 @@ def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
     return row | {f"curve_{side}": curve[side] for side in ("low", "high") if side in curve}
 
 
-def fooling(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
-    """Compute the rates `FOOLING` over seeds answered right, with `*_ci`; None if none is right."""
+def fooling_of(counts: SeedCounts, settings: Settings | None = None) -> Row:
+    """Compute the rates `FOOLING` over seeds answered right, None if none is; `*_ci` if asked."""
     n_right = int(counts.right.sum())
-    summary = summarise(counts, settings) if n_right else {}
-    keys = [name for key in FOOLING for name in (key, f"{key}_ci")]
-    return {"n_right": n_right} | {key: summary.get(key) for key in keys}
+    summary = summarise(counts, settings or NO_INTERVALS) if n_right else {}
+    ends = ("", "_ci") if settings else ("",)
+    return {"n_right": n_right} | {
+        f"{key}{end}": summary.get(f"{key}{end}") for key in FOOLING for end in ends
+    }
 
 
 def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from merge_dataset.layout import format_in
 from merge_dataset.schema import NLI
 from merge_metric.analyses.measures import Floats, Row, over_models, per_config
-from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import config_bars, percent_axis, row_of_panels
@@ -54,15 +54,41 @@ def hypotheses(folder: Path, config: str) -> tuple[str]:
     return ("hypothesis",)
 
 
-def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Table:
-    """Make a row per configuration and model, and averages; with `encode` also distances."""
-    rows = []
-    with_models = False
+def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
+    """Make a row per configuration and model, and averages; with an encoder distances too.
+
+    `encoder` is a directory or Hub id of a sentence encoder, or a function.
+    """
+    rows: list[Row] = []
+    pairs = request.variants(hypotheses, of_seeds=("hypothesis",))
+    encode = load_encoder(encoder) if isinstance(encoder, str) else encoder
     for variants in pairs:
-        with_models = variants.model is not None
-        rows.append(_row(variants, encode))
-    keys = [*_MEASURES, *([*_DISTANCES.values(), _JSD] if encode else [])]
-    keys = [key for key in keys if all(key in row for row in rows)]
+        n_pairs, has_model = len(variants.table), variants.model is not None
+        texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
+        row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
+        rows.append(row | {"averaged": None, "n_pairs": n_pairs})
+        totals = np.zeros(len(_MEASURES))
+        for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
+            one, other = (list(map(tokens, side[start : start + _CHUNK])) for side in texts)
+            totals += [
+                sum(map(len, one)),
+                sum(map(len, other)),
+                sum(map(n_common, one, other)),
+                *(ratios.sum() for ratios in fuzzy_match(one, other)),
+            ]
+        rows[-1] |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
+        if encode is None:
+            continue
+        distances = cosine_distances(texts[0], texts[1], encode)
+        rows[-1]["distance"] = float(distances.mean())
+        if has_model:
+            right, is_changed = (variants.table[k].to_numpy() for k in ("seed_right", "changed"))
+            changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
+            for name, part in (("unchanged", unchanged), ("changed", changed)):
+                rows[-1][f"distance_{name}"] = float(part.mean()) if len(part) else None
+            rows[-1][_JSD] = histogram_divergence(changed, unchanged)
+    with_models = rows[-1]["model"] is not None
+    keys = [key for key in (*_MEASURES, *_DISTANCES.values(), _JSD) if all(key in r for r in rows)]
     averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
     notes = [
         "Averages over pairs. Tokens are words and single other marks, without regard to case; in "
@@ -91,35 +117,6 @@ def overlap(pairs: Iterable[VariantRows], *, encode: Encode | None = None) -> Ta
         *columns("fraction", **{key: head for key, head in of_distances.items() if key in keys}),
     )
     return Table("overlap", title, shown, (*rows, *averages), tuple(notes))
-
-
-def _row(variants: VariantRows, encode: Encode | None) -> Row:
-    n_pairs = len(variants.table)
-    texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
-    row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
-    row |= {"averaged": None, "n_pairs": n_pairs}
-    totals = np.zeros(len(_MEASURES))
-    for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
-        part = slice(start, start + _CHUNK)
-        one, other = (list(map(tokens, side[part])) for side in texts)
-        totals += [
-            sum(map(len, one)),
-            sum(map(len, other)),
-            sum(map(n_common, one, other)),
-            *(ratios.sum() for ratios in fuzzy_match(one, other)),
-        ]
-    row |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
-    if encode is None:
-        return row
-    distances = cosine_distances(texts[0], texts[1], encode)
-    row["distance"] = float(distances.mean())
-    if variants.model is not None:
-        right, is_changed = (variants.table[name].to_numpy() for name in ("seed_right", "changed"))
-        changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
-        for name, part_of in (("unchanged", unchanged), ("changed", changed)):
-            row[f"distance_{name}"] = float(part_of.mean()) if len(part_of) else None
-        row[_JSD] = histogram_divergence(changed, unchanged)
-    return row
 
 
 def plot_overlap(table: Table) -> Figure:

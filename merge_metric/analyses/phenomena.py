@@ -6,7 +6,7 @@ variants of these seeds are good. A dataset of `--ablation union` is the control
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.measures import COUNT_COLUMNS, Row
-from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
@@ -49,12 +49,14 @@ _JUDGED: Final = (
 )
 
 
-def phenomena(everything: Iterable[VariantRows], settings: Settings = USUAL) -> Table:
+def phenomena(
+    request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
+) -> Table:
     """Make a row for the seeds with each phenomenon in a text, and a row for all other seeds."""
     names = ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate")
     figures = (*(CATALOGUE[name] for name in names), sv_at(settings.correctness_threshold))
     rows: list[Row] = []
-    for variants in everything:
+    for variants in request.variants(of_seeds=TEXTS, annotations=annotations):
         table = variants.table
         text = pc.binary_join_element_wise(*(table[f"seed_{name}"] for name in TEXTS), "\n")
         masks = {

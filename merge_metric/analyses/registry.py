@@ -1,50 +1,46 @@
-"""Registry of analyses: the decorator `analysis` records each one's name, options and needs."""
+"""Registry of analyses: the names, options and needs of each, and how one is made."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from merge_dataset.settings import Setting, as_path, as_texts, did_you_mean
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
     from merge_metric.analyses.variant_rows import VariantRows
-    from merge_metric.frame.answer_table import Predictions as PredictionsFile
-    from merge_metric.frame.answer_table import PredictionsSource
+    from merge_metric.frame.answer_table import Predictions, PredictionsSource
     from merge_metric.frame.joined import Frame
     from merge_metric.score import Watch
     from merge_metric.tables import Table
 
-    Made = tuple[Table, Callable[[Table], Figure]]
-    """A table, and the function that draws it."""
-else:
-    Made = tuple
-
-Extra = Literal["plots", "overlap", "signals"]
-
-Predictions = Literal["needed", "optional", "none", "run"]
-"""Whether an analysis requires, accepts or refuses predictions files, or is of a run folder."""
-
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """An analysis as users know it; see `analysis`."""
+    """An analysis as users know it."""
 
-    make: Callable[..., Made]
+    name: str
+    module: str
+    """Module of its function, called like it, and of `plot_…`, which draws the function's table.
+
+    The function's keyword-only parameters are the analysis's options.
+    """
     summary: str
     """The question it answers, and where papers show it, for help and README."""
-    name: str
-    options: Mapping[str, tuple[Any, Setting]]
+    options: Mapping[str, tuple[Any, Setting]] = field(default_factory=dict)
     """Name → type and description."""
     names_datasets: bool = False
     """Whether files may name a dataset of their own: FILE@DATASET."""
-    predictions: Predictions = "needed"
-    extra: Extra = "plots"
+    predictions: Literal["needed", "optional", "none", "run"] = "needed"
+    """Whether it requires, accepts or refuses predictions files, or is of a run folder."""
+    extra: Literal["plots", "overlap", "signals"] = "plots"
     """Extra of this distribution that brings all that it imports."""
     of_seeds: bool = False
     """Whether figures depend on the number of variants per seed; a note tells of mixed numbers."""
@@ -53,23 +49,28 @@ class Analysis:
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
 
+    @property
+    def function(self) -> str:
+        """Name of its function."""
+        return self.name.replace("-", "_")
 
-def option(help: str, name: str | None = None, **more: Any) -> Setting:
+
+def option(kind: Any, help: str, name: str | None = None, **more: Any) -> tuple[Any, Setting]:
     """Describe an option, which is called like its parameter unless it has another `name`."""
     panel = "Options of single analyses"
-    return Setting(help=help, commands="analyse", panel=panel, option=name, **more)
+    return kind, Setting(help=help, commands="analyse", panel=panel, option=name, **more)
 
 
-Threshold = Annotated[
-    float, option("threshold of the differences; else 90.", "--ct", metavar="PERCENT")
-]
-Replicates = Annotated[int, option("replicates for intervals.", minimum=0)]
-RandomSeed = Annotated[int, option("seed of whatever is random; else 0.", minimum=0)]
+THRESHOLD: Final = option(
+    float, "threshold of the differences; else 90.", "--ct", metavar="PERCENT"
+)
+REPLICATES: Final = option(int, "replicates for intervals.", minimum=0)
+RANDOM_SEED: Final = option(int, "seed of whatever is random; else 0.", minimum=0)
 
 _SETTINGS: Final = {
-    "correctness_threshold": Threshold,
-    "n_bootstrap": Replicates,
-    "rng_seed": RandomSeed,
+    "correctness_threshold": THRESHOLD,
+    "n_bootstrap": REPLICATES,
+    "rng_seed": RANDOM_SEED,
 }
 
 ANALYSES: Final[dict[str, Analysis]] = {}
@@ -83,27 +84,12 @@ The package that makes runs adds them: it imports this one, and not the other wa
 """
 
 
-def analysis(
-    summary: str, *, settings: tuple[str, ...] = (), clusters: bool = False, **declared: Any
-) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Register a function as an analysis, under its name with hyphens.
-
-    Its keyword-only parameters are its options, annotated with a type and an `option`; with `run`
-    it analyses a run folder. The arguments are fields of `Analysis`.
-    """
-
-    def register(make: Callable[..., Made]) -> Callable[..., Made]:
-        name = make.__name__.replace("_", "-")
-        parameters = inspect.signature(make).parameters.values()
-        own = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
-        own.pop("settings", None)
-        own |= {key: _SETTINGS[key] for key in settings}
-        options = {key: get_args(annotation) for key, annotation in own.items()}
-        declared.update(settings=settings, clusters=clusters or "n_bootstrap" in options)
-        ANALYSES[name] = Analysis(make, summary, name, options, **declared)
-        return make
-
-    return register
+def analysis(name: str, module: str, summary: str, **declared: Any) -> None:
+    """Register an analysis; `declared` are further fields of `Analysis`."""
+    made = Analysis(name, module, summary, **declared)
+    options = {**made.options, **{key: _SETTINGS[key] for key in made.settings}}
+    clusters = made.clusters or "n_bootstrap" in options
+    ANALYSES[name] = replace(made, options=options, clusters=clusters)
 
 
 def takers(option: str) -> str:
@@ -115,10 +101,10 @@ def takers(option: str) -> str:
 class Request:
     """Everything that an analysis is made from."""
 
-    name: str
-    sources: tuple[PredictionsSource, ...]
+    name: str = ""
+    sources: tuple[PredictionsSource, ...] = ()
     """Predictions files; none for an analysis of a dataset alone."""
-    dataset: Path
+    dataset: Path = Path()
     """Dataset folder of the files that name none."""
     configs: tuple[str, ...] = ()
     allow_missing: bool = False
@@ -128,9 +114,11 @@ class Request:
     """Labels that count as one; by default as descriptions of predictions say."""
     watch: Watch | None = None
     """Collector of cautions about the frames of an analysis that shows figures of seeds."""
+    at_hand: Sequence[Frame] = ()
+    """Frames in place of those of predictions files."""
 
     def frames(
-        self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = True
+        self, *, by: Sequence[str] = (), repeated: bool = False, with_rows: bool = False
     ) -> Iterator[Frame]:
         """Read the frames, one after the other, with columns of the dataset to group variants by.
 
@@ -139,16 +127,18 @@ class Request:
         """
         from merge_metric.frame.joined import read_frames
 
-        frames = read_frames(
-            self.sources,
-            self.dataset,
-            self.configs,
-            by=by,
-            cluster=self.cluster,
-            allow_missing=self.allow_missing,
-            with_rows=with_rows,
-            merge_labels=self.merge_labels,
-        )
+        frames = iter(self.at_hand)
+        if not self.at_hand:
+            frames = read_frames(
+                self.sources,
+                self.dataset,
+                self.configs,
+                by=by,
+                cluster=self.cluster,
+                allow_missing=self.allow_missing,
+                with_rows=with_rows,
+                merge_labels=self.merge_labels,
+            )
         frames = self.watch.over(frames) if self.watch else frames
         datasets: dict[tuple[str, str], str] = {}
         for frame in frames:
@@ -164,7 +154,7 @@ class Request:
 
     def variants(
         self,
-        columns: Callable[[Path, str], Sequence[str]],
+        columns: Callable[[Path, str], Sequence[str]] = lambda *_: (),
         of_seeds: Sequence[str] = (),
         *,
         annotations: Sequence[str] = (),
@@ -180,7 +170,8 @@ class Request:
         judged = read_judgements(annotations) if annotations else None
         places: Iterable[tuple[Path, str, Frame | None]]
         if self.sources:
-            places = ((frame.folder, frame.config, frame) for frame in self.frames())
+            frames = self.frames(with_rows=True)
+            places = ((frame.folder, frame.config, frame) for frame in frames)
         else:
             places = ((self.dataset, config, None) for config in self.chosen_configs())
         for folder, config, frame in places:
@@ -188,6 +179,15 @@ class Request:
             for name in of_seeds:
                 require_text(folder, config, name)
             yield variant_rows(folder, config, wanted, of_seeds, frame=frame, judged=judged)
+
+    def seeds(self, config: str) -> pa.Table:
+        """Read ids, labels, votes and texts of a configuration's seeds."""
+        from merge_dataset.layout import format_in, split_files
+        from merge_metric.frame.relations import read_columns
+
+        files, fields = split_files(self.dataset, config), format_in(self.dataset, config).fields
+        wanted = ("seed_id", "label", "annotator_labels", *fields)
+        return read_columns(self.dataset, files["seeds"], wanted)
 
     def chosen_configs(self) -> list[str]:
         """List the configurations of a dataset: those asked for, else those of collections."""
@@ -198,19 +198,9 @@ class Request:
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))
 
 
-def find_analysis(name: str) -> Analysis:
-    """Find a registered analysis."""
-    if name not in ANALYSES:
-        some = ", ".join(list(ANALYSES)[:4])
-        listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
-        hint = did_you_mean(name, ANALYSES, listed)
-        raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
-    return ANALYSES[name]
-
-
 def analyse(
     name: str,
-    predictions: PredictionsFile | Iterable[PredictionsFile],
+    predictions: Predictions | Iterable[Predictions],
     dataset: str | Path | None = None,
     configs: str | Sequence[str] = (),
     *,
@@ -218,7 +208,7 @@ def analyse(
     cluster: str = "",
     merge_labels: str | Sequence[str] = (),
     **options: Any,
-) -> Made:
+) -> tuple[Table, Callable[[Table], Figure]]:
     """Make an analysis of predictions files.
 
     Args:
@@ -231,7 +221,7 @@ def analyse(
         cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
             together.
         merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
-        options: Keyword-only parameters of the analysis.
+        options: Further options of the analysis, called as in the help.
 
     Returns:
         The table, and the function that draws it.
@@ -245,10 +235,38 @@ def analyse(
     from merge_dataset.layout import as_dataset
     from merge_metric.frame.answer_table import as_sources
     from merge_metric.score import Watch
-    from merge_metric.seed_variant_accuracy.options import Settings
+    from merge_metric.seed_variant_accuracy.options import (
+        USUAL,
+        Settings,
+        check_cluster,
+        check_threshold,
+    )
 
-    chosen = find_analysis(name)
-    _check_options(chosen, cluster, options)
+    if name not in ANALYSES:
+        some = ", ".join(list(ANALYSES)[:4])
+        listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
+        hint = did_you_mean(name, ANALYSES, listed)
+        raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
+    chosen = ANALYSES[name]
+    if other := sorted(options.keys() - chosen.options.keys()):
+        has = ", ".join(f"`{key}`" for key in sorted(chosen.options)) or "none"
+        raise ValueError(
+            f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with "
+            f"{name}, which takes {has} of the options of single analyses"
+        )
+    if cluster and not chosen.clusters:
+        able = ", ".join(known.name for known in ANALYSES.values() if known.clusters)
+        raise ValueError(
+            f"cluster: expected with {able}, which say how seeds vary, got {cluster!r} with {name}"
+        )
+    module = import_module(chosen.module, "merge_metric.analyses")
+    make, plot = (getattr(module, f"{part}{chosen.function}") for part in ("", "plot_"))
+    if "correctness_threshold" in options:
+        check_threshold(options["correctness_threshold"])
+    if "n_bootstrap" in chosen.options:
+        own = inspect.signature(make).parameters.get("n_bootstrap")
+        usual = own.default if own else USUAL.n_bootstrap
+        check_cluster(cluster, options.get("n_bootstrap", usual))
     sources = tuple(as_sources("predictions", predictions))
     place = None if dataset is None else as_dataset("dataset", dataset)
     wanted = as_texts("configs", configs)
@@ -261,7 +279,7 @@ def analyse(
             raise ValueError(f"{name}: expected --run alone, got {' and '.join(others)} too")
         if not folder.is_dir():
             raise NotADirectoryError(f"{folder}: expected a run folder, found none")
-        return chosen.make(Request(name, (), Path()), **options)
+        return make(Request(name), **options), plot
     folder = _dataset_folder(chosen, sources, place)
     if merge_labels and not sources:
         raise ValueError(f"merge_labels: expected predictions with it, got none for {name}")
@@ -270,34 +288,11 @@ def analyse(
         options["settings"] = Settings(**given)
     watch = Watch() if chosen.of_seeds else None
     request = Request(name, sources, folder, wanted, allow_missing, cluster, merge_labels, watch)
-    table, plot = chosen.make(request, **options)
+    table = make(request, **options)
     notes = [*(watch.notes if watch else ())]
     if cluster and "n_bootstrap" in chosen.options:
         notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
     return replace(table, notes=(*table.notes, *notes)), plot
-
-
-def _check_options(chosen: Analysis, cluster: str, options: Mapping[str, Any]) -> None:
-    from merge_metric.seed_variant_accuracy.options import USUAL, check_cluster, check_threshold
-
-    if other := sorted(options.keys() - chosen.options.keys()):
-        has = ", ".join(f"`{name}`" for name in sorted(chosen.options)) or "none"
-        raise ValueError(
-            f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with "
-            f"{chosen.name}, which takes {has} of the options of single analyses"
-        )
-    if "correctness_threshold" in options:
-        check_threshold(options["correctness_threshold"])
-    if cluster and not chosen.clusters:
-        able = ", ".join(known.name for known in ANALYSES.values() if known.clusters)
-        raise ValueError(
-            f"cluster: expected with {able}, which say how seeds vary, got {cluster!r} with "
-            f"{chosen.name}"
-        )
-    if "n_bootstrap" in chosen.options:
-        own = inspect.signature(chosen.make).parameters.get("n_bootstrap")
-        usual = own.default if own else USUAL.n_bootstrap
-        check_cluster(cluster, options.get("n_bootstrap", usual))
 
 
 def _dataset_folder(

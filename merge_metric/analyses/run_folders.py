@@ -7,7 +7,7 @@ word stands twice in a text, or has another form in the problem, may be biased (
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ from merge_dataset.layout import format_in, split_files
 from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
 from merge_metric.analyses.measures import Row
-from merge_metric.analyses.registry import MAKERS
+from merge_metric.analyses.registry import MAKERS, Request
 from merge_metric.tables import Table, columns, initials, legend
 from merge_metric.tables.plots import bar_panels, distinct
 
@@ -93,7 +93,7 @@ ELIGIBLE: Final = "eligible"
 ALL: Final = "all"
 
 
-def potential_seeds(run: Path) -> Table:
+def seeds(request: Request, *, run: Path) -> Table:
     """Make rows by word class: problems that share words and, where there is a build, seeds."""
     source = read_counts(run)["source"]
     labels = format_of(read_schema(run / PROBLEMS)).labels
@@ -166,7 +166,7 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
     return total, rows
 
 
-def plot_potential_seeds(table: Table) -> Figure:
+def plot_seeds(table: Table) -> Figure:
     """Draw problems, and seeds below: shares of labels, of words twice and in other forms."""
     shares = [column for column in table.columns if column.kind == "share"]
     series = {column.heading.removesuffix(", %"): column.key for column in shares}
@@ -175,37 +175,36 @@ def plot_potential_seeds(table: Table) -> Figure:
 
 # --- Suggestions that filters pass ---
 
+_UNKNOWN: Final = "not_in_vocabulary"
+_ALL: Final = "suggestions"
 _SHARES: Final = {"same_class": "same class", "more_probable": "more probable", "both": "both"}
 
 
-def filters(counts: Sequence[Mapping[str, Any]]) -> Table:
+def filters(request: Request, *, run: Path) -> Table:
     """Make a row per masked LM and word class, with shares by text and over all texts."""
-    fields = distinct(counts, "field")
-    letters = dict(zip(fields, initials(fields), strict=True))
+    record = read_counts(run)
+    fields = distinct(record["filters"], "field")
     shares: dict[str, str] = {}
     for key, heading in _SHARES.items():
-        shares |= {key: heading} | {f"{key}_{field}": letters[field] for field in fields}
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for row_of in counts:
-        groups.setdefault((row_of["source"], row_of["mlm"], row_of["word_class"]), []).append(
-            row_of
-        )
-    rows, order = [], WORD_CLASSES.index
-    for group in sorted(groups, key=lambda group: (*group[:2], order(group[2]))):
-        of_group = groups[group]
-        row: Row = dict(zip(("source", "mlm", "word_class"), group, strict=True))
-        row["asked"] = sum(
-            row_of["occurrences"] - row_of["not_in_vocabulary"] for row_of in of_group
-        )
-        row["not_in_vocabulary"] = sum(row_of["not_in_vocabulary"] for row_of in of_group)
-        total = sum(row_of["suggestions"] for row_of in of_group)
-        row["per_occurrence"] = total / row["asked"] if row["asked"] else None
+        of_fields = zip(fields, initials(fields), strict=True)
+        shares |= {key: heading} | {f"{key}_{field}": letter for field, letter in of_fields}
+    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for counts in record["filters"]:
+        group = counts["mlm"], WORD_CLASSES.index(counts["word_class"])
+        groups.setdefault(group, []).append(counts)
+    rows = []
+    for (mlm, number), parts in sorted(groups.items()):
+        total = {key: sum(part[key] for part in parts) for key in ("occurrences", _UNKNOWN, _ALL)}
+        asked = total["occurrences"] - total[_UNKNOWN]
+        row: Row = {"source": record["source"], "mlm": mlm, "word_class": WORD_CLASSES[number]}
+        row |= {"asked": asked, _UNKNOWN: total[_UNKNOWN]}
+        row["per_occurrence"] = total[_ALL] / asked if asked else None
         for field in (None, *fields):
-            mine = [row_of for row_of in of_group if field in (None, row_of["field"])]
-            total = sum(row_of["suggestions"] for row_of in mine)
+            mine = [part for part in parts if field in (None, part["field"])]
+            n = sum(part[_ALL] for part in mine)
             for key in ("whole_words", *_SHARES):
-                name = f"{key}_{field}" if field else key
-                row[name] = sum(row_of[key] for row_of in mine) / total if total else None
+                share = sum(part[key] for part in mine) / n if n else None
+                row[f"{key}_{field}" if field else key] = share
         rows.append(row)
     title = "Suggestions that each filter by itself lets pass"
     shown = (
@@ -245,79 +244,40 @@ _UNITS: Final = {
 """Scope of the least number of replacements → columns that define one unit of it."""
 
 
-Counted = tuple[tuple[str, ...], list[Row]]
-"""Labels, and rows of their counts by word class and in all."""
+def composition(request: Request, *, run: Path | None = None) -> Table:
+    """Make a row per word class, and one for all, of each configuration or of a run folder.
 
-
-def of_dataset(folder: Path, config: str) -> Counted:
-    """Count a configuration's distinct variants, and the seeds that they are of."""
-    files = [folder / file for file in split_files(folder, config)["variants"]]
-    return _count(files, config, format_in(folder, config).labels)
-
-
-def of_run(run: Path) -> Counted:
-    """Count variants and all replacements of a run folder, or of a build inside one."""
-    files, made = [file_of_build(run, VARIANTS)], read_record(run / MANIFEST)
-    unit = _UNITS[made["config"]["min_replacements_scope"]]
-    every = parquet([file_of_build(run, REPLACEMENTS)])
-    enough = (
-        f"SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label FROM "
-        f"variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY ALL HAVING "
-        f"count(*) >= {made['config']['min_replacements']:d}) USING ({unit})"
-    )
-    return _count(files, made["source"], format_of_run(made).labels, enough)
-
-
-def _count(
-    files: Sequence[Path], config: str, labels: tuple[str, ...], replacements: str = ""
-) -> Counted:
-    parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
-    with connect() as connection:
-        wanted = ("seed_id", "word_class", "label", "subsamples")
-        connection.register("variants", pa.concat_tables([read_table(f, wanted) for f in files]))
-
-        def counts(table: str, *what: str) -> dict[str, Any]:
-            rows = connection.sql(
-                f"SELECT coalesce(word_class, '{ALL}'), {', '.join(what)} FROM {table} "
-                "GROUP BY GROUPING SETS ((word_class), ())"
+    Distinct variants are counted, the seeds that they are of and, of a run folder or a build inside
+    one, all replacements.
+    """
+    labels_of: dict[tuple[str, ...], None] = {}
+    rows: list[Row] = []
+    for config in [run] if run else request.chosen_configs():
+        replacements = ""
+        if isinstance(config, Path):
+            made, files = read_record(config / MANIFEST), [file_of_build(config, VARIANTS)]
+            unit = _UNITS[made["config"]["min_replacements_scope"]]
+            every = parquet([file_of_build(config, REPLACEMENTS)])
+            replacements = (
+                f"(SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label "
+                f"FROM variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY "
+                f"ALL HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit}))"
             )
-            return {name: numbers for name, *numbers in rows.fetchall()}
-
-        (n_subsamples,) = connection.sql(
-            "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
-        ).fetchall()[0]
-        seeds = (f"count(DISTINCT seed_id){part}" for part in parts)
-        variants = counts("variants", "count(*)", "sum(len(subsamples))", *seeds)
-        n_replacements = {}
-        if replacements:
-            n_replacements = counts(f"({replacements})", *(f"count(*){part}" for part in parts))
-    rows = []
-    for name in (group for group in (*VARIANT_CLASSES, ALL) if group in variants):
-        n_variants, n_draws, n_seeds, *by_label = variants[name]
-        row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
-        row |= {f"seeds_{label}": n / n_seeds for label, n in zip(labels, by_label, strict=True)}
-        if replacements:
-            keys = ("n_replacements", *(f"n_replacements_{label}" for label in labels))
-            row |= dict(zip(keys, n_replacements[name], strict=True))
-        row |= {"n_variants": n_variants, "per_seed": n_variants / n_seeds}
-        rows.append(row | {"n_drawn": round(n_draws / n_subsamples)})
-    return labels, rows
-
-
-def composition(everything: Iterable[Counted]) -> Table:
-    """Make a row per word class, and one for all, of each configuration or run."""
-    pairs = list(everything)
-    labels = {names for names, _ in pairs}
-    if len(labels) > 1:
+            name, labels = made["source"], format_of_run(made).labels
+        else:
+            name, labels = config, format_in(request.dataset, config).labels
+            files = [request.dataset / f for f in split_files(request.dataset, config)["variants"]]
+        labels_of[labels] = None
+        rows += _count(files, name, labels, replacements)
+    if len(labels_of) > 1:
         raise ValueError(
             "expected configurations with the same labels, got several kinds; name those of one "
             "kind with --config"
         )
-    (names,) = labels
+    (names,) = labels_of
     letters = dict(zip(names, initials(names), strict=True))
-    rows = [row for _, part in pairs for row in part]
     before, more_notes = [], []
-    if any("n_replacements" in row for row in rows):
+    if run:
         of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}
         before = [*columns("count", n_replacements="before sampling", **of_labels)]
         more_notes = ["Before sampling: all replacements of seeds that have enough of them."]
@@ -337,6 +297,44 @@ def composition(everything: Iterable[Counted]) -> Table:
         *more_notes,
     )
     return Table("composition", title, shown, tuple(rows), notes)
+
+
+def _count(
+    files: Sequence[Path], config: str, labels: Sequence[str], replacements: str
+) -> Iterator[Row]:
+    parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
+    ends = ["", *(f"_{label}" for label in labels)]
+    with connect() as connection:
+        wanted = ("seed_id", "word_class", "label", "subsamples")
+        connection.register("variants", pa.concat_tables([read_table(f, wanted) for f in files]))
+
+        def counts(table: str, **numbers: str) -> dict[str, Row]:
+            named = ", ".join(f'{sql} AS "{key}"' for key, sql in numbers.items())
+            rows = connection.sql(
+                f"SELECT coalesce(word_class, '{ALL}') AS word_class, {named} FROM {table} "
+                "GROUP BY GROUPING SETS ((word_class), ())"
+            )
+            return {row["word_class"]: row for row in rows.to_arrow_table().to_pylist()}
+
+        ((n_subsamples,),) = connection.sql(
+            "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
+        ).fetchall()
+        of_seeds = (f"count(DISTINCT seed_id){part}" for part in parts)
+        seeds = dict(zip((f"seeds{end}" for end in ends), of_seeds, strict=True))
+        draws = "sum(len(subsamples))::BIGINT"
+        variants = counts("variants", n_variants="count(*)", n_draws=draws, **seeds)
+        before = {}
+        if replacements:
+            keys = (f"n_replacements{end}" for end in ends)
+            every = (f"count(*){part}" for part in parts)
+            before = counts(replacements, **dict(zip(keys, every, strict=True)))
+    for name in (group for group in (*VARIANT_CLASSES, ALL) if group in variants):
+        of_class = variants[name]
+        n_variants, n_seeds = of_class["n_variants"], of_class["seeds"]
+        row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
+        row |= {key: of_class[key] / n_seeds for key in seeds if key != "seeds"}
+        row |= before.get(name, {}) | {"n_variants": n_variants, "per_seed": n_variants / n_seeds}
+        yield row | {"n_drawn": round(of_class["n_draws"] / n_subsamples)}
 
 
 def plot_composition(table: Table) -> Figure:

@@ -10,18 +10,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from merge_dataset.layout import format_in, split_files
-from merge_metric.analyses.curves import random_ranks
+from merge_dataset.schema import format_of
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
+from merge_metric.analyses.registry import Request
+from merge_metric.analyses.variant_groups import random_ranks
 from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
-from merge_metric.frame.relations import read_columns
-from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Table, columns, interval_columns
@@ -43,109 +41,89 @@ if TYPE_CHECKING:
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """Settings of random draws of seeds or variants, and the wanted precision."""
+def stability(
+    request: Request,
+    *,
+    draws: int = 100,
+    seeds: int = 500,
+    width: float = 5.0,
+    correctness_threshold: float = 90,
+    rng_seed: int = 0,
+) -> Table:
+    """Make rows of labels, S and SV accuracy on draws of seeds without replacement.
 
-    draws: int = 100
-    seeds: int = 500
-    """Number of seeds in a draw, without replacement."""
-    correctness_threshold: int = 90
-    width: float = 5.0
-    """Wanted width of a 95 % interval, in percentage points."""
-    difference: float = 2.0
-    """Difference of two models that should be found significant, in percentage points."""
-    rng_seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError unless width and difference are possible differences of percentages."""
-        for name, value in (("width", self.width), ("difference", self.difference)):
-            if not 0 < value < 100:
-                raise ValueError(
-                    f"{name}: expected percentage points between 0 and 100, got {value:g}"
-                )
-
-    def weights(self, n_seeds: int, where: str) -> Floats:
-        """Draw seeds: (draws, n_seeds) with 1 for the seeds of a draw, 0 for all others."""
-        if n_seeds <= self.seeds:
-            raise ValueError(
-                f"{where}: expected more seeds than are drawn, got {n_seeds:,}, of which "
-                f"{self.seeds:,} are to be drawn; draw fewer with `seeds`"
-            )
-        rng = np.random.default_rng(self.rng_seed)
-        weights = np.zeros((self.draws, n_seeds))
-        for row in weights:
-            row[rng.choice(n_seeds, self.seeds, replace=False)] = 1.0
-        return weights
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Seeds:
-    """Seeds of a configuration with their gold labels and, if any, a model's answers."""
-
-    config: str
-    seed_ids: Sequence[Any]
-    """Ids, (S,), sorted."""
-    gold: Ints
-    """Gold labels, (S,), as positions in `labels`."""
-    labels: tuple[str, ...]
-    model: str | None = None
-    counts: SeedCounts | None = None
-
-
-def seeds_of(frame: Frame) -> Seeds:
-    """Take the seeds of a frame and what its model answers."""
-    counts = frame.counts
-    return Seeds(frame.config, counts.seed_ids, counts.gold, counts.labels, frame.model, counts)
-
-
-def read_seeds(folder: Path, config: str) -> Seeds:
-    """Read the seeds of a configuration, without any answers."""
-    table = read_columns(folder, split_files(folder, config)["seeds"], ("seed_id", "label"))
-    table = table.sort_by("seed_id")
-    gold = table["label"].to_numpy().astype(np.int64)
-    return Seeds(config, table["seed_id"].to_pylist(), gold, format_in(folder, config).labels)
-
-
-def stability(everything: Iterable[Seeds], how: Draws) -> Table:
-    """Make rows of labels, S and SV accuracy; models of the same seeds see the same draws."""
+    Models of the same seeds see the same draws. `width`, in points, is wanted of an interval.
+    """
+    require_points("width", width)
+    ct = int(correctness_threshold)
+    of_config: Iterable[tuple[str, str | None, Sequence[Any], Ints, tuple[str, ...], Any]]
+    if request.sources or request.at_hand:
+        of_config = (
+            (frame.config, frame.model, counts.seed_ids, counts.gold, counts.labels, counts)
+            for frame in request.frames()
+            for counts in [frame.counts]
+        )
+    else:
+        tables = (
+            (name, request.seeds(name).sort_by("seed_id")) for name in request.chosen_configs()
+        )
+        of_config = (
+            (name, None, table["seed_id"].to_pylist(), table["label"].to_numpy(), labels, None)
+            for name, table in tables
+            for labels in [format_of(table.schema).labels]
+        )
     rows: list[Row] = []
     known: dict[str, list[Sequence[Any]]] = {}
-    ct = how.correctness_threshold
-    for seeds in everything:
-        weights = how.weights(len(seeds.seed_ids), seeds.config)
-        before = known.setdefault(seeds.config, [])
-        if seeds.seed_ids not in before:
+    for config, model, ids, gold, labels, counts in of_config:
+        weights = draw_seeds(len(ids), seeds, draws, rng_seed, config)
+        before = known.setdefault(config, [])
+        # Figure → each seed's contribution, (S,), and the figure in the draws.
+        parts: list[tuple[str | None, str, Floats, Floats]] = []
+        if ids not in before:
             # Labels are the same for all models, unless some were asked about other seeds.
-            model = seeds.model if before else None
-            is_label = (seeds.gold[:, None] == np.arange(len(seeds.labels))).astype(np.float64)
-            shares = weights @ is_label / how.seeds
-            rows += [
-                {"config": seeds.config, "model": model}
-                | _row(label, is_label[:, number], shares[:, number], how)
-                for number, label in enumerate(seeds.labels)
-            ]
-            before.append(seeds.seed_ids)
-        if (counts := seeds.counts) is not None:
+            is_label = (gold[:, None] == np.arange(len(labels))).astype(np.float64)
+            shares = weights @ is_label / seeds
+            for number, label in enumerate(labels):
+                whose = model if before else None
+                parts.append((whose, label, is_label[:, number], shares[:, number]))
+            before.append(ids)
+        if counts is not None:
             of_draws = figures(counts, ct, weights).means()
             for figure, key, holds in (
                 (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
                 (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
             ):
-                row = _row(figure.heading, influence_of(holds, counts.present), of_draws[key], how)
-                rows.append({"config": seeds.config, "model": seeds.model} | row)
+                influence = influence_of(holds, counts.present)
+                parts.append((model, figure.heading, influence, of_draws[key]))
+        for whose, heading, influence, drawn in parts:
+            value = float(influence.mean())
+            off = np.abs(drawn - value)
+            rows.append({
+                "config": config,
+                "model": whose,
+                "figure": heading,
+                "n_seeds": len(influence),
+                "n_drawn": seeds,
+                "value": value,
+                "value_ci": interval(drawn).tolist(),
+                "mean_off": float(off.mean()),
+                "largest_off": float(off.max()),
+                "spread": float(drawn.std(ddof=1)) if len(drawn) > 1 else None,
+                "needed": needed(influence, width / 100),
+                "draws": drawn.tolist(),
+            })  # fmt: skip
     notes = [
         f"In percent and percentage points. In brackets the middle {100 * CONFIDENCE:.0f} % of "
         f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
         f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
         f"seeds with that gold label.",
         f"Needed: the smallest number of seeds with which a {100 * CONFIDENCE:.0f} % interval, "
-        f"which is about other seeds of the kind too, is at most {how.width:g} points wide, by the "
+        f"which is about other seeds of the kind too, is at most {width:g} points wide, by the "
         "normal approximation; – where a figure does not vary.",
     ]
     if any((row["needed"] or 0) > row["n_seeds"] for row in rows):
         notes.append("A number above that of all seeds: there are too few for such an interval.")
-    title = f"Figures on {how.draws:,} random draws of {how.seeds:,} seeds, beside all seeds"
+    title = f"Figures on {draws:,} random draws of {seeds:,} seeds, beside all seeds"
     shown = (
         *columns(config="source", model="model", figure="figure"),
         *columns("count", n_seeds="seeds"),
@@ -172,21 +150,24 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
     return influence
 
 
-def _row(figure: str, influence: Floats, draws: Floats, how: Draws) -> Row:
-    value = float(influence.mean())
-    off = np.abs(draws - value)
-    return {
-        "figure": figure,
-        "n_seeds": len(influence),
-        "n_drawn": how.seeds,
-        "value": value,
-        "value_ci": interval(draws).tolist(),
-        "mean_off": float(off.mean()),
-        "largest_off": float(off.max()),
-        "spread": float(draws.std(ddof=1)) if len(draws) > 1 else None,
-        "needed": needed(influence, how.width / 100),
-        "draws": draws.tolist(),
-    }
+def require_points(name: str, value: float) -> None:
+    """Raise ValueError unless a value is a possible difference of percentages."""
+    if not 0 < value < 100:
+        raise ValueError(f"{name}: expected percentage points between 0 and 100, got {value:g}")
+
+
+def draw_seeds(n_seeds: int, size: int, draws: int, rng_seed: int, where: str) -> Floats:
+    """Draw seeds: (draws, n_seeds) with 1 for the seeds of a draw, 0 for all others."""
+    if n_seeds <= size:
+        raise ValueError(
+            f"{where}: expected more seeds than are drawn, got {n_seeds:,}, of which {size:,} are "
+            "to be drawn; draw fewer with `seeds`"
+        )
+    rng = np.random.default_rng(rng_seed)
+    weights = np.zeros((draws, n_seeds))
+    for row in weights:
+        row[rng.choice(n_seeds, size, replace=False)] = 1.0
+    return weights
 
 
 def needed(influence: Floats, width: float) -> int | None:
@@ -273,60 +254,73 @@ def pair_of(first: Frame, second: Frame) -> Pair:
     )
 
 
-def influences(pair: Pair, size: int | None, how: Draws) -> Iterator[tuple[Figure, Floats]]:
+def influences(
+    pair: Pair, size: int | None, correctness_threshold: int, rng_seed: int
+) -> Iterator[tuple[Figure, Floats]]:
     """Yield figures and seeds' contributions, (K, S), to the difference in K draws of `size`."""
     n_seeds = len(pair.seed_right)
     counts = []  # per draw: variants of each seed, and variants that each model answers right
     for number in range(VARIANT_DRAWS if size else 1):
         chosen = np.ones(len(pair.seed), np.bool_)
         if size is not None:
-            chosen = random_ranks(pair.seed, how.rng_seed + number) < size
+            chosen = random_ranks(pair.seed, rng_seed + number) < size
         parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
         counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
     n, first, second = np.stack(counts, axis=1)  # (K, S) each
     less, mean = first - second, n.mean(axis=1, keepdims=True)
     difference = less.mean(axis=1, keepdims=True) / mean
     yield CATALOGUE["variant_accuracy"], (less - difference * n) / mean + difference
-    holds = [
-        (100 * n_right >= how.correctness_threshold * n).astype(float)
-        for n_right in (first, second)
-    ]
-    yield sv_at(how.correctness_threshold), holds[0] - holds[1]
+    holds = [(100 * n_right >= correctness_threshold * n) * 1.0 for n_right in (first, second)]
+    yield sv_at(correctness_threshold), holds[0] - holds[1]
 
 
-def power_rows(pair: Pair, how: Draws) -> Iterator[Row]:
+def power_rows(
+    pair: Pair, *, difference: float = 2.0, correctness_threshold: int = 90, rng_seed: int = 0
+) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
     of_figures: list[tuple[str | None, Figure, Floats]]
     of_figures = [(None, CATALOGUE["seed_accuracy"], own[None])]
     median = float(np.median(np.bincount(pair.seed)))
     for size in (*(size for size in SIZES if size <= median), None):
-        of_figures += [(str(size or "all"), *of) for of in influences(pair, size, how)]
+        of_size = influences(pair, size, correctness_threshold, rng_seed)
+        of_figures += [(str(size or "all"), *of) for of in of_size]
     n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
     for per_seed, figure, influence in of_figures:
         off = influence - influence.mean(axis=1, keepdims=True)
         squares = [float((np.bincount(pair.unit, of) ** 2).sum()) for of in off]
         error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
-        row = {
-            "figure": figure.heading,
-            "per_seed": per_seed,
-            "n_seeds": n_seeds,
-            "difference": float(influence.mean()),
-        }
+        row: Row = {"figure": figure.heading, "per_seed": per_seed, "n_seeds": n_seeds}
+        row |= {"difference": float(influence.mean())}
         row |= dict.fromkeys(("standard_error", "smallest", "needed"))
         if n_units > 1 and error > 1e-12:  # otherwise nothing varies
             row |= {"standard_error": error, "smallest": _Z_POWER * error}
-            row["needed"] = math.ceil(n_seeds * (100 * _Z_POWER * error / how.difference) ** 2)
+            row["needed"] = math.ceil(n_seeds * (100 * _Z_POWER * error / difference) ** 2)
         yield row
 
 
-def power(frames: Iterable[Frame], how: Draws, cluster: str = "") -> Table:
-    """Make rows for each pair of models; seeds may be clustered by a text, such as `premise`."""
+def power(
+    request: Request,
+    *,
+    difference: float = 2.0,
+    correctness_threshold: float = 90,
+    rng_seed: int = 0,
+) -> Table:
+    """Make rows for each pair of models; seeds may be clustered by a text, such as `premise`.
+
+    `difference`, in points, is one that should be found significant.
+    """
+    require_points("difference", difference)
+    ct = int(correctness_threshold)
     rows: list[Row] = []
-    for config, of_models in by_config(frames).items():
+    for config, of_models in by_config(request.frames(with_rows=True)).items():
         for first, second in combinations(of_models, 2):
-            who: dict[str, Any] = {"config": config, "a": first.model, "b": second.model}
-            rows += [who | row for row in power_rows(pair_of(first, second), how)]
+            pair = pair_of(first, second)
+            who: Row = {"config": config, "a": first.model, "b": second.model}
+            of_pair = power_rows(
+                pair, difference=difference, correctness_threshold=ct, rng_seed=rng_seed
+            )
+            rows += [who | row for row in of_pair]
     if not rows:
         raise ValueError(
             "expected predictions of two models for a configuration, got none; a model and "
@@ -338,14 +332,14 @@ def power(frames: Iterable[Frame], how: Draws, cluster: str = "") -> Table:
         *columns("count", n_seeds="seeds"),
         *columns("points", difference="difference"),
         *columns("share", smallest="smallest shown"),
-        *columns("count", needed=f"seeds for {how.difference:g}"),
+        *columns("count", needed=f"seeds for {difference:g}"),
     )
     notes = (
         "In percentage points, of two models that differ from one another as these do. "
         f"Smallest shown: the difference that a two-sided test at {1 - CONFIDENCE:.0%} finds "
         f"in {POWER:.0%} of such data sets with that number of seeds, by the normal "
-        f"approximation, paired over {resampled_units(cluster)}. Seeds for "
-        f"{how.difference:g}: how many show that many points. –: nothing varies.",
+        f"approximation, paired over {resampled_units(request.cluster)}. Seeds for "
+        f"{difference:g}: how many show that many points. –: nothing varies.",
         "Variants: their number for each seed, drawn at random; all where it has fewer. SV "
         "accuracy of more variants is another figure, not only a sharper one.",
     )

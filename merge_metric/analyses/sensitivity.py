@@ -24,7 +24,7 @@ from merge_metric.analyses.measures import (
     ROUNDS,
     RUN_COLUMNS,
     Row,
-    fooling,
+    fooling_of,
     identity,
     over_configs,
     over_models,
@@ -32,6 +32,7 @@ from merge_metric.analyses.measures import (
     values_of_models,
     weighted_mean,
 )
+from merge_metric.analyses.registry import Request
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, common_labels
 from merge_metric.frame.predictions import read_metadata
@@ -48,15 +49,15 @@ if TYPE_CHECKING:
 STRICT, RELAXED = FOOLING
 
 
-def fooling_rates(
-    frames: Iterable[Frame], *, in_domain: Sequence[str] = (), settings: Settings = USUAL
+def fooling(
+    request: Request, *, in_domain: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration, and averages, also without `in_domain` sources.
 
     Models have equal weights (table 3). Configurations are weighted by seeds answered right; where
     numbers of problems are known, another row is weighted by these, as in the paper.
     """
-    frames = list(frames)
+    frames = list(request.frames())
     labels = common_labels(frames)
     sources = {parse_config_name(frame.config)[0] for frame in frames}
     if unknown := [name for name in in_domain if name not in sources]:
@@ -72,14 +73,31 @@ def fooling_rates(
         row |= {"n_problems": n_problems(frame.folder, *parse_config_name(frame.config))}
         by_label = (counts.take(counts.gold == code) for code in range(len(labels)))
         for end, part in zip(ends, (counts, *by_label), strict=True):
-            for key, value in fooling(part, settings).items():
+            for key, value in fooling_of(part, settings).items():
                 stem = key.removesuffix("_ci")  # the keys of intervals still end in it
                 row[f"{stem}{end}{key.removeprefix(stem)}"] = value
         rows.append(row)
     weights = {f"{key}{end}": f"n_right{end}" for end in ends for key in FOOLING}
-    model_means = over_models(rows, [*weights, "n_problems"], [*dict.fromkeys(weights.values())])
-    config_means = _over_domains([*rows, *model_means], weights, in_domain)
-    by_problems = any(row["weighted_by"] == _BY_PROBLEMS for row in config_means)
+    n_right = [f"n_right{end}" for end in ends]
+    model_means = over_models(rows, [*weights, "n_problems"], n_right)
+    every = [*rows, *model_means]
+    domains = {"all": every}
+    if in_domain:
+        outside = [r for r in every if parse_config_name(r["config"])[0] not in in_domain]
+        domains["out of domain"] = outside
+    config_means: list[Row] = []
+    for name, of_domain in domains.items():
+        by_right = over_configs(of_domain, weights, name=name)
+        config_means += [
+            {key: row[key] for key in n_right} | row | {"weighted_by": "right"} for row in by_right
+        ]
+        if all(row["n_problems"] is not None for row in of_domain):
+            by_number = over_configs(of_domain, dict.fromkeys(FOOLING, "n_problems"), name=name)
+            for row, same in zip(by_number, by_right, strict=True):
+                # Numbers of problems by gold label are not known.
+                known = {key: same[key] for key in n_right} | dict.fromkeys(weights) | row
+                config_means.append(known | {"weighted_by": "problems"})
+    by_problems = any(row["weighted_by"] == "problems" for row in config_means)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
     no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
     notes = [f"{FOOLING_NOTE}; {no_opposite}, so any change counts as strict."]
@@ -107,35 +125,7 @@ def fooling_rates(
         *FOOLING_COLUMNS,
         *columns("share", **of_labels),
     )
-    return Table("fooling", title, shown, (*rows, *model_means, *config_means), tuple(notes))
-
-
-_BY_RIGHT: Final = "right"
-_BY_PROBLEMS: Final = "problems"
-
-
-def _over_domains(
-    rows: Sequence[Row], weights: Mapping[str, str], in_domain: Sequence[str]
-) -> list[Row]:
-    outside = [row for row in rows if parse_config_name(row["config"])[0] not in in_domain]
-    domains = {"all": rows} | ({"out of domain": outside} if in_domain else {})
-    averages: list[Row] = []
-    for name, part in domains.items():
-        means = over_configs(part, weights, name=name)
-        averages += [row | {"weighted_by": _BY_RIGHT} for row in means]
-        if all(row["n_problems"] is not None for row in part):
-            by_problems = over_configs(part, dict.fromkeys(FOOLING, "n_problems"), name=name)
-            averages += [
-                # Numbers of problems by gold label are not known.
-                dict.fromkeys(weights) | row | {"weighted_by": _BY_PROBLEMS}
-                for row in by_problems
-            ]
-    n_right = {
-        (row["config"], row["model"]): {key: row[key] for key in weights.values()}
-        for row in averages
-        if row["weighted_by"] == _BY_RIGHT
-    }
-    return [n_right[row["config"], row["model"]] | row for row in averages]
+    return Table("fooling", title, shown, (*every, *config_means), tuple(notes))
 
 
 def plot_fooling(table: Table) -> Figure:
@@ -174,10 +164,6 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
 
 
-Sizes = Mapping[str, tuple[int, str]]
-"""Model → number of parameters, and family, with which it shares a line in the plot."""
-
-
 def parse_size(text: str) -> int:
     """Read a number of parameters such as 86M."""
     if not (number := _SIZE.fullmatch(text)):
@@ -188,8 +174,13 @@ def parse_size(text: str) -> int:
     return round(float(number[1]) * _UNITS[number[2].upper()])
 
 
-def read_sizes(sources: Sequence[PredictionsSource], texts: Sequence[str]) -> Sizes:
-    """Find models' sizes, as given by `texts` or in their files, and families (architectures)."""
+def read_sizes(
+    sources: Sequence[PredictionsSource], texts: Sequence[str]
+) -> dict[str, tuple[int, str]]:
+    """Find models' sizes, as given by `texts` or in their files, and families (architectures).
+
+    A family shares a line in the plot.
+    """
     models = list(dict.fromkeys(source.model for source in sources))
     given = values_of_models("sizes", texts, models, "bert=110M")
     sizes: dict[str, tuple[int, str]] = {}
@@ -216,13 +207,14 @@ def read_sizes(sources: Sequence[PredictionsSource], texts: Sequence[str]) -> Si
     return sizes
 
 
-def fooling_by_size(frames: Iterable[Frame], sizes: Sizes, settings: Settings = USUAL) -> Table:
+def sizes(request: Request, *, sizes: Sequence[str] = (), settings: Settings = USUAL) -> Table:
     """Make a row per model and configuration: by configuration, family, and size."""
+    known = read_sizes(request.sources, sizes)
     rows = []
-    for frame in frames:
-        parameters, family = sizes[frame.model]
+    for frame in request.frames():
+        parameters, family = known[frame.model]
         size = {"family": family, "parameters": parameters}
-        rows.append(identity(frame) | size | fooling(frame.counts, settings))
+        rows.append(identity(frame) | size | fooling_of(frame.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
     title = "Fooling rates of models by their number of parameters"
@@ -286,11 +278,15 @@ _GROUPS: Final = ("unchanged", "changed")
 _COUNTS: Final = {f"n_{group}": group for group in _GROUPS}
 _JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
 _KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
+_SIGMAS: Final = {
+    "sigma_seeds": "seeds",
+    "sigma_unchanged": "variants, prediction unchanged",
+    "sigma_changed": "variants, prediction changed",
+}
 
 
-def shift(frames: Iterable[Frame]) -> Table:
+def shift(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
-    rows = [_shift_row(frame) for frame in frames]
     headings = {"jsd_unchanged": "JSD unch.", "jsd_changed": "JSD ch."}
     headings |= {"ks_unchanged": "KS unch.", "ks_changed": "KS ch."}
     note = (
@@ -299,44 +295,54 @@ def shift(frames: Iterable[Frame]) -> Table:
         "difference of the cumulative distributions over the labels. Both of a variant and "
         "its seed, averaged over variants."
     )
+    rows, averages, notes = _of_probabilities(
+        request.frames(),
+        ("jsd", "ks", "sigma"),
+        [*headings],
+        note,
+        {"Changed minus unchanged": {"JSD ": _JSD, "KS ": _KS}},
+    )
     title = "Label probabilities of variants beside those of their seeds"
-    gaps = {"JSD ": _JSD, "KS ": _KS}
-    return _probability_table("shift", title, rows, headings, note, "Changed minus unchanged", gaps)
+    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings))
+    return Table("shift", title, shown, (*rows, *averages), notes)
 
 
-def _shift_row(frame: Frame) -> Row:
-    if frame.shift is None:
-        raise ValueError(
-            f"{frame.model}, {frame.config}: expected label probabilities, in a column called "
-            f"probabilities, got predictions without; `merge-nli predict` writes them"
-        )
-    counts = {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
-    return identity(frame) | {"averaged": None} | counts | means(frame.shift)
-
-
-def _probability_table(
-    name: str,
-    title: str,
-    rows: Sequence[Row],
-    headings: Mapping[str, str],
+def _of_probabilities(
+    frames: Iterable[Frame],
+    kinds: tuple[str, ...],
+    averaged: Sequence[str],
     note: str,
-    what: str,
-    gaps: Mapping[str, Sequence[str]],
-) -> Table:
-    means, notes, more = per_config(rows, [*headings], [*_COUNTS]), [note], []
-    averages = [row for row in means if row["averaged"]]
+    gaps: Mapping[str, Mapping[str, Sequence[str]]],
+) -> tuple[list[Row], list[Row], tuple[str, ...]]:
+    """Make rows of the figures whose keys begin with `kinds`, their averages, and notes on both.
+
+    A note says how far apart the two figures of each of `gaps` are, averaged over sources.
+    """
+    rows = []
+    for frame in frames:
+        if frame.shift is None:
+            raise ValueError(
+                f"{frame.model}, {frame.config}: expected label probabilities, in a column called "
+                f"probabilities, got predictions without; `merge-nli predict` writes them"
+            )
+        row = identity(frame) | {"averaged": None}
+        row |= {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
+        rows.append(row | {k: x for k, x in means(frame.shift).items() if k.startswith(kinds)})
+    of_configs, notes = per_config(rows, averaged, [*_COUNTS]), [note]
+    averages = [row for row in of_configs if row["averaged"]]
     if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
         notes.append("(mean): over models, which weigh the same.")
     if any(row["averaged"] == ROUNDS for row in averages):
         notes.append("anli: over its rounds, which weigh the same.")
-    for gap, keys in gaps.items():
-        low, high = (weighted_mean([row[key] for row in means]) for key in keys)
-        if low is not None and high is not None:
-            more.append(f"{gap}{show_value(high - low, 'change')}")
-    if more:
-        notes.append(f"{what}, averaged over sources: {', '.join(more)}.")
-    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings))
-    return Table(name, title, shown, (*rows, *averages), tuple(notes))
+    for what, pairs in gaps.items():
+        more = []
+        for name, pair in pairs.items():
+            low, high = (weighted_mean([row[key] for row in of_configs]) for key in pair)
+            if low is not None and high is not None:
+                more.append(f"{name}{show_value(high - low, 'change')}")
+        if more:
+            notes.append(f"{what}, averaged over sources: {', '.join(more)}.")
+    return rows, averages, tuple(notes)
 
 
 def plot_shift(table: Table) -> Figure:
@@ -353,41 +359,31 @@ def plot_shift(table: Table) -> Figure:
     return figure
 
 
-# --- How sure models are ---
-
-_SIGMAS: Final = ("sigma_seeds", "sigma_unchanged", "sigma_changed")
-_NAMES: Final = ("seeds", "variants, prediction unchanged", "variants, prediction changed")
-
-
-def confidence(frames: Iterable[Frame]) -> Table:
+def confidence(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 4)."""
-    frames = list(frames)
+    frames = list(request.frames())
     one_label = np.eye(len(common_labels(frames)))  # which has all of the probability
     highest = float(sigma(one_label)[0])
-    rows = [
-        {
-            key: value
-            for key, value in _shift_row(frame).items()
-            if not key.startswith(("jsd", "ks"))
-        }
-        | {"highest": highest}
-        for frame in frames
-    ]
     note = (
         "Of the seeds answered right, and of their variants by whether the prediction changed. "
         f"The higher, the surer; at most {show_value(highest, 'fraction')}."
     )
+    gaps = {"Changed minus seeds": {"": ("sigma_seeds", "sigma_changed")}}
+    rows, averages, notes = _of_probabilities(frames, ("sigma",), [*_SIGMAS], note, gaps)
+    rows = [row | {"highest": highest} for row in rows]
     title = "Standard deviation σ of label probabilities: how sure models are"
-    headings = dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
-    gaps, what = {"": ("sigma_seeds", "sigma_changed")}, "Changed minus seeds"
-    return _probability_table("confidence", title, rows, headings, note, what, gaps)
+    headings = columns(
+        "fraction", **dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
+    )
+    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *headings)
+    return Table("confidence", title, shown, (*rows, *averages), notes)
 
 
 def plot_confidence(table: Table) -> Figure:
     """Draw three bars per configuration, averaged over models, and a line at the largest σ."""
-    rows = per_config(table.rows, _SIGMAS)
+    rows = per_config(table.rows, [*_SIGMAS])
     figure, ((axes,),) = plots.panels(1, 1)
-    plots.config_bars(axes, rows, dict(zip(_NAMES, _SIGMAS, strict=True)))
+    plots.config_bars(axes, rows, {name: key for key, name in _SIGMAS.items()})
     figure.set_size_inches(
         min(plots.PAGE, max(plots.COLUMN, 0.9 + 0.6 * len(rows))), figure.get_figheight()
     )

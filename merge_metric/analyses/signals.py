@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,7 @@ from merge_metric.agreement.coefficients import (
     within_seeds,
 )
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
-from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -69,23 +68,6 @@ _JUDGED: Final = (
 )
 
 
-# --- Variants, their signals and what is made of them ---
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Observed:
-    """The n distinct variants of a configuration."""
-
-    seed: Ints
-    """Seed of each variant, (n,), numbered from 0 to n_seeds − 1."""
-    n_seeds: int
-    right: Floats | None
-    """Whether the model answers each variant right, (n,), if there are predictions."""
-    judgements: Mapping[str, Floats]
-    """`fluency`, `reasoning`, `good` → values, (n,), NaN if not judged; empty if nobody judged."""
-    weights: BootstrapWeights | None
-
-
 def signal_columns(folder: Path, config: str) -> list[str]:
     """List the columns of a configuration that are signals."""
     names: list[str] = pq.read_schema(folder / split_files(folder, config)["variants"][0]).names
@@ -97,40 +79,23 @@ def _floats(table: pa.Table, name: str) -> Floats:
     return values
 
 
-def _observe(table: pa.Table, cluster: str, settings: Settings) -> _Observed:
-    seeds = table["seed_id"].combine_chunks().dictionary_encode()
-    seed, n_seeds = seeds.indices.to_numpy().astype(np.int64), len(seeds.dictionary)
-    weights: BootstrapWeights | None = None
-    if settings.n_bootstrap:
-        clusters = None
-        if cluster:
-            first = np.unique(seed, return_index=True)[1]
-            clusters = Clusters(cluster, text_codes(table[f"seed_{cluster}"].take(first)))
-        weights = partial(seed_weights, n_seeds, settings, clusters)
-        if n_seeds * settings.n_bootstrap <= _HELD:
-            weights = list(weights()).__iter__
-    judged = [name for name in ("fluency", "reasoning", "good") if name in table.column_names]
-    return _Observed(
-        seed=seed,
-        n_seeds=n_seeds,
-        right=_floats(table, "right") if "right" in table.column_names else None,
-        judgements={name: _floats(table, name) for name in judged},
-        weights=weights,
-    )
-
-
 # --- The analysis ---
 
 
 def signals(
-    everything: Iterable[VariantRows],
+    request: Request,
     *,
-    cluster: str = "",
+    annotations: Sequence[str] = (),
     bins: int = 5,
     settings: Settings = USUAL,
 ) -> Table:
     """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
-    every = list(everything)
+    if not (request.sources or annotations or request.at_hand):
+        raise ValueError(
+            f"{request.name}: expected predictions files or --annotations, got neither"
+        )
+    texts = (request.cluster,) if request.cluster else ()
+    every = list(request.variants(signal_columns, texts, annotations=annotations))
     good = [variants.table["good"] for variants in every if "good" in variants.table.column_names]
     if good and all(variants.null_count == len(variants) for variants in good):
         raise ValueError(
@@ -140,19 +105,54 @@ def signals(
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for variants in every:
-        observed = _observe(variants.table, cluster, settings)
+        table = variants.table
+        encoded = table["seed_id"].combine_chunks().dictionary_encode()
+        seed, n_seeds = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+        weights: BootstrapWeights | None = None
+        if settings.n_bootstrap:
+            clusters = None
+            if request.cluster:
+                first = table[f"seed_{request.cluster}"].take(np.unique(seed, return_index=True)[1])
+                clusters = Clusters(request.cluster, text_codes(first))
+            weights = partial(seed_weights, n_seeds, settings, clusters)
+            if n_seeds * settings.n_bootstrap <= _HELD:
+                weights = list(weights()).__iter__
+        # Whether the model answers each variant right, and judgements: (n,), NaN if not judged.
+        about = ("right", "fluency", "reasoning", "good")
+        outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
         for name in variants.columns:
-            values = _floats(variants.table, name)
-            if np.isnan(values).all():
+            values = _floats(table, name)
+            known = ~np.isnan(values)
+            if not known.any():
                 unknown[name] = None
                 continue
-            about = {"config": variants.config, "model": variants.model, "signal": name}
-            is_answer = pa.types.is_boolean(variants.table[name].type)
-            parts = bins_of(values, bins, is_answer=is_answer)
-            if name == QUALITY and observed.judgements:
-                judged = ~np.isnan(values) & ~np.isnan(observed.judgements["good"])
-                parts += best_of(values, judged, observed.seed, settings.rng_seed)
-            rows += [about | row for row in _rows(observed, values, parts)]
+            is_answer = pa.types.is_boolean(table[name].type)
+            parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
+            if name == QUALITY and "good" in outcomes:
+                judged = known & ~np.isnan(outcomes["good"])
+                parts += best_of(values, judged, seed, settings.rng_seed)
+            parts += [] if known.all() else [(NONE, ~known)]
+            for bin_name, part in parts:
+                row: Row = {"config": variants.config, "model": variants.model, "signal": name}
+                row |= {
+                    "bin": bin_name,
+                    "lowest": None if bin_name == NONE else float(values[part].min()),
+                    "highest": None if bin_name == NONE else float(values[part].max()),
+                    "n_variants": int(part.sum()),
+                    "n_seeds": len(np.unique(seed[part])),
+                }
+                if "right" in outcomes:
+                    right = outcomes["right"]
+                    row |= _mean("variant_accuracy", right, part, seed, n_seeds, weights)
+                if "good" in outcomes:
+                    judged = part & ~np.isnan(outcomes["good"])
+                    row["n_judged"] = int(judged.sum())
+                    for key in ("fluency", "reasoning"):
+                        row[key] = _average(outcomes[key][judged])
+                    row |= _mean("good", outcomes["good"], judged, seed, n_seeds, weights)
+                if bin_name == ALL:
+                    row |= _correlations(values, known, outcomes, seed, n_seeds, weights)
+                rows.append(row)
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
@@ -190,31 +190,7 @@ def signals(
     return Table("signals", title, tuple(shown), tuple(rows), tuple(notes))
 
 
-# --- Rows ---
-
-
-def _rows(observed: _Observed, values: Floats, parts: Sequence[tuple[str, Bools]]) -> Iterator[Row]:
-    known = ~np.isnan(values)
-    rest = [] if known.all() else [(NONE, ~known)]
-    for name, part in ((ALL, known), *parts, *rest):
-        row: Row = {
-            "bin": name,
-            "lowest": None if name == NONE else float(values[part].min()),
-            "highest": None if name == NONE else float(values[part].max()),
-            "n_variants": int(part.sum()),
-            "n_seeds": len(np.unique(observed.seed[part])),
-        }
-        if observed.right is not None:
-            row |= _mean("variant_accuracy", observed.right, part, observed)
-        if observed.judgements:
-            judged = part & ~np.isnan(observed.judgements["good"])
-            row["n_judged"] = int(judged.sum())
-            for key in ("fluency", "reasoning"):
-                row[key] = _average(observed.judgements[key][judged])
-            row |= _mean("good", observed.judgements["good"], judged, observed)
-        if name == ALL:
-            row |= _correlations(observed, values, known)
-        yield row
+# --- Parts of the variants ---
 
 
 def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[tuple[str, Bools]]:
@@ -264,59 +240,74 @@ def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple
     ]
 
 
+# --- Figures of a part ---
+
+
 def _average(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _mean(key: str, values: Floats, part: Bools, observed: _Observed) -> Row:
-    """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
-    seed, chosen = observed.seed[part], values[part]
-    row: Row = {key: _average(chosen)}
-    if observed.weights is None:
-        return row
-    sums = np.bincount(seed, chosen, minlength=observed.n_seeds)
-    sizes = np.bincount(seed, minlength=observed.n_seeds)
-    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-        replicates = [(drawn @ sums) / (drawn @ sizes) for drawn in observed.weights()]
-    return row | {f"{key}_ci": _bounds(interval(np.concatenate(replicates)))}
-
-
-def _bounds(bounds: Floats) -> list[float] | None:
+def _bounds(replicates: Iterable[Floats]) -> list[float] | None:
+    bounds = interval(np.concatenate(list(replicates)))
     return None if np.isnan(bounds).any() else bounds.tolist()
 
 
-def _correlations(observed: _Observed, signal: Floats, known: Bools) -> Row:
+def _mean(
+    key: str,
+    values: Floats,
+    part: Bools,
+    seed: Ints,
+    n_seeds: int,
+    weights: BootstrapWeights | None,
+) -> Row:
+    """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
+    row: Row = {key: _average(values[part])}
+    if weights is None:
+        return row
+    sums = np.bincount(seed[part], values[part], minlength=n_seeds)
+    sizes = np.bincount(seed[part], minlength=n_seeds)
+    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
+        return row | {f"{key}_ci": _bounds((w @ sums) / (w @ sizes) for w in weights())}
+
+
+def _correlations(
+    signal: Floats,
+    known: Bools,
+    outcomes: Mapping[str, Floats],
+    seed: Ints,
+    n_seeds: int,
+    weights: BootstrapWeights | None,
+) -> Row:
     pairs: dict[str, tuple[Floats, Bools]] = {}
     row: Row = {}
-    if observed.right is not None:
-        pairs["right"] = (observed.right, known)
-    if observed.judgements:
-        scores = observed.judgements["fluency"] + observed.judgements["reasoning"]
+    if "right" in outcomes:
+        pairs["right"] = (outcomes["right"], known)
+    if "good" in outcomes:
+        scores = outcomes["fluency"] + outcomes["reasoning"]
         pairs["judged"] = (scores, known & ~np.isnan(scores))
-        part = known & ~np.isnan(observed.judgements["good"])
-        x, is_good = signal[part], observed.judgements["good"][part] == 1
+        part = known & ~np.isnan(outcomes["good"])
+        x, is_good = signal[part], outcomes["good"][part] == 1
         row = {"auc": None, "auc_ci": None}
         if is_good.any() and not is_good.all():
             groups = np.unique(x, return_inverse=True)[1]
             row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
-            if observed.weights is not None:
-                of_part = (drawn[:, observed.seed[part]] for drawn in observed.weights())
-                areas = [auc(groups, is_good, drawn) for drawn in of_part]
-                row["auc_ci"] = _bounds(interval(np.concatenate(areas)))
+            if weights is not None:
+                drawn = (auc(groups, is_good, w[:, seed[part]]) for w in weights())
+                row["auc_ci"] = _bounds(drawn)
     for key, (values, part) in pairs.items():
-        x, y, seed = signal[part], values[part], observed.seed[part]
-        sums = within_seeds(x, y, seed, observed.n_seeds)
+        x, y = signal[part], values[part]
+        sums = within_seeds(x, y, seed[part], n_seeds)
         within = float(pooled(sums.sum(axis=0)))
         row[f"rho_{key}"] = spearman(x, y)
         row[f"within_{key}"] = None if np.isnan(within) else within
-        if observed.weights is None:
+        if weights is None:
             continue
         row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
         if row[f"rho_{key}"] is not None:
-            bounds = spearman_interval(x, y, seed, observed.weights())
+            bounds = spearman_interval(x, y, seed[part], weights())
             row[f"rho_{key}_ci"] = bounds.tolist()
         if row[f"within_{key}"] is not None:
-            replicates = [pooled(drawn @ sums) for drawn in observed.weights()]
+            replicates = [pooled(w @ sums) for w in weights()]
             row[f"within_{key}_ci"] = interval(np.concatenate(replicates)).tolist()
     return row
 

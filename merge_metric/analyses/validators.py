@@ -5,8 +5,7 @@ For a dataset the replacements are its sampled variants, for a run folder all be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 from pathlib import Path
@@ -16,9 +15,11 @@ import numpy as np
 
 from merge_dataset.engine import connect, naming_damaged, parquet
 from merge_dataset.layout import split_files
+from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
+from merge_metric.analyses.registry import Request
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
 from merge_metric.tables import Table, columns
 from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, new_figure
@@ -35,70 +36,109 @@ ALL: Final = "all"
 """Values of `kind`: what a row is about."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Validated:
-    """Replacements of a configuration or run, in P patterns: which LMs validated them where."""
+def provenance(request: Request, *, run: Path | None = None) -> Table:
+    """Make a row per masked LM and per number of them, for each configuration or a run folder.
 
-    config: str
-    unit: str
-    """Name of what is counted, in the plural."""
-    mlms: tuple[str, ...]
-    """The M masked LMs, sorted."""
-    needed: Bools
-    """Whether each LM validated in each text, (P, texts, M); all true for a text without word."""
-    anywhere: Bools
-    """Whether each LM validated the replacements in some text, (P, M)."""
-    n: Ints
-    """Number of replacements of each pattern, (P,)."""
-    n_problems: int
+    They are of distinct variants, or of all replacements of a run folder or a build inside one.
+    """
+    unit = "replacements" if run else "variants"
+    rows: list[Row] = []
+    problems = []
+    if run:
+        files: dict[str | None, list[Path]] = {None: [file_of_build(run, REPLACEMENTS)]}
+    else:
+        chosen = request.chosen_configs()
+        if not request.configs:
+            chosen = [c for c in chosen if parse_config_name(c)[1] != PARAPHRASE] or chosen
+        folder = request.dataset
+        files = {c: [folder / f for f in split_files(folder, c)["variants"]] for c in chosen}
+    for config, of_config in files.items():
+        name, n_problems, made = _rows(of_config, config, unit)
+        problems.append(f"{name} {n_problems:,}")
+        rows += made
+    width = max(sum(key.startswith("shared_") for key in row) for row in rows)
+    notes = (
+        f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
+        f"many; “several” is the paper's Multi. In each text: by those that validated it in every "
+        f"text; “none”: one masked LM did in one text, another in the other. Both add up to all "
+        f"{unit}.",
+        f"Enough: share of the {unit} that there would be with this masked LM alone, or with so "
+        f"many, on average over all choices.",
+        f"Columns 1, 2, …: {unit} of a problem that two masked LMs have in common, validated in "
+        f"some text; where both are the same, those that no other has. Averages over problems: "
+        f"{', '.join(problems)}.",
+    )
+    title = f"{unit.capitalize()} by the masked LMs that validated them"
+    shown = (
+        *columns(config="source", place="", by="validated by"),
+        *columns("count", n_anywhere="in a text"),
+        *columns("share", anywhere="%"),
+        *columns("count", n_everywhere="in each text"),
+        *columns("share", everywhere="%", kept="enough, %"),
+        *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
+    )
+    return Table("provenance", title, shown, tuple(rows), notes)
 
 
-def of_dataset(folder: Path, config: str) -> Validated:
-    """Read a configuration's distinct variants."""
-    files = [folder / name for name in split_files(folder, config)["variants"]]
-    return _read(files, config, "variants")
-
-
-def of_run(run: Path) -> Validated:
-    """Read all replacements of a run folder, or of a build inside one."""
-    return _read([file_of_build(run, REPLACEMENTS)], None, "replacements")
-
-
-def _read(files: Sequence[Path], config: str | None, unit: str) -> Validated:
+def _rows(files: Sequence[Path], config: str | None, unit: str) -> tuple[str, int, list[Row]]:
+    """Make the rows of files of replacements; also return their source, and count problems."""
     texts = mlm_columns(files[0])
     lists = ", ".join(f'coalesce(list_sort("{column}"), [])' for column in texts)
     query = (
         "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "
         "list(DISTINCT source ORDER BY source) AS sources "
         f"FROM (SELECT *, [{lists}] AS texts FROM {parquet(files)}) "
-        "GROUP BY GROUPING SETS ((texts), ())"
+        "GROUP BY GROUPING SETS ((texts), ()) ORDER BY texts"
     )
     with connect() as connection, naming_damaged(dict(zip(files, files, strict=True))):
-        rows = connection.sql(f"{query} ORDER BY texts").to_arrow_table().to_pylist()
-    patterns = [row for row in rows if row["texts"] is not None]
-    (whole,) = (row for row in rows if row["texts"] is None)
-    mlms = sorted({name for pattern in patterns for names in pattern["texts"] for name in names})
+        found = connection.sql(query).to_arrow_table().to_pylist()
+    patterns = [row for row in found if row["texts"] is not None]
+    (whole,) = (row for row in found if row["texts"] is None)
+    mlms = sorted({mlm for row in patterns for names in row["texts"] for mlm in names})
     if not mlms:
         raise ValueError(
             f"{config or files[0]}: expected {unit} that masked LMs validated, got none"
             + ("; name other configurations with `config`" if config else "")
         )
-    has = np.array(
-        [[[m in names for m in mlms] for names in pattern["texts"]] for pattern in patterns]
-    )
-    needed = has
+    # Which LMs validated the replacements of a pattern in which text, (P, texts, M).
+    needed = np.array([[[m in names for m in mlms] for names in row["texts"]] for row in patterns])
+    has = {"anywhere": np.any(needed, axis=1)}
     if len(texts) > 2:
         # Two texts both have the word. With more texts, some may lack it: there no LM validated.
-        needed = has | ~np.any(has, axis=2, keepdims=True)
-    return Validated(
-        config=config or ", ".join(whole["sources"]),
-        unit=unit,
-        mlms=tuple(mlms),
-        needed=needed,
-        anywhere=np.any(has, axis=1),
-        n=np.array([pattern["n"] for pattern in patterns], np.int64),
-        n_problems=whole["seeds"],
-    )
+        needed |= ~np.any(needed, axis=2, keepdims=True)
+    has["everywhere"] = np.all(needed, axis=1)
+    of_patterns = np.array([row["n"] for row in patterns], np.int64)
+    n, n_mlms, kept = whole["n"], len(mlms), kept_with(needed, of_patterns)
+    name = config or ", ".join(whole["sources"])
+    numbers = {key: _by_number(of, of_patterns) for key, of in has.items()}
+    alone = {
+        key: of_patterns @ (of & (of.sum(axis=1, keepdims=True) == 1)) for key, of in has.items()
+    }
+    shared = (has["anywhere"] * of_patterns[:, None]).T @ has["anywhere"]
+    np.fill_diagonal(shared, alone["anywhere"])
+    per_problem = (shared / whole["seeds"]).tolist()
+
+    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str = "") -> Row:
+        about: Row = {"config": name, "kind": kind, "place": place, "by": by}
+        about |= {f"n_{key}": int(count) for key, count in counts.items()}
+        about |= {key: int(count) / n for key, count in counts.items()}
+        return about | {"n_kept": kept, "kept": None if kept is None else kept / n}
+
+    rows = []
+    for m, mlm in enumerate(mlms):
+        in_all = float(of_patterns @ has["everywhere"][:, m])
+        of_mlm = row(MLM, mlm, {key: of[m] for key, of in alone.items()}, in_all, str(m + 1))
+        others = enumerate(per_problem[m], start=1)
+        rows.append(of_mlm | {f"shared_{other}": value for other, value in others})
+    for k in range(2, n_mlms + 1):
+        of_k = {key: values[k] for key, values in numbers.items()}
+        rows.append(row(NUMBER, f"{k} masked LMs", of_k, float(kept[k - 1])))
+    if n_mlms > 1:
+        several = {key: values[2:].sum() for key, values in numbers.items()}
+        rows.append(row(SEVERAL, SEVERAL, several, None))
+        rows.append(row(NONE, NONE, {key: values[0] for key, values in numbers.items()}, None))
+    rows.append(row(ALL, ALL, dict.fromkeys(numbers, n), float(kept[-1])))
+    return name, whole["seeds"], rows
 
 
 def kept_with(needed: Bools, n: Ints) -> Floats:
@@ -128,79 +168,6 @@ def _by_number(has: Bools, n: Ints) -> Ints:
     """Count the rows validated by 0, 1, …, M masked LMs, (M + 1,)."""
     numbers = np.bincount(has.sum(axis=1), n, minlength=has.shape[1] + 1)
     return numbers.astype(np.int64)
-
-
-def _in_common(has: Bools, n: Ints) -> Ints:
-    """Count rows that both of two masked LMs validated, (M, M); diagonal: rows of one LM alone."""
-    counts: Ints = (has * n[:, None]).T @ has
-    alone = has & (has.sum(axis=1, keepdims=True) == 1)
-    np.fill_diagonal(counts, n @ alone)
-    return counts
-
-
-# --- The table ---
-
-
-def provenance(everything: Iterable[Validated]) -> Table:
-    """Make a row per masked LM and per number of them, for each configuration or run."""
-    of_all = list(everything)
-    unit = of_all[0].unit
-    width = max(len(of.mlms) for of in of_all)
-    problems = ", ".join(f"{of.config} {of.n_problems:,}" for of in of_all)
-    notes = [
-        f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
-        f"many; “several” is the paper's Multi. In each text: by those that validated it in every "
-        f"text; “none”: one masked LM did in one text, another in the other. Both add up to all "
-        f"{unit}.",
-        f"Enough: share of the {unit} that there would be with this masked LM alone, or with so "
-        f"many, on average over all choices.",
-        f"Columns 1, 2, …: {unit} of a problem that two masked LMs have in common, validated in "
-        f"some text; where both are the same, those that no other has. Averages over problems: "
-        f"{problems}.",
-    ]
-    title = f"{unit.capitalize()} by the masked LMs that validated them"
-    shown = (
-        *columns(config="source", place="", by="validated by"),
-        *columns("count", n_anywhere="in a text"),
-        *columns("share", anywhere="%"),
-        *columns("count", n_everywhere="in each text"),
-        *columns("share", everywhere="%", kept="enough, %"),
-        *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
-    )
-    made = tuple(row for of in of_all for row in _rows(of))
-    return Table("provenance", title, shown, made, tuple(notes))
-
-
-def _rows(validated: Validated) -> Iterator[Row]:
-    n, n_mlms, kept = (
-        int(validated.n.sum()),
-        len(validated.mlms),
-        kept_with(validated.needed, validated.n),
-    )
-    has = {"anywhere": validated.anywhere, "everywhere": np.all(validated.needed, axis=1)}
-    numbers = {name: _by_number(of, validated.n) for name, of in has.items()}
-    shared = (_in_common(validated.anywhere, validated.n) / validated.n_problems).tolist()
-    alone = {name: np.diag(_in_common(of, validated.n)) for name, of in has.items()}
-
-    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str = "") -> Row:
-        about: Row = {"config": validated.config, "kind": kind, "place": place, "by": by}
-        about |= {f"n_{name}": int(count) for name, count in counts.items()}
-        about |= {name: int(count) / n for name, count in counts.items()}
-        return about | {"n_kept": kept, "kept": None if kept is None else kept / n}
-
-    for m, mlm in enumerate(validated.mlms):
-        own = {name: values[m] for name, values in alone.items()}
-        in_all = float(validated.n @ has["everywhere"][:, m])
-        yield row(MLM, mlm, own, in_all, str(m + 1)) | {
-            f"shared_{other}": value for other, value in enumerate(shared[m], start=1)
-        }
-    for k in range(2, n_mlms + 1):
-        of_k = {name: values[k] for name, values in numbers.items()}
-        yield row(NUMBER, f"{k} masked LMs", of_k, float(kept[k - 1]))
-    if n_mlms > 1:
-        yield row(SEVERAL, SEVERAL, {k: v[2:].sum() for k, v in numbers.items()}, None)
-        yield row(NONE, NONE, {k: v[0] for k, v in numbers.items()}, None)
-    yield row(ALL, ALL, dict.fromkeys(numbers, n), float(kept[-1]))
 
 
 # --- The drawing ---

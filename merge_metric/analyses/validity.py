@@ -5,7 +5,7 @@ Rates are over variants: seed-variant accuracy is not a mean over variants, so t
 sample cannot correct it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from merge_dataset.annotation import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
 from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row
+from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
@@ -30,7 +31,22 @@ _SHOWN: Final = {
 }
 
 
-def validity(rows: Iterable[Row | None], cluster: str = "", *, model_first: bool = False) -> Table:
+def validity(
+    request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
+) -> Table:
+    """Make a row per model and configuration, by sessions, .json or .csv files of annotators."""
+    if not annotations:
+        raise ValueError(f"{request.name}: expected --annotations, got none")
+    cluster = request.cluster
+    texts = (cluster,) if cluster else ()
+    every = request.variants(lambda *_: COLUMNS, texts, annotations=annotations)
+    rows = (validity_row(variants, cluster=cluster, settings=settings) for variants in every)
+    return validity_table(rows, cluster)
+
+
+def validity_table(
+    rows: Iterable[Row | None], cluster: str = "", *, model_first: bool = False
+) -> Table:
     """Make the table of rows of `validity_row`."""
     known = tuple(row for row in rows if row)
     if not known:

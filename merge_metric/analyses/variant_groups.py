@@ -1,4 +1,4 @@
-"""Groups of variants that may be harder, as contrasts on the same seeds (`curves`).
+"""Groups of variants that may be harder, as contrasts on the same seeds.
 
 Word classes are in section 5.2 and figures 6 and 12 to 14 of the paper, masked LMs in section 5.3
 and figures 7 and 15.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -17,19 +17,27 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_dataset.schema import WORD_CLASSES
-from merge_metric.analyses.curves import (
-    FIXED_DRAWS,
-    contrast_table,
-    on_fixed_seeds,
-    on_shared_seeds,
-    plot_contrasts,
-    rows_of_counts,
+from merge_metric.analyses.curves import SV_LABEL, curve_axes, draw_curve
+from merge_metric.analyses.measures import (
+    RUN_COLUMNS,
+    Bools,
+    Floats,
+    Ints,
+    Row,
+    fooling_of,
+    identity,
+    measure_columns,
+    measures,
 )
-from merge_metric.analyses.measures import Bools, identity
+from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame
-from merge_metric.seed_variant_accuracy.counts import count
+from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
+from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.tables import Table
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
+from merge_metric.tables import Table, columns, figure_column, interval_columns
+from merge_metric.tables.plots import DASHES, PALETTE, distinct, label_left, legend_below, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,10 +48,10 @@ log = logging.getLogger(__name__)
 # --- Word classes ---
 
 
-def word_classes(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
+def classes(request: Request, *, settings: Settings = USUAL) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two."""
     rows = []
-    for frame in frames:
+    for frame in request.frames(with_rows=True):
         of_row = np.asarray(frame.values.get("word_class", ()), dtype=object)
         classes = [name for name in WORD_CLASSES if (of_row == name).any()]
         if len(classes) < 2:
@@ -60,13 +68,8 @@ def word_classes(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
             rows += contrasted
     if not rows:
         raise ValueError("expected seeds with variants of two word classes, got none")
-    return contrast_table(
-        "classes",
-        "Word classes on the same seeds: variants by the class of the replaced word",
-        rows,
-        settings.correctness_threshold,
-        group="replaced",
-    )
+    title = "Word classes on the same seeds: variants by the class of the replaced word"
+    return contrast_table("classes", title, rows, settings, group="replaced")
 
 
 # --- Masked LMs ---
@@ -117,29 +120,31 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
     return counterparts
 
 
-def origin(mlms: Sequence[str], counterparts: Counterparts) -> str | None:
-    """Return the group of a variant, one of `ORIGINS`, by its MLMs; None without MLMs."""
-    if not mlms:
-        return None
-    return "multi" if len(set(mlms)) > 1 else counterparts.get(mlms[0], "one")
-
-
-def source_mlms(
-    frames: Iterable[Frame], counterparts: Mapping[str, Counterparts], settings: Settings = USUAL
+def mlms(
+    request: Request,
+    *,
+    mlm_map: Path | Mapping[str, Counterparts] | None = None,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make rows per model, configuration and group, on seeds that have all groups.
 
     The first rows take equal numbers of variants of each group, as SV accuracy at high thresholds
-    falls with their number; the next take all variants.
+    falls with their number; the next take all variants. `mlm_map` says which MLMs belong to a
+    model, by default the paper's.
     """
-    rows: list[dict[str, Any]] = []
+    given = mlm_map if isinstance(mlm_map, Mapping) else read_counterparts(mlm_map or PAPER)
+    rows: list[Row] = []
     unknown: dict[str, None] = {}
-    for frame in frames:
-        if frame.model not in counterparts:
+    for frame in request.frames(with_rows=True, by=("mlms",)):
+        if frame.model not in given:
             unknown[frame.model] = None
             continue
-        origins = [origin(mlms, counterparts[frame.model]) for mlms in frame.values["mlms"]]
-        of_row, where = np.asarray(origins, dtype=object), f"{frame.model}, {frame.config}"
+        known, where = given[frame.model], f"{frame.model}, {frame.config}"
+        origins = [
+            "multi" if len(set(names)) > 1 else known.get(names[0], "one") if names else None
+            for names in frame.values["mlms"]
+        ]
+        of_row = np.asarray(origins, dtype=object)
         groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
         if empty := [name for name in ORIGINS if name not in groups]:
             log.warning("%s: left out, as there are no variants of it: %s", where, ", ".join(empty))
@@ -156,36 +161,56 @@ def source_mlms(
         raise ValueError(
             "expected a model in the mapping to MLMs, and seeds with variants of every group, got "
             + (
-                f"none of {', '.join(unknown)} among {', '.join(list(counterparts)[:3])}, …; name "
-                "a model as in the mapping with NAME=FILE, or give a mapping: --mlm-map FILE"
+                f"none of {', '.join(unknown)} among {', '.join(list(given)[:3])}, …; name a model "
+                "as in the mapping with NAME=FILE, or give a mapping: --mlm-map FILE"
                 if unknown
                 else "no seed with variants of every group"
             )
         )
+    title = "Variants by the masked LMs that suggested the replacement, on the same seeds"
+    groups_note = (
+        "equiv: suggested only by the MLM of the model's kind and size; size: only by one of its "
+        "kind in another size; multi: by several MLMs; one: only by one of another kind."
+    )
+    notes = (groups_note, _DRAWN)
+    return contrast_table("mlms", title, rows, settings, group="origin", notes=notes, fixed=True)
+
+
+OWN_SEEDS: Final = "own seeds"
+SEVERAL: Final = "several"
+
+
+def origins(request: Request, *, settings: Settings = USUAL) -> Table:
+    """Make rows by the only MLM that validated, or `SEVERAL`: on own seeds, then on shared ones."""
+    rows: list[Row] = []
+    for frame in request.frames(with_rows=True, by=("mlms",)):
+        validated = [set(names) for names in frame.values["mlms"]]
+        alone = [SEVERAL if len(names) > 1 else "".join(names) for names in validated]
+        of_row = np.asarray(alone, dtype=object)
+        names = [*sorted({*alone} - {"", SEVERAL}), SEVERAL]
+        groups = {name: of_row == name for name in names if (of_row == name).any()}
+        if len(groups) < 2:
+            raise ValueError(
+                f"{frame.model}, {frame.config}: expected variants of two masked LMs or more, got "
+                f"only those of {', '.join(groups) or 'none'}"
+            )
+        about = identity(frame) | {"contrast": OWN_SEEDS}
+        for name, mask in groups.items():
+            counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
+            rows += rows_of_counts(about, {name: counts}, settings)
+        rows += _fixed_rows(frame, groups, settings)
+    title = "Variants by the masked LM that alone validated the replacement, or several"
+    note = (
+        f"{OWN_SEEDS}: each group on the seeds that it has, averaged over the dataset's "
+        f"subsamples, as on the poster; different groups are on different seeds then, and have "
+        f"no difference. {_DRAWN}"
+    )
     return contrast_table(
-        "mlms",
-        "Variants by the masked LMs that suggested the replacement, on the same seeds",
-        rows,
-        settings.correctness_threshold,
-        group="origin",
-        fixed=True,
-        notes=(
-            "equiv: suggested only by the MLM of the model's kind and size; size: only by one of "
-            "its kind in another size; multi: by several MLMs; one: only by one of another kind.",
-            _DRAWN,
-        ),
+        "origins", title, rows, settings, group="validated by", notes=(note,), fixed=True
     )
 
 
-_DRAWN: Final = (
-    f"Equally many: of each seed as many distinct variants of each group as the smallest has, in "
-    f"{FIXED_DRAWS} draws; all: every distinct variant once."
-)
-
-
-def _fixed_rows(
-    frame: Frame, groups: Mapping[str, Bools], settings: Settings
-) -> list[dict[str, Any]]:
+def _fixed_rows(frame: Frame, groups: Mapping[str, Bools], settings: Settings) -> list[Row]:
     rows = []
     for matched, chosen in ((True, "equally many"), (False, "all")):
         counts = on_fixed_seeds(frame.rows, groups, matched=matched, rng_seed=settings.rng_seed)
@@ -193,7 +218,190 @@ def _fixed_rows(
     return rows
 
 
-def plot_source_mlms(table: Table) -> Figure:
+# --- Contrasts ---
+
+
+def on_shared_seeds(
+    rows: Rows, groups: Mapping[str, Bools], *, draws_seed: int | None = None
+) -> dict[str, SeedCounts]:
+    """Count groups of variants, masks (n,); in each subsample on the seeds that have all groups.
+
+    With `draws_seed`, an equal number of variants of each group is chosen at random per seed and
+    subsample: SV accuracy at high thresholds falls with the number of variants.
+    """
+    masks = np.stack([*groups.values()])
+    group, n_groups = np.where(masks.any(axis=0), masks.argmax(axis=0), -1), len(groups)
+    n_subsamples = rows.n_subsamples or 1
+    n_cells = len(rows.seed_ids) * n_subsamples
+    cell = rows.seed[rows.draw_row] * n_subsamples + rows.draw_subsample
+    of_draw = group[rows.draw_row]
+    grouped = of_draw >= 0
+    key = of_draw * n_cells + cell
+    sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
+    least = sizes.min(axis=0)[cell]
+    kept = grouped & (least > 0)
+    if draws_seed is not None:  # ranks are within a group, seed and subsample
+        kept &= random_ranks(key, draws_seed) < least
+    return {
+        name: count(rows, draws=np.flatnonzero(kept & (of_draw == number)))
+        for number, name in enumerate(groups)
+    }
+
+
+def random_ranks(key: Ints, rng_seed: int) -> Ints:
+    """Rank each entry, (m,), among those with the same key, in random order."""
+    shuffled = np.random.default_rng(rng_seed).permutation(len(key))
+    order = shuffled[np.argsort(key[shuffled], kind="stable")]
+    starts = np.searchsorted(key[order], key[order])
+    ranks = np.empty_like(key)
+    ranks[order] = np.arange(len(key)) - starts
+    return ranks
+
+
+FIXED_DRAWS: Final = 10
+"""Number of draws of matched variants from fixed seeds: the paper's number of subsamples."""
+
+_DRAWN: Final = (
+    f"Equally many: of each seed as many distinct variants of each group as the smallest has, in "
+    f"{FIXED_DRAWS} draws; all: every distinct variant once."
+)
+
+
+def on_fixed_seeds(
+    rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
+) -> dict[str, SeedCounts]:
+    """Count groups of distinct variants, masks (n,), on the seeds that have all groups.
+
+    If `matched`, each of `FIXED_DRAWS` draws takes an equal number of variants of each group per
+    seed: the size of the seed's smallest group.
+    """
+    n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
+    drawn = replace(
+        rows,
+        draw_row=np.repeat(np.arange(n_rows), n_draws),
+        draw_subsample=np.tile(np.arange(n_draws), n_rows),
+        n_subsamples=n_draws if matched else None,
+    )
+    return on_shared_seeds(drawn, groups, draws_seed=rng_seed if matched else None)
+
+
+def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
+    """Compute the SV accuracy of `a` minus that of `b`; if wanted, a paired interval over seeds."""
+
+    def less(weights: Floats | None) -> Floats:
+        ct = settings.correctness_threshold
+        of_a, of_b = (figures(x, ct, weights).means()["seed_variant_accuracy"] for x in (a, b))
+        return of_a - of_b
+
+    result: dict[str, Any] = {"difference": float(less(None)[0])}
+    if settings.n_bootstrap:
+        parts = [less(weights) for weights in seed_weights(len(a.seed_ids), settings, a.clusters)]
+        result["difference_ci"] = interval(np.concatenate(parts)).tolist()
+    return result
+
+
+def rows_of_counts(
+    row: Mapping[str, Any], counts: Mapping[str, SeedCounts], settings: Settings
+) -> list[Row]:
+    """Make a row per group, on shared seeds (no rows without any); differences are to the first."""
+    first, rows = next(iter(counts.values())), []
+    for name, of_group in counts.items() if first.seed_ids else ():
+        rates = fooling_of(of_group)
+        gap = {"difference": None, "difference_ci": None}
+        if of_group is not first:
+            gap = difference(of_group, first, settings)
+        rows.append({**row, "group": name} | measures(of_group) | rates | gap)
+    return rows
+
+
+def contrast_table(
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    settings: Settings,
+    *,
+    group: str,
+    notes: Sequence[str] = (),
+    fixed: bool = False,
+) -> Table:
+    """Make the table of `rows_of_counts`; if `fixed`, seeds are the same in all subsamples."""
+    ct, about = settings.correctness_threshold, ("config", "model", "contrast")
+    several = len({row["contrast"] for row in rows}) > 1
+    changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
+    contrasts = {tuple(row[key] for key in about) for row in rows}
+    sizes = {(*(r[key] for key in about), round(r["variants_per_seed"], 9)) for r in rows}
+    averaged = (
+        "averaged over subsamples; in each subsample on the seeds that have variants of every "
+        "group there"
+    )
+    if fixed:
+        averaged = "on the seeds that have variants of every group, in whatever subsamples"
+    more_notes = []
+    if changing:
+        more_notes.append("At once: seeds in a subsample, on average.")
+    if not fixed and len(sizes) > len(contrasts):
+        more_notes.append(
+            "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
+            "their number."
+        )
+    shown = (
+        *RUN_COLUMNS,
+        *(columns(contrast="variants" if fixed else "seeds with") if several else ()),
+        *columns(group=group),
+        *columns("count", n_seeds="seeds"),
+        *(columns("threshold", seeds_per_subsample="at once") if changing else ()),
+        *columns("threshold", variants_per_seed="per seed"),
+        *measure_columns((50, 80, 90, 100)),
+        figure_column(CATALOGUE["matching_threshold"]),
+        *interval_columns("points", difference=f"SV@{ct} diff."),
+    )
+    all_notes = (
+        *notes,
+        f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
+        f"interval by paired bootstrap over seeds.",
+        *more_notes,
+    )
+    return Table(name, title, shown, tuple(rows), all_notes)
+
+
+def plot_contrasts(table: Table) -> Figure:
+    """Draw panels: models by configurations; colours show contrasts, dashes the second groups."""
+    models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
+    contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
+    figure, axes_of = panels(len(models), len(configs))
+    for model, row_of_axes in zip(models, axes_of, strict=True):
+        for config, axes in zip(configs, row_of_axes, strict=True):
+            axes.set_title(f"{model} on {config}", fontsize="medium")
+            rows = [r for r in table.rows if r["model"] == model and r["config"] == config]
+            for row in rows:
+                within = [r["group"] for r in rows if r["contrast"] == row["contrast"]]
+                number = within.index(row["group"])
+                label, place = row["group"], groups.index(row["group"])
+                if len(contrasts) > 1:
+                    label = f"{label} (of {row['contrast']})"
+                    place = contrasts.index(row["contrast"])
+                style = {
+                    "color": PALETTE[place % len(PALETTE)],
+                    "linestyle": DASHES[number % len(DASHES)],
+                    "linewidth": 1.6,
+                }
+                draw_curve(axes, row, label, style)
+            seeds = {row["contrast"]: row["n_seeds"] for row in rows}
+            lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
+            if len(seeds) == 1:
+                lines = [f"{n:,} seeds" for n in seeds.values()]
+            # SV curves leave this corner free.
+            axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
+            curve_axes(axes, bottom=row_of_axes is axes_of[-1])
+    label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
+    legend_below(figure, every)
+    return figure
+
+
+plot_classes: Final = plot_contrasts
+
+
+def plot_mlms(table: Table) -> Figure:
     """Draw a panel per model (row), and per configuration and choice of variants (column)."""
     rows = [
         {**row, "config": f"{row['config']}, {row['contrast']}", "contrast": ""}
@@ -202,48 +410,4 @@ def plot_source_mlms(table: Table) -> Figure:
     return plot_contrasts(replace(table, rows=tuple(rows)))
 
 
-# --- One masked LM, or several (the poster) ---
-
-SEVERAL: Final = "several"
-
-
-def sole_mlms(frames: Iterable[Frame], settings: Settings = USUAL) -> Table:
-    """Make rows by the only MLM that validated, or `SEVERAL`: on own seeds, then on shared ones."""
-    rows: list[dict[str, Any]] = []
-    for frame in frames:
-        of_row = np.asarray(
-            [
-                (*set(mlms), "")[0] if len(set(mlms)) < 2 else SEVERAL
-                for mlms in frame.values["mlms"]
-            ],
-            dtype=object,
-        )
-        names = [*sorted({name for name in of_row if name not in ("", SEVERAL)}), SEVERAL]
-        groups = {name: of_row == name for name in names if (of_row == name).any()}
-        if len(groups) < 2:
-            raise ValueError(
-                f"{frame.model}, {frame.config}: expected variants of two masked LMs or more, got "
-                f"only those of {', '.join(groups) or 'none'}"
-            )
-        for name, mask in groups.items():
-            counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
-            rows += rows_of_counts(
-                identity(frame) | {"contrast": OWN_SEEDS}, {name: counts}, settings
-            )
-        rows += _fixed_rows(frame, groups, settings)
-    return contrast_table(
-        "origins",
-        "Variants by the masked LM that alone validated the replacement, or several",
-        rows,
-        settings.correctness_threshold,
-        group="validated by",
-        fixed=True,
-        notes=(
-            f"{OWN_SEEDS}: each group on the seeds that it has, averaged over the dataset's "
-            f"subsamples, as on the poster; different groups are on different seeds then, and have "
-            f"no difference. {_DRAWN}",
-        ),
-    )
-
-
-OWN_SEEDS: Final = "own seeds"
+plot_origins: Final = plot_mlms

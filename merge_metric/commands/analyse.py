@@ -24,7 +24,7 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.settings import field_of
 from merge_metric.analyses import ANALYSES
-from merge_metric.analyses.registry import find_analysis, takers
+from merge_metric.analyses.registry import takers
 from merge_metric.commands.score import read_threshold
 
 log = logging.getLogger(__name__)
@@ -116,8 +116,8 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
-    extra = "embeddings" if "encoder" in given else find_analysis(name).extra
-    with needing(extra):
+    extra = ANALYSES[name].extra if name in ANALYSES else "plots"
+    with needing("embeddings" if "encoder" in given else extra):
         from merge_metric.analyses import analyse
         from merge_metric.tables.plots import check_output, paper_style, save
 

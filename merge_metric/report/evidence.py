@@ -26,10 +26,10 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_dataset.settings import as_paths, as_texts
-from merge_metric.analyses.curves import difference
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.validity import COLUMNS as _VALIDITY
-from merge_metric.analyses.validity import validity, validity_row
+from merge_metric.analyses.validity import validity_row, validity_table
+from merge_metric.analyses.variant_groups import difference
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
 from merge_metric.frame.answer_table import (
@@ -329,7 +329,7 @@ def gather_evidence(
         n_bootstrap=n_bootstrap,
         cluster=cluster,
         merging=merging,
-        validity=None if judged is None else validity(rows, cluster, model_first=True),
+        validity=None if judged is None else validity_table(rows, cluster, model_first=True),
     )
 
 

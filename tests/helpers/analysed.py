@@ -1,8 +1,8 @@
 """Models on the same random problems: as rows of the slow oracle, as runs, and as files."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 from helpers.dataset_files import write_predictions, write_source
 from helpers.metric_oracle import LABELS, Row, columns
 from merge_dataset.schema import arrow_schema
+from merge_metric.analyses import Request
+from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.inputs import read_rows
@@ -78,6 +80,25 @@ def run(
             "mlms": [list(group["mlm"]) for group in groups],
         }
     return make_run(model, config, given, dataset=dataset)
+
+
+@dataclass(frozen=True)
+class Given(Request):
+    """A request whose variants and seeds, by configuration, are at hand as its frames are."""
+
+    of_variants: Iterable[VariantRows] = ()
+    of_configs: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def variants(self, *_: Any, **__: Any) -> Iterator[VariantRows]:
+        yield from self.of_variants
+
+    def seeds(self, config: str) -> pa.Table:
+        return self.of_configs[config]
+
+
+def given(*frames: Frame, **more: Any) -> Request:
+    """A request of frames."""
+    return Given(at_hand=frames, **more)
 
 
 def close(found: Any, expected: Any) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from helpers.analysed import random_dataset, write_dataset
 
 from merge_dataset.files import write_record
-from merge_metric.analyses.run_folders import composition, of_dataset, of_run
+from merge_metric.analyses import Request, analyse
+from merge_metric.analyses.run_folders import composition
 
 LABELS = ("entailment", "neutral", "contradiction")
 FOUND = {
@@ -44,8 +45,8 @@ def write_run(folder: Path, scope: str, eligible: set[tuple[str, str]]) -> Path:
     return folder
 
 
-def rows_of(found: Any) -> dict[str, dict[str, Any]]:
-    return {row["word_class"]: row for row in composition([found]).rows}
+def rows_of(table: Any) -> dict[str, dict[str, Any]]:
+    return {row["word_class"]: row for row in table.rows}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_before_sampling_only_what_is_enough_counts(
     eligible = {("s:0", "noun"), ("s:0", "verb"), ("s:2", "noun")}
     if scope == "problem":
         eligible |= {("s:2", "verb"), ("s:2", "adjective")}
-    rows = rows_of(of_run(write_run(tmp_path / "run", scope, eligible)))
+    rows = rows_of(composition(Request(), run=write_run(tmp_path / "run", scope, eligible)))
     for name, expected in (("noun", noun), ("verb", verb), ("all", all_)):
         found = [rows[name][f"n_replacements_{label}"] for label in LABELS]
         assert found == expected
@@ -77,7 +78,7 @@ def test_before_sampling_only_what_is_enough_counts(
 def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:
     rows = random_dataset(random.Random(3), seeds=30)
     folder = write_dataset(tmp_path / "merge-nli", rows)
-    found = rows_of(of_dataset(folder, "s"))
+    found = rows_of(analyse("composition", (), folder, "s")[0])
     for name in ("noun", "verb", "adjective", "all"):
         mine = [row for row in rows if name in (dict(row.groups)["word"][0], "all")]
         seeds = {row.seed_id: row.gold for row in mine}
@@ -89,5 +90,5 @@ def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:
             assert row[f"seeds_{label}"] == list(seeds.values()).count(label) / len(seeds)
         assert "n_replacements" not in row
     assert found["all"]["n_seeds"] < sum(found[name]["n_seeds"] for name in list(found)[:-1])
-    alone = rows_of(of_dataset(folder, "s_nouns"))
+    alone = rows_of(analyse("composition", (), folder, "s_nouns")[0])
     assert alone["all"] | {"word_class": "noun", "config": "s"} == found["noun"]

@@ -12,21 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, random_dataset, run
+from helpers.analysed import answered, given, random_dataset, run
 from helpers.metric_oracle import LETTERS, Row, random_problems
 
-from merge_metric.analyses.curves import difference, on_fixed_seeds, on_shared_seeds
 from merge_metric.analyses.variant_groups import (
     ORIGINS,
     PAPER,
+    classes,
+    difference,
+    mlms,
+    on_fixed_seeds,
+    on_shared_seeds,
+    origins,
     read_counterparts,
-    sole_mlms,
-    source_mlms,
-    word_classes,
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 
 GroupOf = Callable[[Row], str | None]
+
+NONE = Settings(n_bootstrap=0)
 
 
 def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def test_word_classes_against_the_oracle(regular: bool) -> None:
         else random_problems(rng, seeds=30, variants=(3, 9), subsamples=3)
     )
     rows = answered(rows, rng, 0.6)
-    table = word_classes([run(rows)], Settings(n_bootstrap=0))
+    table = classes(given(run(rows)), settings=NONE)
     pairs = ["noun & verb", "noun & adjective", "verb & adjective"]
     assert [row["contrast"] for row in table.rows] == [pair for pair in pairs for _ in range(2)]
     for row in table.rows:
@@ -147,14 +151,14 @@ BERT = {"bert": "equiv", "bert-large": "size"}
 
 
 def origin_of(row: Row) -> str | None:
-    mlms = dict(row.groups)["mlm"]
-    return "multi" if len(mlms) == 2 else BERT.get(mlms[0], "one")
+    names = dict(row.groups)["mlm"]
+    return "multi" if len(names) == 2 else BERT.get(names[0], "one")
 
 
 def test_source_mlms_against_the_oracle() -> None:
     rng = random.Random(5)
     rows = answered(random_dataset(rng, seeds=80, subsamples=2), rng, 0.6)
-    table = source_mlms([run(rows, "model")], {"model": BERT}, Settings(n_bootstrap=0))
+    table = mlms(given(run(rows, "model")), mlm_map={"model": BERT}, settings=NONE)
     assert [row["group"] for row in table.rows] == [*ORIGINS, *ORIGINS]
     assert [row["contrast"] for row in table.rows] == ["equally many"] * 4 + ["all"] * 4
     per_seed = contrast(rows, ORIGINS, origin_of)["equiv"]["seeds"]
@@ -207,14 +211,14 @@ def test_equally_many_of_fixed_seeds() -> None:
 
 def test_one_masked_lm_and_several_by_hand() -> None:
     """The poster's split: on the seeds of each group, then on the seeds with all groups."""
-    mlms = {"noun": ("bert",), "verb": ("roberta",), "adjective": ("bert", "roberta")}
+    by_word = {"noun": ("bert",), "verb": ("roberta",), "adjective": ("bert", "roberta")}
     rows = [
         *hand(0, "noun", "E", "E", "EE"), *hand(0, "verb", "E", "E", "EN"),
         *hand(0, "adjective", "E", "E", "E"), *hand(1, "noun", "C", "N", "CN"),
         *hand(2, "adjective", "N", "N", "NNNE"),
     ]  # fmt: skip
-    rows = [replace(row, groups=(row.groups[0], ("mlm", mlms[word_of(row)]))) for row in rows]
-    table = sole_mlms([run(rows)], Settings(n_bootstrap=0))
+    rows = [replace(row, groups=(row.groups[0], ("mlm", by_word[word_of(row)]))) for row in rows]
+    table = origins(given(run(rows)), settings=NONE)
     found = {(row["contrast"], row["group"]): row for row in table.rows}
     assert [(c, g) for c, g in found] == [
         (c, g) for c in ("own seeds", "equally many", "all") for g in ("bert", "roberta", "several")
@@ -229,7 +233,7 @@ def test_one_masked_lm_and_several_by_hand() -> None:
     assert found["all", "roberta"]["difference"] == -1.0
     alone = [row for row in rows if dict(row.groups)["mlm"] == ("bert",)]
     with pytest.raises(ValueError, match="two masked LMs or more, got only those of bert"):
-        sole_mlms([run(alone)])
+        origins(given(run(alone)))
 
 
 def test_groups_and_models_that_are_not_there_are_left_out(
@@ -243,15 +247,15 @@ def test_groups_and_models_that_are_not_there_are_left_out(
         for row in answered(random_dataset(rng, seeds=60), rng, 0.6)
     ]
     runs = [run(rows, "model"), run(rows, "other")]
-    table = source_mlms(runs, {"model": BERT}, Settings(n_bootstrap=0))
+    table = mlms(given(*runs), mlm_map={"model": BERT}, settings=NONE)
     assert [row["group"] for row in table.rows[:3]] == ["equiv", "multi", "one"]
     assert "model, snli: left out, as there are no variants of it: size" in caplog.text
     assert "not in the mapping to MLMs: other" in caplog.text
     with pytest.raises(ValueError, match="got none of other among model, …; name a model as in"):
-        source_mlms(runs[1:], {"model": BERT})
+        mlms(given(*runs[1:]), mlm_map={"model": BERT})
     alone = [replace(row, groups=(row.groups[0], ("mlm", ("albert",)))) for row in rows]
     with pytest.raises(ValueError, match="only one; the MLMs of the dataset are albert"):
-        source_mlms([run(alone, "model")], {"model": BERT})
+        mlms(given(run(alone, "model")), mlm_map={"model": BERT})
 
 
 def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
@@ -285,8 +289,8 @@ def test_the_papers_mapping_names_the_papers_mlms() -> None:
     known = set(tomllib.loads(recipe.read_text())["mlms"])
     mapping = read_counterparts(PAPER)
     assert {"BERT-B-S", "ALBERT-XXL-SMFA", "roberta-large-mnli"} <= set(mapping)
-    for mlms in mapping.values():
-        assert sorted(mlms.values()) == ["equiv", "size"]
-        assert set(mlms) <= known
-        own, other = mlms
+    for names in mapping.values():
+        assert sorted(names.values()) == ["equiv", "size"]
+        assert set(names) <= known
+        own, other = names
         assert own.partition("/")[0] == other.partition("/")[0]

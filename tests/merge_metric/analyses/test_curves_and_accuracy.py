@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, close, run
+from helpers.analysed import answered, close, given, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
@@ -40,7 +40,7 @@ def runs(data: Data) -> list[Frame]:
 
 
 def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Frame]) -> None:
-    table = curves(runs)
+    table = curves(given(*runs))
     own, means = table.rows[: len(data)], table.rows[len(data) :]
     assert [(row["model"], row["config"]) for row in own] == list(data)
     for row in own:
@@ -68,15 +68,15 @@ def test_curves_are_the_averages_over_subsamples(data: Data, runs: list[Frame]) 
 def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None:
     """They would differ in seeds or variants; nor does a single model have a mean."""
     rows, others = data["a", "snli"], [r for r in data["b", "snli"] if r.seed_id != "s:3"]
-    assert len(curves([run(rows, "a", "snli"), run(others, "b", "snli")]).rows) == 2
+    assert len(curves(given(run(rows, "a", "snli"), run(others, "b", "snli"))).rows) == 2
     elsewhere = run(data["b", "snli"], "b", "snli", dataset="union")
-    assert len(curves([run(rows, "a", "snli"), elsewhere]).rows) == 2
+    assert len(curves(given(run(rows, "a", "snli"), elsewhere)).rows) == 2
 
 
 def test_matching_thresholds_are_the_lowest_of_the_mean_curve(
     data: Data, runs: list[Frame]
 ) -> None:
-    table = matching(runs)
+    table = matching(given(*runs))
     assert [column.heading for column in table.columns] == ["model", *SOURCES]
     assert [row["model"] for row in table.rows] == list(MODELS)
     for row in table.rows:
@@ -96,7 +96,9 @@ def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:
 
 def test_accuracy_on_all_test_problems() -> None:
     rows = problems(*["E E E"] * 6, *["E N E"] * 4)
-    table = accuracy([run(rows, config="s")], {"a": with_test(rows, 19, 1)}, n_subsamples=500)
+    table = accuracy(
+        given(run(rows, config="s")), tests={"a": with_test(rows, 19, 1)}, n_subsamples=500
+    )
     (row,) = table.rows
     assert (row["n_test"], row["n_seeds"]) == (30, 10)
     assert row["test_accuracy"] == 25 / 30
@@ -120,9 +122,8 @@ def test_the_same_sets_are_drawn_for_every_model() -> None:
     rows = problems(*["E E E"] * 5, *["E N E"] * 3)
     test = with_test(rows, 12, 6)
     shuffled = dict(sorted(test.items(), reverse=True))
-    table = accuracy(
-        [run(rows, "a", "s"), run(rows, "b", "s")], {"a": test, "b": shuffled}, rng_seed=4
-    )
+    both = given(run(rows, "a", "s"), run(rows, "b", "s"))
+    table = accuracy(both, tests={"a": test, "b": shuffled}, rng_seed=4)
     first, second = (row["higher_share"] for row in table.rows)
     assert first == second
     assert 0 < first < 1
@@ -131,15 +132,15 @@ def test_the_same_sets_are_drawn_for_every_model() -> None:
 
 def test_seeds_must_be_among_the_test_problems(caplog: pytest.LogCaptureFixture) -> None:
     """Unknown ids are an error; seeds with other answers than before cause a warning."""
-    runs = [run(problems("E E E", "E N E"), config="s")]
+    one = given(run(problems("E E E", "E N E"), config="s"))
     with pytest.raises(ValueError, match=r"without 1 of 2 seeds: 's:1'"):
-        accuracy(runs, {"a": {"s:0": True, "s:2": False}})
-    accuracy(runs, {"a": {"s:0": True, "s:1": True, "s:2": False}})
+        accuracy(one, tests={"a": {"s:0": True, "s:2": False}})
+    accuracy(one, tests={"a": {"s:0": True, "s:1": True, "s:2": False}})
     assert "1 of 2 seeds are right in only one" in caplog.text
 
 
 def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame]) -> None:
-    table = first_answers(runs)
+    table = first_answers(given(*runs))
     for row in table.rows:
         rows = data[row["model"], row["config"]]
         for which, wanted in (("right", True), ("wrong", False)):
@@ -165,14 +166,14 @@ def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame
 
 def test_numbers_of_seeds_by_hand() -> None:
     rows = problems("E N NNNN", "E N NNNE", "E N NNEE", "E N EEEE", "C C CCCN")
-    two = first_answers([run(rows, name, subsamples=False) for name in ("a", "b")])
+    two = first_answers(given(*(run(rows, name, subsamples=False) for name in ("a", "b"))))
     row = two.rows[0]
     assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [3, 2, 1]
     assert [row[f"n_{key}_right"] for key in ("any", "half", "all")] == [1, 1, 0]
     told = "of 4.0 seeds answered wrong variants are right: any in 3.0, half in 2.0, all in 1.0"
     assert told in two.notes[1]
     # However many variants: one of 201 is less than one percent.
-    (row,) = first_answers([run(problems("E N E" + "N" * 200), subsamples=False)]).rows
+    (row,) = first_answers(given(run(problems("E N E" + "N" * 200), subsamples=False))).rows
     assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [1, 0, 0]
 
 
@@ -192,7 +193,8 @@ def filters() -> dict[tuple[str, str], list[Row]]:
 
 
 def test_ablations_are_averages_over_models(filters: dict[tuple[str, str], list[Row]]) -> None:
-    table = ablations(run(rows, model, dataset=name) for (name, model), rows in filters.items())
+    runs = (run(rows, model, dataset=name) for (name, model), rows in filters.items())
+    table = ablations(given(*runs))
     assert [row["dataset"] for row in table.rows] == ["merge-nli", "merge-nli-union"]
     for row in table.rows:
         exact = [oracle.averaged(filters[row["dataset"], model]) for model in MODELS]
@@ -210,9 +212,9 @@ def test_ablations_are_compared_on_the_seeds_that_all_have(
     for (name, model), rows in filters.items():
         some = [row for row in rows if name != "merge-nli-union" or row.seed_id != "s:3"]
         runs.append(run(some, model, dataset=name))
-    table = ablations(runs)
+    table = ablations(given(*runs))
     assert [row["n_seeds"] for row in table.rows] == [9, 9]
     assert "only the 9 seeds that all have are used, out of 10" in caplog.text
     rest = [row for row in filters["merge-nli", "a"] if row.seed_id != "s:3"]
-    one_model = ablations([run(rest, dataset="x"), run(rest, dataset="y")])
+    one_model = ablations(given(run(rest, dataset="x"), run(rest, dataset="y")))
     assert close(one_model.rows[0]["curve"], oracle.averaged(rest)["curve"])

@@ -5,21 +5,13 @@ from typing import Any
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, close, run
+from helpers.analysed import answered, close, given, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import LABELS, problems, random_problems
 
 from merge_dataset.files import write_record
-from merge_metric.analyses.measures import (
-    per_config,
-    values_of_models,
-)
-from merge_metric.analyses.sensitivity import (
-    fooling_by_size,
-    fooling_rates,
-    parse_size,
-    read_sizes,
-)
+from merge_metric.analyses.measures import per_config, values_of_models
+from merge_metric.analyses.sensitivity import fooling, parse_size, read_sizes, sizes
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -32,7 +24,7 @@ def test_fooling_rates_against_the_oracle() -> None:
     rng = random.Random(3)
     rows = answered(random_problems(rng, seeds=40, variants=(1, 6), subsamples=3), rng, 0.7)
     one = run(rows)
-    (row,) = fooling_rates([one], settings=Settings(n_bootstrap=50, rng_seed=4)).rows
+    (row,) = fooling(given(one), settings=Settings(n_bootstrap=50, rng_seed=4)).rows
     for part, own in (("", rows), *((f"_{n}", [r for r in rows if r.gold == n]) for n in LABELS)):
         exact = oracle.averaged(own)
         assert close(row[f"{RELAXED}{part}"], exact[RELAXED])
@@ -50,12 +42,12 @@ def test_fooling_rates_against_the_oracle() -> None:
 
 
 def test_labels_without_a_right_answer_have_no_rate() -> None:
-    table = fooling_rates([run(problems("E E EN", "N E NN"), subsamples=False)])
+    table = fooling(given(run(problems("E E EN", "N E NN"), subsamples=False)))
     (row,) = table.rows
     assert (row["n_right_neutral"], row[f"{RELAXED}_neutral"]) == (0, None)
     assert row[f"{RELAXED}_contradiction"] is None
     assert "–" in table.to_text()
-    (row,) = fooling_rates([run(problems("N E NN"), subsamples=False)]).rows
+    (row,) = fooling(given(run(problems("N E NN"), subsamples=False))).rows
     assert (row["n_right"], row[RELAXED], row[f"{RELAXED}_ci"]) == (0, None, None)
 
 
@@ -70,7 +62,7 @@ def test_averages_over_models_and_sources() -> None:
         line_frame("b", "snli_paraphrases", "E E C", "C C E"),  # 2/2
         line_frame("b", "snli", "E E E"),  # replacements
     ]
-    rows = fooling_rates(runs, settings=Settings(n_bootstrap=0)).rows
+    rows = fooling(given(*runs), settings=Settings(n_bootstrap=0)).rows
     assert [row["averaged"] for row in rows[:4]] == [None] * 4
     averages = {(row["config"], row["model"]): row for row in rows[4:]}
     assert list(averages) == [("snli_paraphrases", "(mean)"), ("(all paraphrases)", "a")]
@@ -93,7 +85,7 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
         write_record(tmp_path / source / "provenance.json", {"problems": {"kept": n}})
         for model in "ab":
             runs.append(replace(line_frame(model, source, *lines[source]), folder=tmp_path))
-    table = fooling_rates(runs, in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))
+    table = fooling(given(*runs), in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))
     found = {
         (row["config"], row["model"], row["weighted_by"]): (row[RELAXED], row["n_right"])
         for row in table.rows
@@ -106,9 +98,9 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
         assert found["(out of domain)", model, "problems"] == (pytest.approx(50 / 150), 6 * times)
     assert len(found) == 12
     with pytest.raises(ValueError, match="predictions, anli-r1, mnli-m, snli, got mnli-mm"):
-        fooling_rates(runs, in_domain=["mnli-mm"])
+        fooling(given(*runs), in_domain=["mnli-mm"])
     (tmp_path / "snli" / "provenance.json").unlink()
-    table = fooling_rates(runs, settings=Settings(n_bootstrap=0))
+    table = fooling(given(*runs), settings=Settings(n_bootstrap=0))
     assert not any(row.get("weighted_by") == "problems" for row in table.rows)
 
 
@@ -143,10 +135,17 @@ SIZES = {
 }  # fmt: skip
 
 
-def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
+def test_sizes_are_in_order_of_configuration_family_and_size(tmp_path: Path) -> None:
     lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
     runs = [line_frame(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
-    table = fooling_by_size(runs, SIZES, Settings(n_bootstrap=20, rng_seed=1))
+    sources = []
+    for name, (parameters, family) in SIZES.items():
+        described = {"parameters": parameters, "architecture": f"{family}Model"}
+        path = write_predictions(tmp_path / f"{name}.parquet", [{"variant_id": "x"}], described)
+        sources.append(PredictionsSource(name, path))
+    table = sizes(
+        given(*runs, sources=tuple(sources)), settings=Settings(n_bootstrap=20, rng_seed=1)
+    )
     assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
         (config, SIZES[model][1], model, SIZES[model][0])
         for config in ("snli", "mnli-m")
@@ -155,7 +154,7 @@ def test_sizes_are_in_order_of_configuration_family_and_size() -> None:
     assert [row[RELAXED] for row in table.rows[:3]] == [0.5, 0, 0.5]
     assert [row[STRICT] for row in table.rows[:3]] == [0.5, 0, 0]
     one = line_frame("base", "snli", "E E C", "C C C")
-    (row,) = fooling_rates([one], settings=Settings(n_bootstrap=20, rng_seed=1)).rows
+    (row,) = fooling(given(one), settings=Settings(n_bootstrap=20, rng_seed=1)).rows
     assert table.rows[0][f"{RELAXED}_ci"] == row[f"{RELAXED}_ci"]
 
 
@@ -181,8 +180,8 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
 
 
 def test_sizes_are_parsed() -> None:
-    sizes = {"86M": 86_000_000, "1.5B": 1_500_000_000, "4386178": 4_386_178, "2k": 2000}
-    assert {text: parse_size(text) for text in sizes} == sizes
+    numbers = {"86M": 86_000_000, "1.5B": 1_500_000_000, "4386178": 4_386_178, "2k": 2000}
+    assert {text: parse_size(text) for text in numbers} == numbers
     for text in ("", "86G", "-1", "1e6"):
         with pytest.raises(ValueError, match=f"such as bert=110M, got '{text}'"):
             parse_size(text)

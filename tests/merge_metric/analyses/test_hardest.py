@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, run, seeds_table, text_of
+from helpers.analysed import answered, given, run, seeds_table, text_of
 from helpers.metric_oracle import Row, problems, random_problems
 
-from merge_metric.analyses.hardest import hardest, read_corrections
+from merge_metric.analyses import Request
+from merge_metric.analyses.hardest import hardest
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,8 @@ def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]
 
 
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
-    runs = [run(rows, name) for name, rows in models.items()]
-    table = hardest(runs, {"snli": seeds_table(models["a"])})
+    runs = (run(rows, name) for name, rows in models.items())
+    table = hardest(given(*runs, of_configs={"snli": seeds_table(models["a"])}))
     expected = [each for each in expected_order(models) if each[1] == 0]
     assert 1 < len(expected) < 30
     assert [row["seed_id"] for row in table.rows] == [seed for _, _, seed in expected]
@@ -63,7 +64,7 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
 def test_votes_are_summed_up() -> None:
     rows = problems("E N NE", "E E EE", "E C C")
     rows = [replace(r, seed_id="s:10") if r.seed_id == "s:0" else r for r in rows]
-    table = hardest([run(rows)], {"snli": seeds_table(rows)})
+    table = hardest(alone(rows))
     assert [row["seed_id"] for row in table.rows] == ["s:2", "s:10"]
     assert table.notes[1] == (
         "snli: 2 of 3 seeds (66.67 %) are answered wrong by the 1 model; annotators disagree "
@@ -75,25 +76,30 @@ def test_votes_are_summed_up() -> None:
     assert r"The s:10 \& its premise." in table.to_latex()
 
 
+def alone(rows: list[Row]) -> Request:
+    """One model's answers, and the texts of the seeds."""
+    return given(run(rows), of_configs={"snli": seeds_table(rows)})
+
+
 HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C" * 19)
 """None of 20 variants is right for the first and third seed, and one, 5 %, for the second."""
 
 
 def test_below_a_share() -> None:
     rows = problems(*HARD)
-    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
-    for below, expected in ((0.05, ["s:0", "s:2"]), (0.06, ["s:0", "s:2", "s:1"]), (0.0, [])):
-        table = hardest(runs, seeds, below=below)
+    one = alone(rows)
+    for below, expected in ((5, ["s:0", "s:2"]), (6, ["s:0", "s:2", "s:1"])):
+        table = hardest(one, below=below)
         assert [row["seed_id"] for row in table.rows] == expected
-        told = f"snli: of {len(expected)} seeds less than {100 * below:g} %"
+        told = f"snli: of {len(expected)} seeds less than {below:g} %"
         assert table.notes[2].startswith(told)
-    assert table.title.startswith("Seeds of whose variants models answer less than 0 % right")
-    assert hardest(runs, seeds).notes[2].startswith("snli: of 2 seeds less than 5 %")
+    assert table.title.startswith("Seeds of whose variants models answer less than 6 % right")
+    assert hardest(one).notes[2].startswith("snli: of 2 seeds less than 5 %")
 
 
 def test_what_models_answer_instead() -> None:
     rows = problems(*HARD)
-    table = hardest([run(rows)], {"snli": seeds_table(rows)}, top=4)
+    table = hardest(alone(rows), top=4)
     instead = {row["seed_id"]: row["instead"] for row in table.rows}
     assert instead == {"s:0": "N 100 %", "s:1": "N 95 %", "s:2": "E 100 %", "s:3": None}
     assert "instead" in table.to_text().splitlines()[2]
@@ -104,8 +110,8 @@ def test_what_models_answer_instead() -> None:
 
 def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
     rows = problems(*HARD)
-    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
-    lines = list(csv.DictReader(hardest(runs, seeds, below=0.06).to_csv().splitlines()))
+    one = alone(rows)
+    lines = list(csv.DictReader(hardest(one, below=6).to_csv().splitlines()))
     assert [line["corrected_label"] for line in lines] == [""] * 3
     for line, label in zip(lines, ("N", "neutral", ""), strict=True):
         line["corrected_label"] = label
@@ -114,15 +120,14 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
         writer = csv.DictWriter(out, list(lines[0]))
         writer.writeheader()
         writer.writerows(lines)
-    given = read_corrections([file])
-    table = hardest(runs, seeds, below=0.06, corrections=given)
+    table = hardest(one, below=6, corrected=[file])
     assert [row["corrected_label"] for row in table.rows] == ["neutral", "neutral", None]
     assert [row["gold_holds"] for row in table.rows] == [False, True, None]
     assert "of 2 with a corrected label the gold label is right in 1." in table.notes[2]
     assert "corrected" in table.to_text()
     more = tmp_path / "bo.csv"
     more.write_text("annotator,seed_id,corrected_label\nbo,s:0,C\nbo,s:2,N\n")
-    table = hardest(runs, seeds, corrections=read_corrections([file, more]), top=4)
+    table = hardest(one, corrected=[file, more], top=4)
     found = {row["seed_id"]: row["corrected_label"] for row in table.rows}
     assert found == {
         "s:0": "neutral; bo: contradiction", "s:2": "neutral", "s:1": None, "s:3": None
@@ -131,12 +136,11 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
 
 def test_wrong_corrections_are_told(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
-    file.write_text("seed_id,corrected_label\ns:0,E\ns:0,N\n")
-    with pytest.raises(ValueError, match=r"labels.csv: line 3: expected one label of an annotator"):
-        read_corrections([file])
-    rows = problems(*HARD)
-    runs, seeds = [run(rows)], {"snli": seeds_table(rows)}
-    with pytest.raises(ValueError, match=r"out of entailment, .*, got 'maybe' for 's:0'"):
-        hardest(runs, seeds, corrections={"s:0": {"": "maybe"}})
-    with pytest.raises(ValueError, match="got 1 of others, such as 's:9'"):
-        hardest(runs, seeds, corrections={"s:9": {"": "E"}})
+    for lines, message in (
+        ("s:0,E\ns:0,N", r"labels.csv: line 3: expected one label of an annotator"),
+        ("s:0,maybe", r"out of entailment, .*, got 'maybe' for 's:0'"),
+        ("s:9,E", "got 1 of others, such as 's:9'"),
+    ):
+        file.write_text(f"seed_id,corrected_label\n{lines}\n")
+        with pytest.raises(ValueError, match=message):
+            hardest(alone(problems(*HARD)), corrected=[file])

@@ -11,6 +11,7 @@ from helpers.dataset_files import write_predictions
 from helpers.sensitivity_data import answer_rows, sentence, write_lines
 from numpy.typing import NDArray
 
+from merge_metric.analyses import Request
 from merge_metric.analyses import overlap as overlap_module
 from merge_metric.analyses.overlap import (
     cosine_distances,
@@ -19,9 +20,7 @@ from merge_metric.analyses.overlap import (
     n_common,
     overlap,
 )
-from merge_metric.analyses.variant_rows import VariantRows, variant_rows
 from merge_metric.frame.answer_table import PredictionsSource
-from merge_metric.frame.joined import Frame, read_frames
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
@@ -88,8 +87,10 @@ def folder(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "merge-nli", "snli", LINES)
 
 
-def pairs_of(folder: Path, run: Frame | None = None) -> VariantRows:
-    return variant_rows(folder, "snli_paraphrases", ["hypothesis"], ["hypothesis"], frame=run)
+def of_dataset(folder: Path) -> dict[str, object]:
+    """The row of all pairs of a dataset."""
+    (row,) = overlap(Request(dataset=folder)).rows
+    return dict(row)
 
 
 def pairs_by_hand() -> list[tuple[str, str]]:
@@ -102,7 +103,7 @@ def pairs_by_hand() -> list[tuple[str, str]]:
 
 
 def test_overlap_of_a_dataset(folder: Path) -> None:
-    (row,) = overlap([pairs_of(folder)]).rows
+    row = of_dataset(folder)
     split = [[re.findall(r"\w+|\.", text.lower()) for text in pair] for pair in pairs_by_hand()]
     assert (row["config"], row["dataset"], row["model"]) == ("snli_paraphrases", "merge-nli", None)
     assert row["n_pairs"] == len(split) == 8
@@ -117,10 +118,9 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
 
 
 def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = overlap([pairs_of(folder)]).rows[0]
+    whole = of_dataset(folder)
     monkeypatch.setattr(overlap_module, "_CHUNK", 3)
-    parts = overlap([pairs_of(folder)]).rows[0]
-    assert parts == pytest.approx(whole)
+    assert of_dataset(folder) == pytest.approx(whole)
 
 
 def encode(texts: Sequence[str]) -> NDArray[np.float64]:
@@ -156,9 +156,8 @@ def answers_of(folder: Path, name: str, lines: Sequence[str]) -> PredictionsSour
 
 def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     other = [line.replace("EEC", "EEE") for line in LINES]
-    sources = [answers_of(folder, "a", LINES), answers_of(folder, "b", other)]
-    runs = read_frames(sources, folder)
-    a, b, mean = overlap((pairs_of(run.folder, run) for run in runs), encode=encode).rows
+    sources = (answers_of(folder, "a", LINES), answers_of(folder, "b", other))
+    a, b, mean = overlap(Request(sources=sources, dataset=folder), encoder=encode).rows
     pairs = pairs_by_hand()
     distances = [distance(*pair) for pair in pairs]
     assert a["distance"] == pytest.approx(np.mean(distances), abs=1e-12)
@@ -172,7 +171,7 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     assert mean["distance_changed"] == pytest.approx(expected)
     assert (mean["model"], mean["n_pairs"]) == ("(mean)", 16)
     lines = ("E E EEE", "N N NN", "C C CC", "C C C")
-    runs = read_frames([answers_of(folder, "a", lines)], folder)
-    table = overlap((pairs_of(run.folder, run) for run in runs), encode=encode)
+    one = Request(sources=(answers_of(folder, "a", lines),), dataset=folder)
+    table = overlap(one, encoder=encode)
     assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
     assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]

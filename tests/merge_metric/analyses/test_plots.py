@@ -9,34 +9,21 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from helpers.analysed import answered, random_dataset, run, seeds_table
+from helpers.analysed import answered, given, random_dataset, run, seeds_table
 from helpers.metric_oracle import columns, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from merge_metric.analyses.curves import (
-    curves,
-    matching,
-    plot_contrasts,
-    plot_curves,
-    plot_matching,
-)
+from merge_metric.analyses.curves import curves, matching, plot_curves, plot_matching
 from merge_metric.analyses.hardest import hardest, plot_hardest
-from merge_metric.analyses.sensitivity import (
-    fooling_rates,
-    plot_fooling,
-)
-from merge_metric.analyses.variant_groups import word_classes
+from merge_metric.analyses.sensitivity import fooling, plot_fooling
+from merge_metric.analyses.variant_groups import classes, plot_classes
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.figures import is_undetermined
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
-from merge_metric.tables.plots import (
-    PALETTE,
-    check_output,
-    save,
-)
+from merge_metric.tables.plots import PALETTE, check_output, save
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,7 +60,7 @@ def bar_heights(axes: Axes) -> list[list[float]]:
 
 
 def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Frame]) -> None:
-    table = curves(runs, Settings(n_bootstrap=50))
+    table = curves(given(*runs), n_bootstrap=50)
     figure = drawn(plot_curves(table))
     assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
     for axes in figure.axes:
@@ -94,7 +81,7 @@ def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Frame]) -> None:
 
 
 def test_the_heat_map_shows_its_numbers(runs: list[Frame]) -> None:
-    template = matching(runs[:3])  # b is not on mnli-m
+    template = matching(given(*runs[:3]))  # b is not on mnli-m
     values = {"snli": 41.0, "snli_low": 41.0, "snli_high": 45.0}
     values |= {"mnli-m": 1.0, "mnli-m_low": 1.0, "mnli-m_high": 100.0}
     missing = dict.fromkeys(("mnli-m", "mnli-m_low", "mnli-m_high"))
@@ -111,8 +98,8 @@ def test_the_heat_map_shows_its_numbers(runs: list[Frame]) -> None:
 
 
 def test_word_classes_are_drawn_in_pairs(runs: list[Frame]) -> None:
-    table = word_classes(runs, Settings(n_bootstrap=0))
-    figure = drawn(plot_contrasts(table))
+    table = classes(given(*runs), settings=Settings(n_bootstrap=0))
+    figure = drawn(plot_classes(table))
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == ["a on snli", "a on mnli-m", "b on snli", "b on mnli-m"]
     for axes in figure.axes:
@@ -129,8 +116,9 @@ def test_word_classes_are_drawn_in_pairs(runs: list[Frame]) -> None:
 def test_hardest_seeds_are_drawn_from_above() -> None:
     rng = random.Random(2)
     rows = random_dataset(rng, seeds=30)
-    some = [run(answered(rows, rng, 0.2), model) for model in "abc"]
-    table = hardest(some, {"snli": seeds_table(rows)}, top=9)
+    frames = [run(answered(rows, rng, 0.2), model) for model in "abc"]
+    some = given(*frames, of_configs={"snli": seeds_table(rows)})
+    table = hardest(some, top=9)
     (axes,) = drawn(plot_hardest(table)).axes
     *models, mean = axes.get_lines()
     for line, model in zip(models, "abc", strict=True):
@@ -139,7 +127,7 @@ def test_hardest_seeds_are_drawn_from_above() -> None:
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == [row["seed_id"] for row in table.rows]
     assert axes.yaxis_inverted()
-    drawn(plot_hardest(hardest(some, {"snli": seeds_table(rows)}, top=None)))
+    drawn(plot_hardest(hardest(some)))
 
 
 @pytest.mark.slow
@@ -148,7 +136,9 @@ def test_legends_stay_inside_the_figure() -> None:
     for sources in (["snli"], ["snli", "mnli-m", "mnli-mm"]):
         rows = random_dataset(rng, seeds=4)
         names = [f"organisation/some-large-model-{n}-snli" for n in range(19)]
-        figure = drawn(plot_curves(curves(run(rows, n, s) for s in sources for n in names)))
+        figure = drawn(
+            plot_curves(curves(given(*(run(rows, n, s) for s in sources for n in names))))
+        )
         box = figure.legends[0].get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.width
@@ -157,7 +147,7 @@ def test_legends_stay_inside_the_figure() -> None:
 
 @pytest.fixture(scope="module")
 def figure(runs: list[Frame]) -> Callable[[], Figure]:
-    table = matching(runs)
+    table = matching(given(*runs))
     return lambda: plot_matching(table)
 
 
@@ -234,7 +224,7 @@ def names(axes: Axes) -> list[str]:
 
 
 def test_strict_bars_lie_within_relaxed_ones(three_models: list[Frame]) -> None:
-    table = fooling_rates(three_models, settings=Settings(n_bootstrap=30))
+    table = fooling(given(*three_models), settings=Settings(n_bootstrap=30))
     figure = drawn(plot_fooling(table))
     assert [axes.get_title() for axes in figure.axes] == list(CONFIGS)
     for axes in figure.axes:
@@ -251,5 +241,5 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Frame]) -> None:
         assert axes.get_ylim()[1] >= max(end for _, end in ends)
     assert names(figure.axes[-1]) == ["a", "b", "c"]
     assert legend(figure) == ["changed (r_r)", "to the opposite (r_s)"]
-    figure = drawn(plot_fooling(fooling_rates(three_models, settings=Settings(n_bootstrap=0))))
+    figure = drawn(plot_fooling(fooling(given(*three_models), settings=Settings(n_bootstrap=0))))
     assert not any(len(lines.get_segments()) for a in figure.axes for lines in a.collections)  # type: ignore[attr-defined]

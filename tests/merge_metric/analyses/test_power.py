@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from merge_metric.analyses.seeds_needed import Draws, Pair, power_rows
+from merge_metric.analyses.seeds_needed import Pair, power_rows
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare
@@ -45,9 +45,7 @@ def test_rows_by_plain_reading() -> None:
     kept = rng.random(len(pair.seed)) < 0.7  # seeds with different numbers of variants
     pair = replace(pair, seed=pair.seed[kept], right=pair.right[kept])
     rows = {
-        row["figure"]: row
-        for row in power_rows(pair, Draws(difference=3.0))
-        if row["per_seed"] != "5"
+        row["figure"]: row for row in power_rows(pair, difference=3.0) if row["per_seed"] != "5"
     }
     compared = compare(counts_of(pair, 0), counts_of(pair, 1), Settings(n_bootstrap=10))
     keys = {"S": "seed_accuracy", "var.acc": "variant_accuracy", "SV@90": "seed_variant_accuracy"}
@@ -77,12 +75,12 @@ def test_clusters_and_nothing_that_varies() -> None:
     copies = Pair(
         seed, np.tile(pair.right, (3, 1)), np.tile(pair.seed_right, (3, 1)), np.tile(pair.unit, 3)
     )
-    for row, copy in zip(power_rows(pair, Draws()), power_rows(copies, Draws()), strict=True):
+    for row, copy in zip(power_rows(pair), power_rows(copies), strict=True):
         if row["per_seed"] in (None, "all"):
             assert copy["smallest"] == pytest.approx(row["smallest"])
             assert copy["needed"] == pytest.approx(3 * row["needed"], abs=3)
     same = replace(pair, right=pair.right[:, [0, 0]], seed_right=pair.seed_right[:, [0, 0]])
-    assert {row["needed"] for row in power_rows(same, Draws())} == {None}
+    assert {row["needed"] for row in power_rows(same)} == {None}
 
 
 @pytest.mark.slow
@@ -94,7 +92,7 @@ def test_so_many_seeds_show_the_difference_in_four_of_five() -> None:
     difference = float((right[:, 0] - right[:, 1]).mean())
     needed = next(
         row["needed"]
-        for row in power_rows(simulated(4000, rng), Draws(difference=100 * difference))
+        for row in power_rows(simulated(4000, rng), difference=100 * difference)
         if row["figure"] == "SV@90" and row["per_seed"] in (None, "all")
     )
     found = []

@@ -2,7 +2,7 @@ import random
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered
+from helpers.analysed import answered, given
 from helpers.metric_oracle import columns, problems, random_problems
 from helpers.sensitivity_data import run_with_probabilities
 
@@ -38,7 +38,7 @@ def some_frames(
 
 def test_shift_and_confidence_are_those_of_the_oracle() -> None:
     runs, exact = some_frames("snli", "mnli-m")
-    of_shift, of_confidence = shift(runs).rows, confidence(runs).rows
+    of_shift, of_confidence = shift(given(*runs)).rows, confidence(given(*runs)).rows
     for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
         assert [(row["model"], row["config"]) for row in table[:4]] == list(exact)
         for row in table[:4]:
@@ -52,9 +52,9 @@ def test_shift_and_confidence_are_those_of_the_oracle() -> None:
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:
     rows = problems("E E EE")
     one, *_ = run_with_probabilities(rows, columns(rows))
-    (row,) = shift([one]).rows
+    (row,) = shift(given(one)).rows
     assert (row["n_changed"], row["jsd_changed"], row["ks_changed"]) == (0, None, None)
     assert row["jsd_unchanged"] is not None
-    notes = shift([one]).notes + confidence([one]).notes
+    notes = shift(given(one)).notes + confidence(given(one)).notes
     assert not any("Changed less" in note for note in notes)
-    assert "–" in shift([one]).to_text()
+    assert "–" in shift(given(one)).to_text()

@@ -15,12 +15,12 @@ from merge_metric.analyses import analyse
 ROOT = Path(__file__).parents[3]
 
 MODULE = """
-from merge_metric.analyses.measures import RUN_COLUMNS, measure_columns, measures
+from merge_metric.analyses.measures import RUN_COLUMNS, identity, measure_columns, measures
 from merge_metric.tables import Column, Table
 from merge_metric.tables.plots import bar_panels
 
-def asked_table(runs, top):
-    rows = [{"config": r.config, "model": r.model} | measures(r.counts) for r in runs]
+def asked(request, *, top=None):
+    rows = [identity(frame) | measures(frame.counts) for frame in request.frames()]
     columns = (*RUN_COLUMNS, Column("n_seeds", "seeds", "count"), *measure_columns((90,)))
     return Table("asked", "Seeds of each model", columns, tuple(rows[:top]))
 
@@ -58,9 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(@analysis.*?)```", page, flags=re.DOTALL)
-    example = example.replace("merge_metric.analyses.asked", "my_asked")
-    imports = "from typing import Annotated\nfrom merge_metric.analyses.registry import *\n"
+    (example,) = re.findall(r"```python\n(analysis\(.*?)```", page, flags=re.DOTALL)
+    example = example.replace('".asked"', '"my_asked"')
+    imports = "from merge_metric.analyses.registry import *\n"
     files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
     commands = [
         ["analyse", "--help"],

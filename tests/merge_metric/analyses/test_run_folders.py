@@ -15,12 +15,8 @@ from generation.problems.on_disk import problem_table
 from generation.records import Seed
 from merge_dataset.files import digest_of_file, digests, write_record
 from merge_dataset.schema import LABELS, WORD_CLASSES
-from merge_metric.analyses.run_folders import (
-    filters,
-    plot_filters,
-    plot_potential_seeds,
-    potential_seeds,
-)
+from merge_metric.analyses import Request
+from merge_metric.analyses.run_folders import filters, plot_filters, plot_seeds, seeds
 
 Word = dict[str, Any]
 
@@ -42,11 +38,11 @@ def write_run(
 ) -> Path:
     """Write a run folder with counts and, optionally, a build."""
     folder.mkdir(parents=True)
-    seeds = [
+    problems = [
         Seed(seed_id=f"s:{n}", source="s", texts=("p", "h"), label=label)
         for n, label in enumerate(labels)
     ]
-    pq.write_table(problem_table(seeds), folder / "problems.parquet")
+    pq.write_table(problem_table(problems), folder / "problems.parquet")
     path = folder / "shared_words.parquet"
     schema = pa.schema(
         [("seed_id", pa.string()), ("word_class", pa.string()), ("word", pa.string()),
@@ -85,7 +81,7 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         ],
         [("s:0", "noun", "man"), ("s:2", "verb", "runs"), ("s:2", "verb", "runs running")],
     )  # fmt: skip
-    table = potential_seeds(made)
+    table = seeds(Request(), run=made)
     shown = {
         (row["which"], row["word_class"]): tuple(
             row[key] for key in ("n", "label_0", "label_1", "label_2", "stands_twice", "other_form")
@@ -102,7 +98,7 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         ("eligible", "all"): (2, 0.5, 0.5, 0.0, 0.5, 0.5),
     }
     assert "Of 5 labelled problems" in table.notes[0]
-    plot_potential_seeds(table)
+    plot_seeds(table)
 
 
 def test_random_words_against_rows(tmp_path: Path) -> None:
@@ -114,7 +110,7 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
             for k in range(rng.randint(1, 2)):
                 twice, forms = rng.choice((1, 1, 2)), rng.choice(([], [], ["x"]))
                 words.append(word(f"s:{n}", word_class, f"w{k}", twice, forms=forms))
-    table = potential_seeds(write_run(tmp_path / "a", labels, words))
+    table = seeds(Request(), run=write_run(tmp_path / "a", labels, words))
     assert "no build yet" in " ".join(table.notes)
     for row in table.rows:
         mine = [each for each in words if row["word_class"] in ("all", each["word_class"])]
@@ -127,10 +123,10 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
             of_label = [each for each in ids if labels[int(each[2:])] == label]
             assert row[f"label_{number}"] == len(of_label) / len(ids)
     unknown = [{**each, "other_forms": None} for each in words]
-    table = potential_seeds(write_run(tmp_path / "b", labels, unknown))
+    table = seeds(Request(), run=write_run(tmp_path / "b", labels, unknown))
     assert {row["other_form"] for row in table.rows} == {None}
     assert "lemminflect was not installed" in table.notes[-1]
-    plot_potential_seeds(table)
+    plot_seeds(table)
 
 
 def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, Any]:
@@ -142,13 +138,13 @@ def counts(mlm: str, word_class: str, field: str, *numbers: int) -> dict[str, An
     }  # fmt: skip
 
 
-def test_table_5_by_hand() -> None:
+def test_table_5_by_hand(tmp_path: Path) -> None:
     rows = [
         counts("m", "verb", "premise", 2, 2, 0, 0, 0, 0, 0),
         counts("m", "noun", "premise", 4, 1, 600, 500, 480, 60, 50),
         counts("m", "noun", "hypothesis", 1, 0, 200, 190, 180, 40, 30),
     ]
-    table = filters(rows)
+    table = filters(Request(), run=write_run(tmp_path / "run", [], [], counts=rows))
     noun, verb = table.rows
     assert (noun["asked"], noun["not_in_vocabulary"], noun["per_occurrence"]) == (4, 1, 200)
     assert (noun["same_class_premise"], noun["same_class_hypothesis"]) == (0.8, 0.9)
@@ -182,4 +178,4 @@ def test_damage_is_told(tmp_path: Path, name: str) -> None:
     made = write_run(tmp_path / "run", ["neutral"], words, variants)
     (made / name).write_bytes((made / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        potential_seeds(made)
+        seeds(Request(), run=made)

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.analysed import answered, random_dataset, signals_of, write_answers, write_dataset
+from helpers.analysed import (
+    answered,
+    given,
+    random_dataset,
+    signals_of,
+    write_answers,
+    write_dataset,
+)
 from helpers.commands import refused, run
 from helpers.metric_oracle import Row
 from numpy.typing import NDArray
@@ -83,10 +90,10 @@ def test_ranks_within_seeds() -> None:
 
 
 def parts(
-    given: NDArray[np.float64], bins: int, *, is_answer: bool = False
+    values: NDArray[np.float64], bins: int, *, is_answer: bool = False
 ) -> dict[str, list[float]]:
-    found = bins_of(given, bins, is_answer=is_answer)
-    return {name: given[mask].tolist() for name, mask in found}
+    masks = bins_of(values, bins, is_answer=is_answer)
+    return {name: values[mask].tolist() for name, mask in masks}
 
 
 def test_bins_by_hand() -> None:
@@ -114,12 +121,12 @@ def test_every_known_value_is_in_one_bin() -> None:
     rng = random.Random(3)
     for _ in range(100):
         values = [rng.choice([NAN, *range(9)]) for _ in range(rng.randint(1, 60))]
-        given = signal(*values)
-        if np.isnan(given).all():
+        some = signal(*values)
+        if np.isnan(some).all():
             continue
-        masks = np.array([mask for _, mask in bins_of(given, rng.randint(2, 6))])
+        masks = np.array([mask for _, mask in bins_of(some, rng.randint(2, 6))])
         assert masks.any(1).all()
-        assert np.array_equal(masks.sum(0), ~np.isnan(given))
+        assert np.array_equal(masks.sum(0), ~np.isnan(some))
 
 
 def test_the_best_by_limits_of_other_seeds() -> None:
@@ -149,8 +156,11 @@ def test_quality_says_how_good_the_best_are() -> None:
         "seed_id": [str(number) for number in range(n)], "quality": values, "log_odds": values,
         "good": good, "fluency": 4 + good, "reasoning": np.full(n, 4.5),
     })  # fmt: skip
+    rows_of_both = VariantRows("s", "d", table, ("quality", "log_odds"))
     found = signals(
-        [VariantRows("s", "d", table, ("quality", "log_odds"))], settings=Settings(n_bootstrap=100)
+        given(of_variants=[rows_of_both]),
+        annotations=["scores.csv"],
+        settings=Settings(n_bootstrap=100),
     )
     rows = {(row["signal"], row["bin"]): row for row in found.rows}
     shares = [rows["quality", f"best {share} %"] for share in (90, 75, 50, 25)]
@@ -224,11 +234,11 @@ def test_every_figure_the_slow_way(
             zip(names(rows), rows, strict=True),
             key=lambda pair: ("noun", "verb", "adjective").index(dict(pair[1].groups)["word"][0]),
         )
-        given = {name: signals_of(name, row) for name, row in order}
+        known = {name: signals_of(name, row) for name, row in order}
         seeds = list(dict.fromkeys(row.seed_id for _, row in order))
         draws = np.concatenate(list(seed_weights(len(seeds), Settings(n_bootstrap=N_BOOTSTRAP))))
         for row in (each for each in found if each["model"] == model):
-            mine = [(name, r) for name, r in order if is_in(row, given[name][row["signal"]])]
+            mine = [(name, r) for name, r in order if is_in(row, known[name][row["signal"]])]
             right = [float(r.prediction == r.gold) for _, r in mine]
             assert row["n_variants"] == len(mine)
             assert row["n_seeds"] == len({r.seed_id for _, r in mine})
@@ -246,7 +256,7 @@ def test_every_figure_the_slow_way(
             if row["bin"] != ALL:
                 assert "rho_right" not in row
                 continue
-            values = [float(given[name][row["signal"]]) for name, _ in mine]
+            values = [float(known[name][row["signal"]]) for name, _ in mine]
             if len(set(values)) < 2:
                 assert row["rho_right"] is None is row["rho_right_ci"]
                 continue
@@ -258,7 +268,7 @@ def test_every_figure_the_slow_way(
             low, high = row["rho_right_ci"]
             assert low <= row["rho_right"] <= high
             both = [
-                (float(given[name][row["signal"]]), np.mean([f + r for f, r in judged[name]]))
+                (float(known[name][row["signal"]]), np.mean([f + r for f, r in judged[name]]))
                 for name, _ in mine
                 if name in judged
             ]

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
+from helpers.analysed import answered, given, random_dataset, run, write_answers, write_dataset
 from helpers.commands import refused
 from helpers.commands import run as command
 
 from merge_metric.analyses.seeds_needed import (
-    Draws,
+    draw_seeds,
     influence_of,
     needed,
     plot_stability,
-    seeds_of,
     stability,
 )
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -33,12 +32,11 @@ def some_rows(seeds: int, *, skill: float = 0.6, number: int = 3) -> list[oracle
 
 def test_figures_of_draws_are_those_of_their_seeds() -> None:
     rows = some_rows(30)
-    how = Draws(draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
-    table = stability([seeds_of(run(rows))], how)
+    table = stability(given(run(rows)), draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
     ids = sorted({row.seed_id for row in rows})
     found = {row["figure"]: row for row in table.rows}
     assert list(found) == ["entailment", "neutral", "contradiction", "S", "SV@60"]
-    for number, drawn in enumerate(how.weights(len(ids), "")):
+    for number, drawn in enumerate(draw_seeds(len(ids), 12, 8, 5, "")):
         mine = {seed for seed, times in zip(ids, drawn, strict=True) if times}
         assert len(mine) == 12
         part = [row for row in rows if row.seed_id in mine]
@@ -64,12 +62,12 @@ def test_models_see_the_same_draws_and_labels_are_told_once() -> None:
     rows = some_rows(30)
     others = [row for row in rows if row.seed_id != "s:3"]
     runs = [run(rows, "a"), run(answered(rows, random.Random(1), 0.6), "b"), run(others, "c")]
-    table = stability(map(seeds_of, runs), Draws(seeds=10))
+    table = stability(given(*runs), seeds=10)
     told = [(row["model"], row["figure"]) for row in table.rows]
     labels = ["entailment", "neutral", "contradiction"]
     expected = [(None, label) for label in labels] + [(m, f) for m in "ab" for f in ("S", "SV@90")]
     assert told == [*expected, *(("c", label) for label in labels), ("c", "S"), ("c", "SV@90")]
-    alone = stability([seeds_of(runs[1])], Draws(seeds=10))
+    alone = stability(given(runs[1]), seeds=10)
     assert alone.rows[3]["draws"] == table.rows[5]["draws"]
     plot_stability(table)
 

@@ -19,7 +19,8 @@ from helpers.commands import run as command
 from helpers.dataset_files import write_source
 
 from merge_dataset.files import digests, write_record
-from merge_metric.analyses.validators import of_run, plot_provenance, provenance
+from merge_metric.analyses import Request
+from merge_metric.analyses.validators import plot_provenance, provenance
 
 Names = tuple[str, ...]
 
@@ -49,7 +50,7 @@ def test_both_readings_of_several_by_hand(tmp_path: Path) -> None:
             (("A", "B"), ("A", "B", "C")),  # three somewhere, two in each
         ],
     )
-    table = provenance([of_run(run)])
+    table = provenance(Request(), run=run)
     counts = {row["by"]: (row["n_anywhere"], row["n_everywhere"]) for row in table.rows}
     assert counts == {
         "A": (1, 2), "B": (0, 0), "C": (0, 0), "2 masked LMs": (2, 1), "3 masked LMs": (1, 0),
@@ -73,7 +74,7 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
             )
             for _ in range(60)
         ]
-        table = provenance([of_run(write_run(tmp_path / str(number), validated, seeds=7))])
+        table = provenance(Request(), run=write_run(tmp_path / str(number), validated, seeds=7))
         anywhere = [set().union(*texts) for texts in validated]
         everywhere = [set.intersection(*(set(t) for t in texts if t)) for texts in validated]
         for row in table.rows:
