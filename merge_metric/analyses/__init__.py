@@ -1,10 +1,10 @@
 """The papers' tables and figures, one by one: `merge-nli analyse`.
 
-`catalogue` has all analyses, `registry` makes them; the other modules hold their functions, each of
-which turns a `Request` into a table, and draws that.
+`catalogue` has and makes all analyses; the other modules hold their functions, each of which turns
+a `Request` of `registry` into a table, and draws that.
 """
 
-from merge_metric.analyses import catalogue
-from merge_metric.analyses.registry import ANALYSES, Analysis, Request, analyse, analysis
+from merge_metric.analyses.catalogue import analyse
+from merge_metric.analyses.registry import ANALYSES, Analysis, Request, analysis
 
-__all__ = ["ANALYSES", "Analysis", "Request", "analyse", "analysis", "catalogue"]
+__all__ = ["ANALYSES", "Analysis", "Request", "analyse", "analysis"]

@@ -1,25 +1,21 @@
-"""Registry of analyses: the names, options and needs of each, and how one is made."""
+"""Registry of analyses: the name, options and needs of each, and what one is made from."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from merge_dataset.settings import Setting, as_path, as_texts, did_you_mean
+from merge_dataset.settings import Setting
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from matplotlib.figure import Figure
 
     from merge_metric.analyses.variant_rows import VariantRows
-    from merge_metric.frame.answer_table import Predictions, PredictionsSource
+    from merge_metric.frame.answer_table import PredictionsSource
     from merge_metric.frame.joined import Frame
     from merge_metric.score import Watch
-    from merge_metric.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,7 @@ class Analysis:
 
     name: str
     module: str
-    """Module of its function, called like it, and of `plot_…`, which draws the function's table.
+    """Name of the module of its function, called like it, and of `plot_…`, which draws its table.
 
     The function's keyword-only parameters are the analysis's options.
     """
@@ -48,11 +44,6 @@ class Analysis:
     """Fields of the metric's `Settings` that are further options, passed as `settings`."""
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
-
-    @property
-    def function(self) -> str:
-        """Name of its function."""
-        return self.name.replace("-", "_")
 
 
 def option(kind: Any, help: str, name: str | None = None, **more: Any) -> tuple[Any, Setting]:
@@ -196,121 +187,3 @@ class Request:
 
         require_dataset(self.dataset)
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))
-
-
-def analyse(
-    name: str,
-    predictions: Predictions | Iterable[Predictions],
-    dataset: str | Path | None = None,
-    configs: str | Sequence[str] = (),
-    *,
-    allow_missing: bool = False,
-    cluster: str = "",
-    merge_labels: str | Sequence[str] = (),
-    **options: Any,
-) -> tuple[Table, Callable[[Table], Figure]]:
-    """Make an analysis of predictions files.
-
-    Args:
-        name: Name of a registered analysis.
-        predictions: One or several files as `FILE`, `NAME=FILE` and, where the analysis
-            `names_datasets`, `FILE@DATASET`, or evaluations; none for analyses that do without.
-        dataset: Dataset folder of the files that name none.
-        configs: Configurations; by default what each file is for.
-        allow_missing: Leave out seeds of which a prediction is missing.
-        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
-            together.
-        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
-        options: Further options of the analysis, called as in the help.
-
-    Returns:
-        The table, and the function that draws it.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: no such file or folder.
-        TypeError: a path is none, or predictions are nothing of the kind.
-        ValueError: an unknown analysis, an option it does not have, or files that cannot
-            be used.
-    """
-    from merge_dataset.layout import as_dataset
-    from merge_metric.frame.answer_table import as_sources
-    from merge_metric.score import Watch
-    from merge_metric.seed_variant_accuracy.options import (
-        USUAL,
-        Settings,
-        check_cluster,
-        check_threshold,
-    )
-
-    if name not in ANALYSES:
-        some = ", ".join(list(ANALYSES)[:4])
-        listed = f": {some}, …; `merge-nli analyse --help` lists all {len(ANALYSES)}"
-        hint = did_you_mean(name, ANALYSES, listed)
-        raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
-    chosen = ANALYSES[name]
-    if other := sorted(options.keys() - chosen.options.keys()):
-        has = ", ".join(f"`{key}`" for key in sorted(chosen.options)) or "none"
-        raise ValueError(
-            f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with "
-            f"{name}, which takes {has} of the options of single analyses"
-        )
-    if cluster and not chosen.clusters:
-        able = ", ".join(known.name for known in ANALYSES.values() if known.clusters)
-        raise ValueError(
-            f"cluster: expected with {able}, which say how seeds vary, got {cluster!r} with {name}"
-        )
-    module = import_module(chosen.module, "merge_metric.analyses")
-    make, plot = (getattr(module, f"{part}{chosen.function}") for part in ("", "plot_"))
-    if "correctness_threshold" in options:
-        check_threshold(options["correctness_threshold"])
-    if "n_bootstrap" in chosen.options:
-        own = inspect.signature(make).parameters.get("n_bootstrap")
-        usual = own.default if own else USUAL.n_bootstrap
-        check_cluster(cluster, options.get("n_bootstrap", usual))
-    sources = tuple(as_sources("predictions", predictions))
-    place = None if dataset is None else as_dataset("dataset", dataset)
-    wanted = as_texts("configs", configs)
-    if "run" in options or chosen.predictions == "run":
-        if options.get("run") is None:
-            raise ValueError(f"{name}: expected a run folder, got none; add --run FOLDER")
-        options["run"] = folder = as_path("run", options["run"])
-        too = {"--dataset": place, "--config": wanted, "predictions files": sources}
-        if others := [option for option, value in too.items() if value]:
-            raise ValueError(f"{name}: expected --run alone, got {' and '.join(others)} too")
-        if not folder.is_dir():
-            raise NotADirectoryError(f"{folder}: expected a run folder, found none")
-        return make(Request(name), **options), plot
-    folder = _dataset_folder(chosen, sources, place)
-    if merge_labels and not sources:
-        raise ValueError(f"merge_labels: expected predictions with it, got none for {name}")
-    if chosen.settings:
-        given = {key: options.pop(key) for key in chosen.settings if key in options}
-        options["settings"] = Settings(**given)
-    watch = Watch() if chosen.of_seeds else None
-    request = Request(name, sources, folder, wanted, allow_missing, cluster, merge_labels, watch)
-    table = make(request, **options)
-    notes = [*(watch.notes if watch else ())]
-    if cluster and "n_bootstrap" in chosen.options:
-        notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
-    return replace(table, notes=(*table.notes, *notes)), plot
-
-
-def _dataset_folder(
-    chosen: Analysis, sources: Sequence[PredictionsSource], dataset: Path | None
-) -> Path:
-    name = chosen.name
-    own = [source.dataset for source in sources if source.dataset]
-    if own and not chosen.names_datasets:
-        able = ", ".join(known.name for known in ANALYSES.values() if known.names_datasets)
-        raise ValueError(f"expected FILE@DATASET only for {able}, got it for {name}")
-    if not sources and chosen.predictions == "needed":
-        raise ValueError(f"{name}: expected predictions files, got none")
-    if sources and chosen.predictions == "none":
-        raise ValueError(f"{name}: expected no predictions files, got {sources[0].path}")
-    if dataset is None and len(own) < max(1, len(sources)):
-        raise ValueError(
-            f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
-            + (" or name it for every file: FILE@FOLDER" if chosen.names_datasets else "")
-            + (", or a run folder: --run FOLDER" if "run" in chosen.options else "")
-        )
-    return dataset or own[0]
