@@ -235,37 +235,38 @@ def read_choice(
             f"none of {', '.join(without)}; add --test {without[0]}=FILE"
         )
 
-    def mark(table: Table) -> Table:
-        if not known:
-            return table
-        configs = [row["config"] for row in table.rows if "config" in row]
-        configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
-        shown = {row["model"] for row in table.rows}
-        of_shown = {model: group for model, group in known.items() if model in shown}
-        chosen = {}
-        if best_and_worst or all(model in read for model in of_shown):
-            chosen = places(read, of_shown, configs)
-        rows = [
-            {**row, GROUP: known.get(row["model"]), "place": chosen.get(row["model"])}
-            for row in table.rows
-            if not best_and_worst or row["model"] in chosen
-        ]
-        if best_and_worst:  # group by group, as figures 3 and 5 have them
-            order, rank = [*dict.fromkeys(known.values())], (BEST, None, WORST)
-            rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
-        after = 1 + [column.key for column in table.columns].index("model")
-        own, notes = columns(**{GROUP: "trained on"}), table.notes
-        if chosen:
-            own += columns(place="of these")
-            note = (
-                "Best, worst: the two best models and the worst of those trained on the same "
-                "data, by S on all test problems, averaged over sources"
-            )
-            notes = (*notes, note + ("; others are left out." if best_and_worst else "."))
-        of_table = (*table.columns[:after], *own, *table.columns[after:])
-        return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
+    return read, partial(_mark, groups=known, tests=read, only_chosen=best_and_worst)
 
-    return read, mark
+
+def _mark(table: Table, groups: Mapping[str, str], tests: Tests, *, only_chosen: bool) -> Table:
+    if not groups:
+        return table
+    configs = [row["config"] for row in table.rows if "config" in row]
+    configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
+    shown = {row["model"] for row in table.rows}
+    of_shown = {model: group for model, group in groups.items() if model in shown}
+    chosen = {}
+    if only_chosen or all(model in tests for model in of_shown):
+        chosen = places(tests, of_shown, configs)
+    rows = [
+        {**row, GROUP: groups.get(row["model"]), "place": chosen.get(row["model"])}
+        for row in table.rows
+        if not only_chosen or row["model"] in chosen
+    ]
+    if only_chosen:  # group by group, as figures 3 and 5 have them
+        order, rank = [*dict.fromkeys(groups.values())], (BEST, None, WORST)
+        rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+    after = 1 + [column.key for column in table.columns].index("model")
+    own, notes = columns(**{GROUP: "trained on"}), table.notes
+    if chosen:
+        own += columns(place="of these")
+        note = (
+            "Best, worst: the two best models and the worst of those trained on the same "
+            "data, by S on all test problems, averaged over sources"
+        )
+        notes = (*notes, note + ("; others are left out." if only_chosen else "."))
+    of_table = (*table.columns[:after], *own, *table.columns[after:])
+    return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
 
 
 def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:

@@ -31,7 +31,24 @@ if TYPE_CHECKING:
 
 def modules() -> Mapping[str, ModuleType]:
     """Import the modules of all analyses, which takes too long for the help."""
-    return locals()
+    from merge_metric.analyses import (
+        accuracy,
+        curves,
+        hardest,
+        overlap,
+        phenomena,
+        run_folders,
+        seeds_needed,
+        sensitivity,
+        signals,
+        validators,
+        validity,
+        variant_groups,
+    )
+
+    every = [accuracy, curves, hardest, overlap, phenomena, run_folders, seeds_needed, sensitivity]
+    every += [signals, validators, validity, variant_groups]
+    return {module.__name__.rpartition(".")[2]: module for module in every}
 
 
 _BOOTSTRAP: Final = ("n_bootstrap", "rng_seed")

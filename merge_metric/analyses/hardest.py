@@ -8,7 +8,7 @@ they would only leave variants of a seed out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -80,7 +80,6 @@ def hardest(
         raise ValueError("expected `top` or `below`, got both")
     if below is not None and not 0 < below <= 100:
         raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
-    corrections = read_corrections(map(Path, corrected))
     frames = list(request.frames())
     labels, groups = common_labels(frames), by_config(frames)
     seeds = {config: request.seeds(config) for config in groups}
@@ -91,26 +90,15 @@ def hardest(
             "; name configurations of one kind with --config"
         )
     (fields,) = kinds
-    spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
-    known = {seed for table in seeds.values() for seed in table["seed_id"].to_pylist()}
-    if unknown := [seed for seed in corrections if seed not in known]:
-        raise ValueError(
-            f"--corrected: expected labels of seeds of {', '.join(seeds)}, got {len(unknown):,} of "
-            f"others, such as {unknown[0]!r}"
-        )
-    for seed, given in corrections.items():
-        if other := [label for label in given.values() if label not in spelled]:
-            raise ValueError(
-                f"--corrected: expected labels out of {', '.join(labels)}, got {other[0]!r} for "
-                f"{seed!r}"
-            )
+    ids = [seed for table in seeds.values() for seed in table["seed_id"].to_pylist()]
+    corrections = read_corrections(map(Path, corrected), labels, ids, ", ".join(seeds))
     rows: list[Row] = []
     notes: list[str] = []
     share = FEW if below is None else below / 100
     for config, group in groups.items():
         of_seeds, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
         for row in of_seeds:
-            given = {who: spelled[x] for who, x in corrections.get(row["seed_id"], {}).items()}
+            given = corrections.get(row["seed_id"], {})
             one = set(given.values())
             named = "; ".join(f"{who}: {label}" if who else label for who, label in given.items())
             row[CORRECTED] = next(iter(one)) if len(one) == 1 else named or None
@@ -169,22 +157,30 @@ def _notes(
     return f"{wrong_note}.", f"{few_note}."
 
 
-def read_corrections(paths: Iterable[Path]) -> dict[str, dict[str, str]]:
+def read_corrections(
+    paths: Iterable[Path], labels: Sequence[str], seeds: Collection[str], where: str
+) -> dict[str, dict[str, str]]:
     """Read corrected labels from filled-in CSV files of `hardest`: seed → annotator → label."""
-    corrections: dict[str, dict[str, str]] = {}
+    spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
+    known, corrections = set(seeds), dict[str, dict[str, str]]()
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
         for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), by_hand=True):
-            label, name = row[CORRECTED].strip(), row.get("annotator", "").strip()
-            if not label or label == "–":
+            seed, text = row["seed_id"], row[CORRECTED].strip()
+            if not text or text == "–":
                 continue
-            if corrections.setdefault(row["seed_id"], {}).setdefault(name, label) != label:
-                who = name or "an annotator without a name"
-                raise ValueError(
-                    f"{path}: line {line}: expected one label of {who} for {row['seed_id']!r}, "
-                    f"got two"
+            name, wrong = row.get("annotator", "").strip(), ""
+            if seed not in known:
+                wrong = f"labels of seeds of {where}, got one of another, {seed!r}"
+            elif text not in spelled:
+                wrong = f"labels out of {', '.join(labels)}, got {text!r} for {seed!r}"
+            elif corrections.setdefault(seed, {}).setdefault(name, spelled[text]) != spelled[text]:
+                wrong = (
+                    f"one label of {name or 'an annotator without a name'} for {seed!r}, got two"
                 )
+            if wrong:
+                raise ValueError(f"{path}: line {line}: expected {wrong}")
     return corrections
 
 

@@ -7,7 +7,7 @@ S moves by around 3 % between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
@@ -20,6 +20,7 @@ from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_groups import random_ranks
 from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Table, columns, interval_columns
@@ -55,26 +56,9 @@ def stability(
     Models of the same seeds see the same draws. `width`, in points, is wanted of an interval.
     """
     require_points("width", width)
-    ct = int(correctness_threshold)
-    of_config: Iterable[tuple[str, str | None, Sequence[Any], Ints, tuple[str, ...], Any]]
-    if request.sources or request.at_hand:
-        of_config = (
-            (frame.config, frame.model, counts.seed_ids, counts.gold, counts.labels, counts)
-            for frame in request.frames()
-            for counts in [frame.counts]
-        )
-    else:
-        tables = (
-            (name, request.seeds(name).sort_by("seed_id")) for name in request.chosen_configs()
-        )
-        of_config = (
-            (name, None, table["seed_id"].to_pylist(), table["label"].to_numpy(), labels, None)
-            for name, table in tables
-            for labels in [format_of(table.schema).labels]
-        )
-    rows: list[Row] = []
+    ct, rows = int(correctness_threshold), list[Row]()
     known: dict[str, list[Sequence[Any]]] = {}
-    for config, model, ids, gold, labels, counts in of_config:
+    for config, model, ids, gold, labels, counts in _seeds(request):
         weights = draw_seeds(len(ids), seeds, draws, rng_seed, config)
         before = known.setdefault(config, [])
         # Figure → each seed's contribution, (S,), and the figure in the draws.
@@ -148,6 +132,21 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
     off = np.where(present, in_each - shares, 0.0) * len(present) / n_present
     influence: Floats = off.mean(axis=1) + shares.mean()
     return influence
+
+
+def _seeds(
+    request: Request,
+) -> Iterator[tuple[str, str | None, Sequence[Any], Ints, tuple[str, ...], SeedCounts | None]]:
+    """Yield configurations, models, seeds, gold labels, labels, and counts where there are some."""
+    if request.sources or request.at_hand:
+        for frame in request.frames():
+            of = frame.counts
+            yield frame.config, frame.model, of.seed_ids, of.gold, of.labels, of
+        return
+    for config in request.chosen_configs():
+        table = request.seeds(config).sort_by("seed_id")
+        gold, labels = table["label"].to_numpy(), format_of(table.schema).labels
+        yield config, None, table["seed_id"].to_pylist(), gold, labels, None
 
 
 def require_points(name: str, value: float) -> None:

@@ -81,22 +81,7 @@ def fooling(
     n_right = [f"n_right{end}" for end in ends]
     model_means = over_models(rows, [*weights, "n_problems"], n_right)
     every = [*rows, *model_means]
-    domains = {"all": every}
-    if in_domain:
-        outside = [r for r in every if parse_config_name(r["config"])[0] not in in_domain]
-        domains["out of domain"] = outside
-    config_means: list[Row] = []
-    for name, of_domain in domains.items():
-        by_right = over_configs(of_domain, weights, name=name)
-        config_means += [
-            {key: row[key] for key in n_right} | row | {"weighted_by": "right"} for row in by_right
-        ]
-        if all(row["n_problems"] is not None for row in of_domain):
-            by_number = over_configs(of_domain, dict.fromkeys(FOOLING, "n_problems"), name=name)
-            for row, same in zip(by_number, by_right, strict=True):
-                # Numbers of problems by gold label are not known.
-                known = {key: same[key] for key in n_right} | dict.fromkeys(weights) | row
-                config_means.append(known | {"weighted_by": "problems"})
+    config_means = _over_domains(every, weights, n_right, in_domain)
     by_problems = any(row["weighted_by"] == "problems" for row in config_means)
     without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
     no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
@@ -126,6 +111,32 @@ def fooling(
         *columns("share", **of_labels),
     )
     return Table("fooling", title, shown, (*every, *config_means), tuple(notes))
+
+
+def _over_domains(
+    rows: Sequence[Row],
+    weights: Mapping[str, str],
+    n_right: Sequence[str],
+    in_domain: Sequence[str],
+) -> list[Row]:
+    """Average over configurations, all and those out of domain, weighted in either way."""
+    domains = {"all": rows}
+    if in_domain:
+        outside = [r for r in rows if parse_config_name(r["config"])[0] not in in_domain]
+        domains["out of domain"] = outside
+    config_means: list[Row] = []
+    for name, of_domain in domains.items():
+        by_right = over_configs(of_domain, weights, name=name)
+        config_means += [
+            {key: row[key] for key in n_right} | row | {"weighted_by": "right"} for row in by_right
+        ]
+        if all(row["n_problems"] is not None for row in of_domain):
+            by_number = over_configs(of_domain, dict.fromkeys(FOOLING, "n_problems"), name=name)
+            for row, same in zip(by_number, by_right, strict=True):
+                # Numbers of problems by gold label are not known.
+                known = {key: same[key] for key in n_right} | dict.fromkeys(weights) | row
+                config_means.append(known | {"weighted_by": "problems"})
+    return config_means
 
 
 def plot_fooling(table: Table) -> Figure:

@@ -27,6 +27,7 @@ from merge_metric.agreement.coefficients import (
 )
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.registry import Request
+from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.frame.joined import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -105,54 +106,10 @@ def signals(
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for variants in every:
-        table = variants.table
-        encoded = table["seed_id"].combine_chunks().dictionary_encode()
-        seed, n_seeds = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
-        weights: BootstrapWeights | None = None
-        if settings.n_bootstrap:
-            clusters = None
-            if request.cluster:
-                first = table[f"seed_{request.cluster}"].take(np.unique(seed, return_index=True)[1])
-                clusters = Clusters(request.cluster, text_codes(first))
-            weights = partial(seed_weights, n_seeds, settings, clusters)
-            if n_seeds * settings.n_bootstrap <= _HELD:
-                weights = list(weights()).__iter__
-        # Whether the model answers each variant right, and judgements: (n,), NaN if not judged.
-        about = ("right", "fluency", "reasoning", "good")
-        outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
         for name in variants.columns:
-            values = _floats(table, name)
-            known = ~np.isnan(values)
-            if not known.any():
+            if np.isnan(_floats(variants.table, name)).all():
                 unknown[name] = None
-                continue
-            is_answer = pa.types.is_boolean(table[name].type)
-            parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
-            if name == QUALITY and "good" in outcomes:
-                judged = known & ~np.isnan(outcomes["good"])
-                parts += best_of(values, judged, seed, settings.rng_seed)
-            parts += [] if known.all() else [(NONE, ~known)]
-            for bin_name, part in parts:
-                row: Row = {"config": variants.config, "model": variants.model, "signal": name}
-                row |= {
-                    "bin": bin_name,
-                    "lowest": None if bin_name == NONE else float(values[part].min()),
-                    "highest": None if bin_name == NONE else float(values[part].max()),
-                    "n_variants": int(part.sum()),
-                    "n_seeds": len(np.unique(seed[part])),
-                }
-                if "right" in outcomes:
-                    right = outcomes["right"]
-                    row |= _mean("variant_accuracy", right, part, seed, n_seeds, weights)
-                if "good" in outcomes:
-                    judged = part & ~np.isnan(outcomes["good"])
-                    row["n_judged"] = int(judged.sum())
-                    for key in ("fluency", "reasoning"):
-                        row[key] = _average(outcomes[key][judged])
-                    row |= _mean("good", outcomes["good"], judged, seed, n_seeds, weights)
-                if bin_name == ALL:
-                    row |= _correlations(values, known, outcomes, seed, n_seeds, weights)
-                rows.append(row)
+        rows += _rows(variants, request.cluster, bins, settings)
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
@@ -188,6 +145,57 @@ def signals(
         notes.append(missing)
     title = "Automatic signals of variants, and what models and annotators make of these"
     return Table("signals", title, tuple(shown), tuple(rows), tuple(notes))
+
+
+def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) -> Iterator[Row]:
+    """Yield rows of each signal that is known: all variants, parts of them, and the others."""
+    table = variants.table
+    encoded = table["seed_id"].combine_chunks().dictionary_encode()
+    seed, n_seeds = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+    weights: BootstrapWeights | None = None
+    if settings.n_bootstrap:
+        clusters = None
+        if cluster:
+            first = table[f"seed_{cluster}"].take(np.unique(seed, return_index=True)[1])
+            clusters = Clusters(cluster, text_codes(first))
+        weights = partial(seed_weights, n_seeds, settings, clusters)
+        if n_seeds * settings.n_bootstrap <= _HELD:
+            weights = list(weights()).__iter__
+    # Whether the model answers each variant right, and judgements: (n,), NaN if not judged.
+    about = ("right", "fluency", "reasoning", "good")
+    outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
+    for name in variants.columns:
+        values = _floats(table, name)
+        known = ~np.isnan(values)
+        if not known.any():
+            continue
+        is_answer = pa.types.is_boolean(table[name].type)
+        parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
+        if name == QUALITY and "good" in outcomes:
+            judged = known & ~np.isnan(outcomes["good"])
+            parts += best_of(values, judged, seed, settings.rng_seed)
+        parts += [] if known.all() else [(NONE, ~known)]
+        for bin_name, part in parts:
+            row: Row = {"config": variants.config, "model": variants.model, "signal": name}
+            row |= {
+                "bin": bin_name,
+                "lowest": None if bin_name == NONE else float(values[part].min()),
+                "highest": None if bin_name == NONE else float(values[part].max()),
+                "n_variants": int(part.sum()),
+                "n_seeds": len(np.unique(seed[part])),
+            }
+            if "right" in outcomes:
+                right = outcomes["right"]
+                row |= _mean("variant_accuracy", right, part, seed, n_seeds, weights)
+            if "good" in outcomes:
+                judged = part & ~np.isnan(outcomes["good"])
+                row["n_judged"] = int(judged.sum())
+                for key in ("fluency", "reasoning"):
+                    row[key] = _average(outcomes[key][judged])
+                row |= _mean("good", outcomes["good"], judged, seed, n_seeds, weights)
+            if bin_name == ALL:
+                row |= _correlations(values, known, outcomes, seed, n_seeds, weights)
+            yield row
 
 
 # --- Parts of the variants ---

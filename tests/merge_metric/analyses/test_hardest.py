@@ -139,7 +139,7 @@ def test_wrong_corrections_are_told(tmp_path: Path) -> None:
     for lines, message in (
         ("s:0,E\ns:0,N", r"labels.csv: line 3: expected one label of an annotator"),
         ("s:0,maybe", r"out of entailment, .*, got 'maybe' for 's:0'"),
-        ("s:9,E", "got 1 of others, such as 's:9'"),
+        ("s:9,E", r"labels of seeds of snli, got one of another, 's:9'"),
     ):
         file.write_text(f"seed_id,corrected_label\n{lines}\n")
         with pytest.raises(ValueError, match=message):
