@@ -207,52 +207,6 @@ def test_batches_change_nothing(kind: str) -> None:
     assert generate.candidates([]) == []
 
 
-def theirs(kind: str, hypothesis: str, **how: Any) -> Any:
-    ids = torch.tensor([prompt_ids(kind, hypothesis)])
-    ends, never = ends_and_never(kind)
-    return tiny_generator(kind).generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        pad_token_id=0,
-        eos_token_id=sorted(ends),
-        suppress_tokens=sorted(never - ends) or None,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **how,
-    )
-
-
-def new_texts(kind: str, sequences: torch.Tensor, hypothesis: str) -> list[str]:
-    start = 1 if kind == "t5" else len(prompt_ids(kind, hypothesis))
-    return tiny_tokenizer(kind).batch_decode(sequences[:, start:], skip_special_tokens=True)
-
-
-@pytest.mark.slow(but=("llama-chat-2",))
-@pytest.mark.parametrize("beams", [2, 5])
-@pytest.mark.parametrize("kind", ["t5", "llama-chat"])
-def test_one_group_without_penalties_is_ordinary_beam_search(kind: str, beams: int) -> None:
-    decoding = searching(
-        num_beams=beams, num_beam_groups=1, diversity_penalty=0, sibling_penalty=0,
-        max_new_tokens=40,
-    )  # fmt: skip
-    found = generator(kind, decoding).candidates([ParaphraseRequest(h, 1.0) for h in HYPOTHESES])
-    all_ended = 0
-    for hypothesis, candidates in zip(HYPOTHESES, found, strict=True):
-        if not all(candidate.finished for candidate in candidates):
-            continue
-        all_ended += 1
-        output = theirs(
-            kind, hypothesis, num_beams=beams, num_return_sequences=beams, early_stopping=True,
-            max_new_tokens=40,
-        )  # fmt: skip
-        assert texts(candidates) == new_texts(kind, output.sequences, hypothesis)
-        assert [c.score for c in candidates] == pytest.approx(
-            output.sequences_scores.tolist(), rel=1e-4
-        )
-    assert all_ended >= 3
-
-
 def with_bias(kind: str, **biases: float) -> Any:
     tokenizer, model = tiny_tokenizer(kind), tiny_generator(kind)
     ids = {tokenizer.convert_tokens_to_ids(token): bias for token, bias in biases.items()}

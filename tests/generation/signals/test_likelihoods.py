@@ -17,7 +17,6 @@ from generation.signals.likelihoods import (
     CausalLM,
     likelihood_store,
     pseudo_log_likelihoods,
-    word_ends,
 )
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
@@ -98,30 +97,6 @@ def test_long_texts_are_scored_in_windows(kind: str) -> None:
     assert found["pll"].to_pylist() == pytest.approx(
         [slow_pll(kind, TEXTS[0]), slow_pll(kind, long)], abs=2e-3
     )
-
-
-def words(kind: str, text: str) -> list[str]:
-    """The words that `word_ends` makes of a text's tokens."""
-    (encoding,) = tiny_mlm(kind).encode([text])
-    ends = word_ends(text, encoding)
-    found, start = [], 0
-    while start < len(ends):
-        if not encoding.special_tokens_mask[start]:
-            first, last = encoding.offsets[start][0], encoding.offsets[ends[start] - 1][1]
-            found.append(text[first:last].strip())
-        assert set(ends[start : ends[start]]) == {ends[start]}
-        start = ends[start]
-    return [word for word in found if word]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_end_where_letters_do(kind: str) -> None:
-    """Punctuation is no part of a word, even if the tokenizer makes it one."""
-    assert words(kind, "A snowman (chairman), here.") == [
-        "A", "snowman", "(", "chairman", "),", "here", "."
-    ] or words(kind, "A snowman (chairman), here.") == [
-        "A", "snowman", "(", "chairman", ")", ",", "here", "."
-    ]  # fmt: skip
 
 
 @pytest.mark.slow(but=("bert-uncased",))

@@ -26,7 +26,6 @@ from generation.run_summary import render_funnel
 from generation.variants import grammar
 from generation.variants.reasons import KEPT, NO_REASON, REASONS, Reason, first_reasons
 from generation.variants.signal_columns import zipf_frequencies
-from generation.variants.validation import NO, UNKNOWN, YES, forms_changed
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_json
@@ -67,37 +66,6 @@ def rows(run: RunFolder) -> list[Row]:
 @pytest.fixture(scope="module")
 def problems(run: RunFolder) -> dict[str, Row]:
     return {row["seed_id"]: row for row in rows_in(run.problems)}
-
-
-def changes(before: str, after: str, sizes: tuple[int, ...]) -> list[list[int]]:
-    """Compare Penn tags of all occurrences; `sizes` are numbers of tags per replacement."""
-    labels = sorted(set(after.split()))
-    numbers = np.array([labels.index(name) for name in after.split()])
-    starts = np.cumsum([0, *sizes])[:-1]
-    found = forms_changed(before.split(), labels, numbers, np.arange(len(numbers)), starts)
-    return [[int(number), int(form)] for number, form in found]
-
-
-def test_forms_by_hand() -> None:
-    assert changes("NN NNS NN", "NN NNS NNS", (1, 1, 1)) == [[NO, -1], [NO, -1], [YES, -1]]
-    assert changes("NN NN", "NN NNS", (2,)) == [[YES, UNKNOWN]]
-    assert changes("JJ RB", "JJ RB", (1, 1)) == [[UNKNOWN, UNKNOWN]] * 2
-    # Only an infinitive and a present without -s are spelt alike.
-    assert changes("VB VBP", "VBP VB", (1, 1)) == [[UNKNOWN, NO]] * 2
-    verbs = ("VB", "VBZ", "VBD", "VBN", "VBG")
-    for one in verbs:
-        for other in verbs:
-            assert changes(one, other, (1,)) == [[UNKNOWN, YES if one != other else NO]]
-
-
-def test_zipf_is_log10_of_a_billion_words() -> None:
-    """Several words have the rarest word's frequency; case does not matter; no word has 0."""
-    column = pa.chunked_array([["dog", "Dog"], ["dog owl", "xqzwvk"]])
-    dog, capital, two, none = zipf_frequencies(column).to_pylist()
-    assert dog == capital == pytest.approx(9 + np.log10(word_frequency("dog", "en")), abs=0.006)
-    assert two == pytest.approx(9 + np.log10(word_frequency("owl", "en")), abs=0.006)
-    assert two < dog
-    assert none == 0
 
 
 FORMS = {"VB": "plain", "VBP": "plain", "VBZ": "-s", "VBD": "past", "VBN": "part", "VBG": "-ing"}

@@ -136,27 +136,6 @@ def test_the_pairs_of_another_build() -> None:
     assert replacements_in(of_pairs(table_of([]), pairs)) == []
 
 
-def test_each_subsample_has_the_size_asked_for() -> None:
-    pool = [
-        *several("s:1", "noun", "boy", 30),
-        *several("s:1", "noun", "dog", 15),
-        *several("s:1", "verb", "runs", 25),
-        *several("s:2", "noun", "boy", 20),
-    ]
-    variants = drawn(pool)
-    for subsample in range(10):
-        counts = Counter(
-            (v.replacement.seed_id, v.replacement.word_class)
-            for v in variants
-            if subsample in v.subsamples
-        )
-        assert counts == {("s:1", "noun"): 20, ("s:1", "verb"): 20, ("s:2", "noun"): 20}
-    assert {n for v in variants for n in v.subsamples} == set(range(10))
-    # With 45 nouns the subsamples differ; with exactly 20 they cannot.
-    assert len({tuple(members(variants, n)) for n in range(10)}) == 10
-    assert all(len(v.subsamples) == 10 for v in variants if v.replacement.seed_id == "s:2")
-
-
 POOLS = st.lists(
     st.tuples(st.sampled_from("123"), st.sampled_from(["noun", "verb"]), st.integers(0, 40)),
     unique=True,

@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-from helpers.one_problem import Answers, Tags, found, odds, run
+from helpers.one_problem import Answers, found, odds, run
 from helpers.replacement_tables import Replacement
 from helpers.set_algebra import class_verdict
 from helpers.tagged_texts import sentence
@@ -13,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config
-from generation.problems.shared_words import coarse_class
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery, Sentence, SharedWord
 from generation.suggestions.questions import masked_queries
@@ -66,27 +64,6 @@ SMALL_H = sentence("A/DT little/JJ boy/NN is/VBZ carried/VBN ./.")
 
 
 TWICE = sentence("A/DT girl/NN carries/VBZ a/DT small/JJ girl/NN ./.")
-ONCE = sentence("A/DT girl/NN is/VBZ carried/VBN ./.")
-
-
-def test_two_mlms_never_share_a_sentences_occurrences() -> None:
-    first = Answers(
-        {(TWICE.text, 0): odds("boy"), (TWICE.text, 1): odds("man"), (ONCE.text, 0): odds("boy")}
-    )
-    second = Answers(
-        {(TWICE.text, 0): odds("man"), (TWICE.text, 1): odds("boy"), (ONCE.text, 0): odds("man")}
-    )
-    outcome = run(TWICE, ONCE, "girl", {"first": first, "second": second})
-    assert outcome.replacements == []
-    assert outcome.counts("first") == {
-        "suggestions": 3, Reason.OTHER_OCCURRENCE: 2, Reason.OTHER_SENTENCE: 1,
-    }  # fmt: skip
-    bert = Answers({(GIRL_P.text, 0): odds("boy"), (GIRL_H.text, 0): odds("boy")})
-    for first, second in ((("VB",), None), (None, ("VB",))):
-        tags: dict[tuple[int, str], Tags] = {(0, "boy"): first, (1, "boy"): second}
-        assert run(GIRL_P, GIRL_H, "girl", {"bert": bert}, tags).counts("bert") == {
-            "suggestions": 2, Reason.TOKENIZATION: 1, Reason.WORD_CLASS: 1,
-        }  # fmt: skip
 
 
 def test_masked_queries_single_and_joint() -> None:
@@ -247,69 +224,3 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
             in_premise * (mlm in r.premise_mlms) + in_hypothesis * (mlm in r.hypothesis_mlms)
             for r in replacements
         )
-
-
-@given(random_cases(), CONFIGS)
-def test_fewer_mlms_never_find_more(case: Case, config: Config) -> None:
-    everything = set(as_dict(found_in(case, config)[0]))
-    for mlm in case.answers:
-        rest = {m: places for m, places in case.answers.items() if m != mlm}
-        fewer = Case(case.sentences, case.word, rest, case.tags, case.rejected)
-        if rest:
-            assert set(as_dict(found_in(fewer, config)[0])) <= everything
-
-
-@given(random_cases())
-def test_stricter_settings_never_find_more(case: Case) -> None:
-    """Fine ⊆ coarse ⊆ no class filter, and ∩ ⊆ ∪, one step at a time."""
-
-    def found(**settings: Any) -> set[str]:
-        return set(as_dict(found_in(case, Config(**settings))[0]))
-
-    for combine in ("intersection", "union"):
-        fine = found(combine=combine, tag_match="fine")
-        coarse = found(combine=combine)
-        assert fine <= coarse <= found(combine=combine, class_filter=False)
-    assert found() <= found(combine="union")
-
-
-@pytest.mark.parametrize(
-    ("tags", "originals", "coarse", "fine"),
-    [
-        (("NN",), ("NN",), None, None),
-        (("NNS",), ("NN",), None, "other_class"),
-        (("VBD",), ("VBG",), None, "other_class"),
-        (("JJ",), ("NN",), "other_class", "other_class"),
-        (("NNP",), ("NN",), "other_class", "other_class"),
-        (("MD",), ("VB",), "other_class", "other_class"),
-        (None, ("NN",), "tokenization", "tokenization"),
-        (("NN", "NN"), ("NN", "NNS"), None, "other_class"),
-        (("NN", "VB"), ("NN", "NN"), "other_class", "other_class"),
-        # An occurrence outside the four classes keeps its exact tag (D2).
-        (("NN", "MD"), ("NN", "MD"), None, None),
-        (("NN", "NNPS"), ("NN", "NNP"), "other_class", "other_class"),
-    ],
-)
-def test_class_verdict(
-    tags: tuple[str, ...] | None, originals: tuple[str, ...], coarse: str | None, fine: str | None
-) -> None:
-    """Classes are compared occurrence by occurrence; `fine` compares the tags themselves."""
-    for tag_match, verdict in (("coarse", coarse), ("fine", fine)):
-        assert class_verdict(tags, originals, tag_match=tag_match) == verdict
-        if tags is not None:
-            compared = (
-                [coarse_class(tag) if tag_match == "coarse" else tag for tag in both]
-                for both in (tags, originals)
-            )
-            assert (next(compared) == next(compared)) == (verdict is None)
-
-
-TAGS = st.sampled_from(["NN", "NNS", "NNP", "VB", "VBD", "MD", "JJ", "RB", "IN"])
-
-
-@given(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=3))
-def test_fine_is_stricter_than_coarse(pairs: list[tuple[str, str]]) -> None:
-    tags, originals = zip(*pairs, strict=True)
-    if class_verdict(tags, originals, tag_match="fine") is None:
-        assert class_verdict(tags, originals, tag_match="coarse") is None
-    assert class_verdict(tags, tags, tag_match="fine") is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from generation.suggestions.vocabulary import OTHER, WHOLE, Vocabulary
 from generation.variants.adaptation import scramble
-from generation.variants.equation import CASINGS, Lexicon, casing_of, match_case
+from generation.variants.equation import Lexicon, match_case
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,6 @@ def test_match_case_keeps_the_word_and_is_idempotent(word: str, original: str) -
     assert match_case(cased.lower(), original) == cased
     assert match_case(cased, original) == cased
     assert match_case(word, word) == word
-
-
-@given(LETTERS, st.sampled_from(["boy", "Boy", "BOY"]))
-def test_match_case_has_the_shape_of_the_original(word: str, original: str) -> None:
-    cased = match_case(word, original)
-    assert casing_of(original) == {"boy": "lower", "Boy": "title", "BOY": "upper"}[original]
-    assert cased.islower() == original.islower()
-    assert cased[0].isupper() == original[0].isupper()
-    assert cased[1:].islower() == (original[1:].islower() and len(word) > 1)
 
 
 WORDS = st.text("abcdefgé", min_size=1, max_size=10)
@@ -78,15 +69,3 @@ def test_equal_words_have_equal_numbers(texts: dict[str, list[str]]) -> None:
     for mlm, mine in texts.items():
         read = [words[number] for number in lexicon.of_token[mlm].tolist()]
         assert read == [text.lower() for text in mine]
-
-
-def test_forms_are_words_in_every_casing() -> None:
-    lexicon = Lexicon.of({"a": vocabulary("girl", "été"), "b": vocabulary("Straße", "Girl")})
-    originals = {"lower": "boy", "title": "Boy", "upper": "BOY"}
-    for casing, name in enumerate(CASINGS):
-        for word, text in enumerate(lexicon.numbers):
-            (form,) = lexicon.form(np.array([casing]), np.array([word])).tolist()
-            expected = match_case(text, originals[name])
-            assert lexicon.forms[form] == expected
-    lexicon = Lexicon.of({"a": vocabulary("girl", "boy")})
-    assert lexicon.numbers == {"boy": 0, "girl": 1}
