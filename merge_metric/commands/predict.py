@@ -42,7 +42,7 @@ baseline_app = typer.Typer(
 )
 
 PresetName = Annotated[
-    str | None, option("A list of models: paper, sensitivity or poster.", "--preset")
+    str | None, option("A list of models of presets.toml, e.g. paper.", "--preset")
 ]
 Only = Annotated[str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")]
 Dataset = Annotated[str, option("Dataset folder, name on the Hub, or a run's problems.parquet.")]

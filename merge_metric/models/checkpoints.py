@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from merge_metric.models.inspection import (
     ADAPTER_CONFIG,
@@ -414,6 +414,7 @@ def _tokens_of_file(path: Path, settings: Mapping[str, Any]) -> tuple[bool, list
     file has none and leaves them to the class.
     """
     from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast as Fast
 
     content = json.loads(path.read_text(encoding="utf-8"))
     stated = {"add_bos_token", "add_eos_token"} & settings.keys()
@@ -425,21 +426,12 @@ def _tokens_of_file(path: Path, settings: Mapping[str, Any]) -> tuple[bool, list
     if "add_prefix_space" in splitter and "add_prefix_space" in settings:
         splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
     contents.append(json.dumps(content))
-    alternatives = []
-    for text in dict.fromkeys(contents):
-        tokenizer = Tokenizer.from_str(text)
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        tokens: _Tokens = []
-        with suppress(Exception):  # one without a token for unknown words
-            for texts in (_PROBES, [first for first, _ in _PROBES]):
-                encoded = tokenizer.encode_batch(list(texts), add_special_tokens=special)
-                tokens += [encoding.ids for encoding in encoded]
-        alternatives.append(tokens)
-    return special, alternatives
+    backends, fast = map(Tokenizer.from_str, dict.fromkeys(contents)), cast("Any", Fast)
+    return special, [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
 
 
 def _tokens(tokenizer: Any, special: bool) -> _Tokens:
+    """Return the probes' tokens, as pairs and first texts alone, as far as it can read them."""
     tokens: _Tokens = []
     with suppress(Exception):  # a class of another model may need more than texts
         firsts, seconds = (list(texts) for texts in zip(*_PROBES, strict=True))

@@ -55,8 +55,6 @@ _PADDING: Final = 0.125
 _BYTES: Final = 2**29
 """Most bytes for a batch's keys and values in one layer, and for its logits."""
 
-LETTER_MASS: Final = "letter_mass"
-"""Name of the number: the probability that the next token is any of the letters."""
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +113,7 @@ class LanguageModel:
         )
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
-        """Yield probabilities of the labels, and the probability of any letter.
+        """Yield probabilities of the labels, and of any letter at all, as `letter_mass`.
 
         A letter's probability is that of its token, with and without a space before it,
         among the letters' tokens. On a CPU it does not depend on what else is asked, not even by
@@ -144,7 +142,7 @@ class LanguageModel:
         for positions, (probabilities, mass) in batched(
             questions, window=_WINDOW, prepare=prepare, device=device
         ):
-            yield Answers.of(positions, probabilities, numbers={LETTER_MASS: mass}, notes=notes)
+            yield Answers.of(positions, probabilities, numbers={"letter_mass": mass}, notes=notes)
 
     def _prepare(self, pairs: Sequence[Pair]) -> None:
         """Check the length of all prompts before any work, and decide on the prefix cache."""
@@ -240,9 +238,6 @@ class LanguageModel:
 
 # --- Answers in words ---
 
-WITHOUT_LABEL: Final = "samples_without_label"
-"""Name of the number: the share of a question's answers that name no label."""
-
 Written = tuple[str, bool]
 """An answer in a model's own words, and whether it was cut."""
 
@@ -278,23 +273,17 @@ class Words:
                     f"with the name {name}; name the environment variable that holds a key with "
                     "`api_key_env`"
                 )
-        words = cls(
-            max_tokens=request.max_answer_tokens,
-            temperature=request.temperature,
-            samples=request.samples,
-            more=more,
-        )
-        if words.samples > 1 and words.describe()["temperature"] == 0:
+        samples, heat = request.samples, more.get("temperature", request.temperature)
+        if samples > 1 and (heat == 0 or more.get("seed") is not None):
+            expected, got = "a temperature above 0", 0
+            if heat != 0:
+                expected, got = "no seed among the server's settings", more["seed"]
             raise ValueError(
-                f"samples: expected a temperature above 0 with {words.samples}, got 0, at which "
-                "all are meant to be the same"
+                f"samples: expected {expected} with {samples}, got {got}, with which all are meant "
+                "to be the same"
             )
-        if words.samples > 1 and more.get("seed") is not None:
-            raise ValueError(
-                f"samples: expected no seed with {words.samples}, got {more['seed']}, with which "
-                "all are meant to be the same: leave out the server's setting `seed`"
-            )
-        return words
+        most = request.max_answer_tokens
+        return cls(max_tokens=most, temperature=request.temperature, samples=samples, more=more)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as they stand in the metadata."""
@@ -356,7 +345,7 @@ class Words:
             labels=np.array(labels, np.int64),
             probabilities=np.array(shares) if self.samples > 1 else None,
             texts=list(texts),
-            numbers={WITHOUT_LABEL: np.array(lost, np.float64)},
+            numbers={"samples_without_label": np.array(lost, np.float64)},
             **more,
         )
 

@@ -52,11 +52,10 @@ class Template:
                 f"labels: expected at most {len(ALPHABET)}, a letter for each, where a language "
                 f"model is asked, got {len(labels)}"
             )
-        odd = [name for name in fields if name == "choices"]
-        if odd := odd + [label for label in labels if PLACE.search(label)]:
+        if "choices" in fields or any(map(PLACE.search, labels)):
             raise ValueError(
-                "fields, labels: expected no field choices and no name in braces in a label where "
-                f"a language model is asked, as questions have places for these, got {odd[0]!r}"
+                "fields, labels: expected no field choices and no braces in labels, which mark "
+                f"places of questions, got {', '.join(fields)} and {', '.join(labels)}"
             )
         shown = [f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in fields]
         question = "\n".join([*shown, "{choices}", "Answer:"])
