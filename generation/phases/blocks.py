@@ -60,15 +60,8 @@ from generation.variants.signal_columns import (
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import (
-    call_tasks,
-    keeps_result,
-    map_blocks,
-    plan_of,
-    read_block_table,
-    write_block_table,
-)
-from merge_dataset.files import distinct_rows
+from merge_dataset.executors.calls import map_blocks, plan_of, run_blocks
+from merge_dataset.files import distinct_rows, read_table, write_table
 
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
 """Packages on which the result of a block depends."""
@@ -98,22 +91,20 @@ def work_on_blocks(
         "made_with": _made_with(work),
     }
     names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
-    results = call_tasks(f"{__name__}:do_block", folder, names, where, plan)
+    results = run_blocks(f"{__name__}:do_block", folder, names, where, plan)
     for files, facts in results.values():
-        yield {name: read_block_table(folder, file) for name, file in files.items()}, facts
+        yield {name: read_table(folder / file) for name, file in files.items()}, facts
 
 
-@keeps_result
 def do_block(folder: Path, name: str) -> tuple[dict[str, str], Mapping[str, Any]]:
-    """Do a block, such as "block 3": write tables; return their names, and more facts."""
+    """Do a block, such as "block 3": write tables; return their files, and more facts."""
     number = int(name.split()[1])
     work, method = _work_of(json.dumps(plan_of(folder)))
     tables, facts = getattr(work, method)(number)
-    names = {
-        name: write_block_table(folder, f"{number:06}.{name}", table)
-        for name, table in tables.items()
-    }
-    return names, facts
+    files = {name: f"tables/{number:06}.{name}.parquet" for name in tables}
+    for name, table in tables.items():
+        write_table(folder / files[name], table)
+    return files, facts
 
 
 def _made_with(work: BlockWork) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
 from merge_dataset.answer_store import KEY, ask, key_of
 from merge_dataset.executors import Distribution, Task
-from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
+from merge_dataset.executors.calls import plan_of, run_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -157,7 +157,7 @@ def write_changes(
             tasks = [str(task) for task in Task.all(distribution.tasks)]
             plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
             function = f"{__name__}:score_task"
-            results = call_tasks(function, folder, tasks, distribution, plan)
+            results = run_blocks(function, folder, tasks, distribution, plan)
             identities, *more = results.values()
             if others := [other for other in more if other != identities]:
                 raise ValueError(
@@ -212,7 +212,6 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
     return identities
 
 
-@keeps_result
 def score_task(folder: Path, task: str) -> list[dict[str, str]]:
     """Do a task: add its missing scores to each store; return their identities."""
     scoring: Scoring = pickle.loads(b64decode(plan_of(folder)["scoring"]))

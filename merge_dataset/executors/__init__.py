@@ -26,6 +26,9 @@ EXECUTORS: Final[Mapping[str, str]] = {
 """Executor → its `module:function`, called with the folder of the plan and of logs, the number of
 tasks, and the `Distribution`; it returns the tasks that failed, and why."""
 
+RESULTS: Final = "results"
+"""Folder, in that of logs, with the results of blocks, by their numbers."""
+
 _OF_ONE: Final = {
     "address": "ray",
     **dict.fromkeys(("time", "partition", "sbatch", "setup"), "slurm"),
@@ -37,7 +40,7 @@ class ExecutorError(RuntimeError):
     """Tasks failed, or the requested executor is not available."""
 
     results: Mapping[str, Any] = {}
-    """The results of other blocks: see `call_tasks`."""
+    """Block → result, of those that did not fail: see `run_blocks`."""
 
 
 def _setting(default: Value, help: str, **declared: Any) -> Value:

@@ -1,18 +1,15 @@
-"""Calls of blocks of work in tasks, with results; and blocks shared by processes of one command.
+"""Blocks of work in tasks, with results; and blocks shared by processes of one command.
 
-A command needs a plan, names of blocks, and a function that does a block:
+A command needs names of blocks, and a function that does a block:
 
-    @keeps_result
     def count_block(folder: Path, block: str) -> int:
-        return len(read_table(plan_of(folder)["files"][block]))
+        return len(read_table(folder / plan_of(folder)["files"][block]))
 
-    counts = call_tasks("module:count_block", folder, blocks, distribution, {"files": …})
+    counts = run_blocks("module:count_block", folder, blocks, distribution, {"files": …})
 """
 
 import contextlib
-import functools
 import pkgutil
-import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,62 +19,13 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
-import pyarrow as pa
 from tqdm import tqdm
 
-from merge_dataset.executors import EXECUTORS, Distribution, ExecutorError
-from merge_dataset.files import digest_of, read_json, read_table, write_json, write_table
+from merge_dataset.executors import EXECUTORS, RESULTS, Distribution, ExecutorError
+from merge_dataset.files import read_json, write_json
 
 _PLAN: Final = "call.json"
-_RESULTS: Final = "results"
-_TABLES: Final = "tables"
-
 _FAILURES_SHOWN: Final = 5
-
-
-def call_tasks(
-    function: str,
-    folder: Path,
-    blocks: Sequence[str],
-    distribution: Distribution,
-    plan: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Run blocks in tasks, all of them anew, and return the result of each block, in order.
-
-    The caller removes the folder. What should not be done twice is for an `AnswerStore`.
-
-    Raises:
-        ExecutorError: some blocks failed; the error has the results of the others.
-    """
-    for name in (_RESULTS, _TABLES):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    write_json(folder / _PLAN, plan)
-
-    def results() -> dict[str, Any]:
-        paths = {block: _result(folder, block) for block in blocks}
-        return {block: read_json(path) for block, path in paths.items() if path.is_file()}
-
-    try:
-        run_blocks(function, folder, blocks, distribution)
-    except ExecutorError as error:
-        error.results = results()
-        raise
-    done = results()
-    if lost := [block for block in blocks if block not in done]:
-        raise ExecutorError(
-            f"{folder}: expected the result of {lost[0]}, found none; give the same command again"
-        )
-    return done
-
-
-def keeps_result(function: Callable[[Path, str], Any]) -> Callable[[Path, str], None]:
-    """Decorate a function that does a block, so that it stores its JSON-able return value."""
-
-    @functools.wraps(function)
-    def do(folder: Path, block: str) -> None:
-        write_json(_result(folder, block), function(folder, block))
-
-    return do
 
 
 def plan_of(folder: Path) -> Any:
@@ -85,40 +33,34 @@ def plan_of(folder: Path) -> Any:
     return read_json(folder / _PLAN)
 
 
-def write_block_table(folder: Path, name: str, table: pa.Table) -> str:
-    """Write a table that a block made; return its file name, which the block returns, too."""
-    write_table(folder / _TABLES / f"{name}.parquet", table)
-    return f"{name}.parquet"
-
-
-def read_block_table(folder: Path, name: str) -> pa.Table:
-    """Read the table whose file name a block returned."""
-    return read_table(folder / _TABLES / name)
-
-
-def _result(folder: Path, block: str) -> Path:
-    return folder / _RESULTS / f"{digest_of(block)[:16]}.json"
-
-
 def run_blocks(
-    function: str, folder: Path, blocks: Sequence[str], distribution: Distribution
-) -> None:
-    """Run `module:name` on the folder and each block, in tasks, and wait; or raise ExecutorError.
+    function: str,
+    folder: Path,
+    blocks: Sequence[str],
+    distribution: Distribution,
+    plan: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run `module:name` on the folder and each block, in tasks, and return the results in order.
 
-    The function must write a block's outputs whole or not at all, and skip existing ones. On a
-    cluster, all machines share the folder. After an error, call it again without the finished
-    blocks. Each call has its own folder of logs, `tasks/0001`, ….
+    Results are JSON-able; a block's other outputs are written whole or not at all. All blocks are
+    done anew: what should not be done twice is for an `AnswerStore`. On a cluster, all machines
+    share the folder. Each call has its own folder of logs, `tasks/0001`, ….
+
+    Raises:
+        ExecutorError: some blocks failed; the error has the results of the others.
     """
     if not blocks:
-        return
+        return {}
     folder = folder.resolve()
     parent = folder / "tasks"
     parent.mkdir(parents=True, exist_ok=True)
     taken = [int(path.name) for path in parent.iterdir() if path.name.isdecimal()]
     logs, tasks = parent / f"{max(taken, default=0) + 1:04}", min(distribution.tasks, len(blocks))
-    for name in ("done", "ended"):  # blocks, and tasks
+    for name in (RESULTS, "ended"):  # of blocks, and tasks
         (logs / name).mkdir(parents=True)
-    plan = {
+    if plan is not None:
+        write_json(folder / _PLAN, plan)
+    call = {
         "function": function,
         "folder": str(folder),
         "blocks": list(blocks),
@@ -126,23 +68,30 @@ def run_blocks(
         "cpus": distribution.cpus,
         "working_folder": str(Path.cwd()),
     }
-    write_json(logs / "plan.json", plan)
+    write_json(logs / "plan.json", call)
     run = pkgutil.resolve_name(EXECUTORS[distribution.executor])
-    with _progress(logs / "done", len(blocks)):
+    with _progress(logs / RESULTS, len(blocks)):
         failures = run(logs, tasks, distribution)
-    if failures:
-        lines = [f"  task {task}: {failures[task]}" for task in sorted(failures)]
-        if more := len(lines) - _FAILURES_SHOWN:
-            lines[_FAILURES_SHOWN:] = [f"  and {more} more"] * (more > 0)
-        listed = "\n".join(lines)
-        raise ExecutorError(
-            f"{len(failures)} of {tasks} tasks failed:\n{listed}\n"
-            f"Their logs are in {logs}. Models' answers are kept; give the same command again."
-        )
+    paths = {block: logs / RESULTS / f"{n:06}.json" for n, block in enumerate(blocks)}
+    results = {block: read_json(path) for block, path in paths.items() if path.is_file()}
+    if not failures and len(results) == len(blocks):
+        return results
+    lines = [f"  task {task}: {failures[task]}" for task in sorted(failures)]
+    if more := len(lines) - _FAILURES_SHOWN:
+        lines[_FAILURES_SHOWN:] = [f"  and {more} more"] * (more > 0)
+    error = ExecutorError(
+        "\n".join([f"{len(failures)} of {tasks} tasks failed:", *lines])
+        + f"\nTheir logs are in {logs}. Models' answers are kept; give the same command again."
+        if failures
+        else f"{logs}: expected a result of each of {len(blocks)} blocks, got {len(results)}; give "
+        "the same command again"
+    )
+    error.results = results
+    raise error
 
 
 @contextlib.contextmanager
-def _progress(done: Path, total: int) -> Iterator[None]:
+def _progress(results: Path, total: int) -> Iterator[None]:
     ended = Event()
     with tqdm(total=total, desc="blocks", unit="block") as bar:
 
@@ -150,7 +99,7 @@ def _progress(done: Path, total: int) -> Iterator[None]:
             last_look = False
             while not last_look:
                 last_look = ended.wait(1.0)
-                if more := sum(1 for _ in done.iterdir()) - bar.n:
+                if more := sum(1 for _ in results.glob("*.json")) - bar.n:
                     bar.update(more)
 
         follower = Thread(target=follow, daemon=True)

@@ -17,8 +17,8 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Final
 
-from merge_dataset.executors import Distribution, Task
-from merge_dataset.files import read_json
+from merge_dataset.executors import RESULTS, Distribution, Task
+from merge_dataset.files import read_json, write_json
 
 log = logging.getLogger(__name__)
 
@@ -127,14 +127,11 @@ def main(logs: Path, task: int) -> None:
     blocks, failed = Task(task, plan["tasks"]).of(list(enumerate(plan["blocks"]))), []
     for number, block in blocks:
         try:
-            run_block(Path(plan["folder"]), block)
+            result = run_block(Path(plan["folder"]), block)
+            write_json(logs / RESULTS / f"{number:06}.json", result)
         except Exception as error:
             log.exception("%s failed", block)
             failed.append(f"{block}: {type(error).__name__}: {' '.join(str(error).split())}")
-        else:
-            # Only the progress bar reads these; on a full disk the block itself fails.
-            with contextlib.suppress(OSError):
-                (logs / "done" / f"{number:06}").touch()
     if failed:
         sys.exit(f"{len(failed)} of {len(blocks)} blocks failed: {failed[0]}")
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from merge_dataset.answer_store import slug
 from merge_dataset.executors import Distribution, ExecutorError, Task
-from merge_dataset.executors.calls import call_tasks, keeps_result, plan_of
+from merge_dataset.executors.calls import plan_of, run_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,
@@ -27,6 +27,7 @@ from merge_dataset.files import (
     working_in,
 )
 from merge_dataset.redaction import mask_urls
+from merge_dataset.settings import from_mapping
 from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
@@ -294,7 +295,7 @@ def _run_in_tasks(
             writer.write(problems)
         error: ExecutorError | None = None
         try:
-            results: Mapping[str, Any] = call_tasks(
+            results: Mapping[str, Any] = run_blocks(
                 "merge_metric.predict.jobs:answer_task",
                 work,
                 [f"{name} {task}" for name in jobs for task in tasks],
@@ -351,13 +352,14 @@ def _absolute_paths(request: Request) -> dict[str, Any]:
     return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
 
 
-@keeps_result
 def answer_task(folder: Path, named: str) -> list[dict[str, Any]]:
     """Ask a model about a task's pairs; return a record for each predictions file."""
     name, _, task = named.rpartition(" ")
     plan, path = plan_of(folder), folder / _PROBLEMS
     settings, extra = plan["jobs"][name]
-    request = (BaselineRequest if "train" in settings else ModelRequest)(**settings)
+    kind: type[BaselineRequest | ModelRequest]
+    kind = BaselineRequest if "train" in settings else ModelRequest
+    request = from_mapping(kind, settings)
     problems = on_disk(read_row_groups(path), read_schema(path))
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)

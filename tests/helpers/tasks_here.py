@@ -1,32 +1,39 @@
 import pkgutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from merge_dataset.executors import Distribution, ExecutorError
+from merge_dataset.executors import EXECUTORS, Distribution, worker
+from merge_dataset.files import read_json, write_json
 
 
 class TasksHere:
-    """Runs blocks in this process as `calls.run_blocks` does, and keeps its last arguments."""
+    """In place of the local executor: does tasks in this process, and keeps what was asked for."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr("merge_dataset.executors.calls.run_blocks", self.run_blocks)
+        patch.setitem(cast(dict[str, str], EXECUTORS), "local", f"{__name__}:here.run")
+        patch.setattr(f"{__name__}.here", self, raising=False)
         self.blocks: list[str] = []
         self.distribution: Distribution | None = None
         self.failing: tuple[str, ...] = ()
         """Blocks that fail in later calls."""
+        self._function = ""
 
-    def run_blocks(
-        self, function: str, folder: Path, blocks: Sequence[str], distribution: Distribution
-    ) -> None:
-        self.blocks, self.distribution = list(blocks), distribution
-        failed = []
-        for number, block in enumerate(blocks):
-            if block in self.failing:
-                failed.append(f"task {number}: 1 of 1 blocks failed: {block}: OSError: no room")
-            else:
-                pkgutil.resolve_name(function)(folder, block)
-        if failed:
-            head = f"{len(failed)} of {len(blocks)} tasks failed:"
-            raise ExecutorError("\n".join([head, *failed]))
+    def run(self, logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
+        plan = read_json(logs / "plan.json")
+        self.blocks, self.distribution = plan["blocks"], distribution
+        self._function = plan["function"]
+        write_json(logs / "plan.json", plan | {"function": f"{__name__}:here.do"})
+        failures = {}
+        for task in range(tasks):
+            try:
+                worker.main(logs, task)
+            except SystemExit as failed:
+                failures[task] = str(failed)
+        return failures
+
+    def do(self, folder: Path, block: str) -> Any:
+        if block in self.failing:
+            raise OSError("no room")
+        return pkgutil.resolve_name(self._function)(folder, block)

@@ -77,7 +77,7 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
 def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World.of(3)
     run, _, _ = world.run(tmp_path / "one")
-    monkeypatch.setattr(paraphrase_run, "run_blocks", TasksHere(monkeypatch).run_blocks)
+    TasksHere(monkeypatch)
     monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
     generator, judge = FakeGenerator(world.write), FakeJudge(world.verdict)
     monkeypatch.setattr(paraphrase_run, "open_generator", lambda *_: generator)

@@ -29,7 +29,6 @@ from generation.variants.signal_columns import zipf_frequency
 from merge_dataset.card import render
 from merge_dataset.checks import check_dataset
 from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import keeps_result
 from merge_dataset.export import export_dataset
 from merge_dataset.files import digest_of_file, read_json, read_record, write_record
 from merge_dataset.schema import NLI
@@ -234,19 +233,20 @@ def test_tasks_have_to_have_the_same_model(
     score = pll_changes.score_task
 
     def elsewhere(folder: Path, task: str) -> Any:
-        made = score.__wrapped__(folder, task)  # type: ignore[attr-defined]
+        made = score(folder, task)
         return [facts | {"device": "cuda"} for facts in made] if task == "1/2" else made
 
     two = Distribution(executor="local", tasks=2)
     with monkeypatch.context() as patch:
-        patch.setattr(pll_changes, "score_task", keeps_result(elsewhere))
+        patch.setattr(pll_changes, "score_task", elsewhere)
         with pytest.raises(ValueError, match="expected the same model, device, dtype and packages"):
             write_changes(run.path, "mlm", model, distribution=two)
 
-    def lose(folder: Path, task: str) -> None:
-        score(folder, task)
+    def lose(folder: Path, task: str) -> Any:
+        made = score(folder, task)
         for answers in run.likelihoods.rglob("*.answers"):
             answers.write_bytes(answers.read_bytes()[:-9])
+        return made
 
     with monkeypatch.context() as patch:
         patch.setattr(pll_changes, "score_task", lose)

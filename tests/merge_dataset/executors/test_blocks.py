@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_dataset.executors import (
-    Distribution,
-    ExecutorError,
-    calls,
-)
+from merge_dataset.executors import Distribution, ExecutorError, calls, worker
 from merge_metric.models.readiness import machine_for
 
 
@@ -43,9 +39,9 @@ def test_blocks_are_read_as_they_are_needed() -> None:
 
 
 def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "run_blocks", lambda *_: None)
-    with pytest.raises(ExecutorError, match="expected the result of a, found none"):
-        calls.call_tasks("module:function", tmp_path, ["a"], Distribution(), {})
+    monkeypatch.setattr(worker, "run_on_this_machine", lambda *_: {})
+    with pytest.raises(ExecutorError, match="expected a result of each of 1 blocks, got 0"):
+        calls.run_blocks("module:function", tmp_path, ["a"], Distribution())
 
 
 def test_settings_of_executors() -> None:
