@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -344,43 +344,33 @@ def _counted(
     config: str,
     merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
-    given = {name: model for name, model in named.items() if isinstance(model, SeedCounts)}
-    others = {name: model for name, model in named.items() if not isinstance(model, SeedCounts)}
-    if not others:
-        return given, config, ""
-
-    def read(model: Any) -> Iterator[Frame]:
-        return as_frames("models", model, dataset, merge_labels)
-
-    opened: dict[str, dict[str, Frame]] = {}
-    for is_file in (False, True):  # predictions files may need the dataset folder of the others
-        for name, model in others.items():
-            if isinstance(model, PredictionsSource | str | Path) is is_file:
-                opened[name] = {frame.config: frame for frame in read(model)}
-        folders = (
-            frame.folder for frames in opened.values() for frame in frames.values() if frame.dataset
-        )
-        dataset = dataset or next(folders, None)
-    shared = [
-        c for c in next(iter(opened.values())) if all(c in frames for frames in opened.values())
-    ]
-    if config and config not in shared:
-        raise ValueError(
-            f"config: expected one that all models have ({', '.join(shared) or 'there is none'}), "
-            f"got {config!r}"
-        )
-    if not config and len(shared) != 1:
+    frames: dict[str, dict[str, Frame]] = {}
+    # Predictions files come last, as they may need the dataset folder of the others.
+    files = (PredictionsSource, str, Path)
+    for name in sorted(named, key=lambda name: isinstance(named[name], files)):
+        model = named[name]
+        if not isinstance(model, SeedCounts):
+            read = as_frames("models", model, dataset, merge_labels)
+            frames[name] = {frame.config: frame for frame in read}
+            folders = (frame.folder for frame in frames[name].values() if frame.dataset)
+            dataset = dataset or next(folders, None)
+    shared = [c for c in next(iter(frames.values()), ()) if all(c in of for of in frames.values())]
+    if frames and (config not in shared if config else len(shared) != 1):
+        asked = f" and {config!r} asked for" if config else ""
         raise ValueError(
             f"expected models with one configuration in common, got {', '.join(shared) or 'none'}"
-            + ("; name one with `config`" if shared else "")
+            f"{asked}; name one with `config`"
         )
-    config = config or shared[0]
-    counts = {name: given[name] if name in given else opened[name][config].counts for name in named}
+    config = config or next(iter(shared), "")
+    counts = {
+        name: model if isinstance(model, SeedCounts) else frames[name][config].counts
+        for name, model in named.items()
+    }
     same_merging({name: model.merged for name, model in counts.items()})
-    texts = common_texts(
-        [*(frames[config].texts for frames in opened.values()), *([""] if given else [])]
-    )
-    return counts, config, texts
+    if not frames:
+        return counts, config, ""
+    texts = [frames[name][config].texts if name in frames else "" for name in named]
+    return counts, config, common_texts(texts)
 
 
 def replicates_for(n_models: int) -> int:

@@ -132,19 +132,8 @@ def score_command(
         --by mlms --format json
 
     \b
-      merge-nli score unfinished.jsonl --dataset merge-nli --allow-missing
-
-    \b
-      merge-nli score nli-model.parquet --dataset rte
-        --merge-labels contradiction,neutral=not_entailment
-
-    \b
       merge-nli score predictions.parquet --dataset merge-nli
         --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
-
-    \b
-      WANDB_MODE=offline merge-nli score predictions.parquet --dataset merge-nli
-        --log-to wandb
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.frame.joined import JoinOptions, read_file
     from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results

@@ -218,12 +218,16 @@ def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Fr
             merging=options.merging,
         )
         return [frame for model in models for frame in frames_of(model, options)]
-    for name in ("configs", "by", "cluster", "allow_missing"):
+    for name, option in (
+        ("configs", "--config"),
+        ("by", "--by"),
+        ("cluster", "--cluster"),
+        ("allow_missing", "--allow-missing"),
+    ):
         if getattr(options, name):
-            flag = {"configs": "config"}.get(name, name).replace("_", "-")
             raise ValueError(
-                f"expected a dataset folder with --{flag}, got none: only the dataset knows "
-                f"configurations, columns and what is missing; add --dataset FOLDER"
+                f"expected a dataset folder with {option}, got none: only the dataset knows "
+                "configurations, columns and what is missing; add --dataset FOLDER"
             )
     frame = _read_alone(path, options.merging)
     log.warning(
@@ -425,14 +429,14 @@ def by_config(frames: Iterable[Frame]) -> dict[str, list[Frame]]:
     return frames_by_config
 
 
-def common_labels(frames: Sequence[Frame]) -> tuple[str, ...]:
+def common_labels(frames: Iterable[Frame]) -> tuple[str, ...]:
     """Return the labels that all frames share; NLI's without a frame."""
-    return same_labels((frame.config, frame.counts.labels) for frame in frames)
+    return same_labels({frame.config: frame.counts.labels for frame in frames})
 
 
-def same_labels(configs: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+def same_labels(configs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the labels that all configurations share; NLI's without a configuration."""
-    config_of = {labels: config for config, labels in configs}
+    config_of = {labels: config for config, labels in configs.items()}
     if len(config_of) > 1:
         parts = "; ".join(f"{config}: {', '.join(labels)}" for labels, config in config_of.items())
         raise ValueError(

@@ -288,7 +288,7 @@ def gather_evidence(
     meant = [choose(model) for model in opened]
     chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
     known = {config: format_in(folder, config).labels for config in chosen}
-    labels = same_labels((config, merging.of(names)) for config, names in known.items())
+    labels = same_labels({config: merging.of(names) for config, names in known.items()})
     wanted: dict[str, list[str]] = {model.name: [] for model in opened}
     for config in chosen:
         for model, its_own in zip(opened, meant, strict=True):
@@ -296,7 +296,6 @@ def gather_evidence(
                 wanted[model.name].append(config)
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
-    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
     options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
     frames, results, rows = _score_all(
         opened, wanted, options, settings, judged, progress=progress, tell=tell
