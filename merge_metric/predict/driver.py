@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 _SHOWN: Final = 4
 _BLOCK: Final = 256
 """Most questions that are dealt to a task together."""
+_SECONDS: Final = 0.5
+"""How long answers may wait for others with which they are kept."""
 
 WHOLE: Final = Task()
 PREDICTIONS: Final = Path("predictions")
@@ -74,8 +76,8 @@ PREDICTIONS: Final = Path("predictions")
 _ROW: Final = pa.schema(
     [
         ("label", pa.int64()),
-        ("probabilities", pa.list_(pa.float64())),
         ("text", pa.string()),
+        ("probabilities", pa.list_(pa.float64())),
         ("numbers", pa.list_(pa.float64())),
         ("notes", pa.string()),
     ]
@@ -220,7 +222,8 @@ class Asking:
         ask(
             self.store,
             blocks,
-            answer,
+            # An answer to a prompt may have been paid for, or have taken long.
+            lambda questions: _joined(answer(questions), 0 if self.known.prompt else _SECONDS),
             key=self.keys.__getitem__,
             sizes=[*map(len, blocks)],
             what=str(name),
@@ -353,18 +356,40 @@ class Asking:
         return metadata, rows()
 
 
+def _joined(
+    batches: Iterator[tuple[list[int], pa.Table]], seconds: float
+) -> Iterator[tuple[list[int], pa.Table]]:
+    """Join batches that come within some seconds, and those before an error."""
+    places, tables, since = list[int](), list[pa.Table](), time.perf_counter()
+    try:
+        for of_batch, rows in batches:
+            places, tables = [*places, *of_batch], [*tables, rows]
+            if (now := time.perf_counter()) - since >= seconds:
+                ready = places, pa.concat_tables(tables)
+                places, tables, since = [], [], now
+                yield ready
+    except BaseException:
+        if tables:
+            yield places, pa.concat_tables(tables)
+        raise
+    if tables:
+        yield places, pa.concat_tables(tables)
+
+
 def to_rows(answers: Answers) -> pa.Table:
     """Turn a batch of answers into rows of the store."""
-    size, rows, numbers = len(answers.labels), answers.probabilities, answers.numbers
+    size, numbers = len(answers.labels), answers.numbers
     notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
-    columns: list[Any] = [
-        answers.labels,
-        [None] * size if rows is None else list(np.asarray(rows, np.float64)),
-        answers.texts or [None] * size,
-        list(np.stack([*numbers.values()], axis=1)) if numbers else [None] * size,
-        [notes, *[None] * (size - 1)],
-    ]
-    return pa.table(columns, schema=_ROW)
+    tables = answers.probabilities, np.stack([*numbers.values()], axis=1) if numbers else None
+    columns: list[Any] = [answers.labels, answers.texts or pa.nulls(size, pa.string())]
+    for table in tables:
+        column = pa.nulls(size, pa.list_(pa.float64()))
+        if table is not None:
+            ends = np.arange(size + 1, dtype=np.int32) * table.shape[1]
+            flat = np.ascontiguousarray(table, np.float64).ravel()
+            column = pa.ListArray.from_arrays(ends, flat)
+        columns.append(column)
+    return pa.table([*columns, [notes, *[None] * (size - 1)]], schema=_ROW)
 
 
 def _table_of(column: pa.ChunkedArray) -> NDArray[np.float64] | None:

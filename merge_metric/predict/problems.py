@@ -43,7 +43,7 @@ from merge_dataset.schema import (
 )
 from merge_metric.frame.predictions import MERGE_LABELS, METADATA_KEY, with_metadata
 from merge_metric.frame.relations import DRAWS, draw_digests
-from merge_metric.frame.texts import rows_of, text_digests
+from merge_metric.frame.texts import digest_in_sql, rows_of
 from merge_metric.models.pair_model import Pair
 from merge_metric.seed_variant_accuracy.merging import Merging
 
@@ -408,8 +408,19 @@ class Pairs(Sequence[Pair]):
 
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
     """Digest ids and texts of problems; see `text_digests`."""
-    fields = format_of_problems(problems).fields
-    return np.concatenate([text_digests(rows, fields) for rows in row_blocks(problems)])
+    names = ("variant_id", *format_of_problems(problems).fields)
+    digests = _by_row(problems, names, f"SELECT {digest_in_sql(names)} AS value FROM problems")
+    return digests.astype(np.uint64)
+
+
+def _by_row(problems: pa.Table, names: Sequence[str], query: str) -> NDArray[Any]:
+    """Fetch the values that a query makes of columns of problems, with the number `row` of each."""
+    row = pa.array(np.arange(len(problems)))
+    with connect() as connection:
+        connection.register("problems", problems.select([*names]).append_column("row", row))
+        values = connection.sql(f'{query} ORDER BY "row"').fetchnumpy()["value"]
+    forget_read()
+    return np.asarray(values)
 
 
 def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
@@ -418,19 +429,16 @@ def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
     # With a length, as any separator could occur in the texts.
     rest = f"concat_ws(' ', {', '.join(others)})" if others else "''"
     text = f"concat(strlen({one}), ':', {one}, {rest})"
-    row = pa.array(np.arange(len(problems)))
-    with connect() as connection:
-        connection.register("problems", problems.select(names).append_column("row", row))
-        firsts = connection.sql(
-            f"""
-            WITH digests AS (SELECT "row", md5_number({text}) AS digest FROM problems)
-            SELECT "first" FROM digests
-            JOIN (SELECT digest, min("row") AS "first" FROM digests GROUP BY digest)
-            USING (digest) ORDER BY "row"
-            """
-        ).fetchnumpy()
-    forget_read()
-    return np.asarray(firsts["first"], np.int64)
+    firsts = _by_row(
+        problems,
+        names,
+        f"""
+        WITH digests AS (SELECT "row", md5_number({text}) AS digest FROM problems)
+        SELECT "first" AS value FROM digests
+        JOIN (SELECT digest, min("row") AS "first" FROM digests GROUP BY digest) USING (digest)
+        """,
+    )
+    return firsts.astype(np.int64)
 
 
 def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
