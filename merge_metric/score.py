@@ -29,8 +29,8 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
-from merge_metric.seed_variant_accuracy.merging import Merging
 from merge_metric.seed_variant_accuracy.options import (
+    Merging,
     Settings,
     check_cluster,
     check_opposites,

@@ -21,8 +21,7 @@ from merge_dataset.schema import NLI, format_of
 from merge_metric.analyses.measures import Floats, Ints, Row
 from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame, by_config, common_labels, on_common_seeds
-from merge_metric.seed_variant_accuracy.merging import Merging
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 from merge_metric.tables import Column, Table, columns, initials, legend
 from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, percent_ticks
 

@@ -182,8 +182,7 @@ def _model_figures(
     from merge_metric.frame.joined import JoinOptions, read_file
     from merge_metric.frame.predictions import read_metadata
     from merge_metric.score import score_all
-    from merge_metric.seed_variant_accuracy.merging import Merging
-    from merge_metric.seed_variant_accuracy.options import Settings
+    from merge_metric.seed_variant_accuracy.options import Merging, Settings
 
     name = str(read_metadata(predictions).get("name", ""))
     if name and name != model:

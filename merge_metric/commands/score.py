@@ -146,8 +146,7 @@ def score_command(
         scores_tables,
         scores_text,
     )
-    from merge_metric.seed_variant_accuracy.merging import Merging
-    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
+    from merge_metric.seed_variant_accuracy.options import Merging, Settings, check_cluster
 
     settings = Settings(read_threshold(ct), n_bootstrap, rng_seed)
     threshold = settings.correctness_threshold

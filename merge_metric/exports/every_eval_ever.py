@@ -177,8 +177,7 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
 
 def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
     from merge_metric.frame.joined import VARIANT_IDS
-    from merge_metric.seed_variant_accuracy.merging import Merging
-    from merge_metric.seed_variant_accuracy.options import NO_LABEL
+    from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
     rows, labels = frame.rows, frame.counts.labels
     merging = Merging.parse(frame.counts.merged)

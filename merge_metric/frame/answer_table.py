@@ -36,7 +36,7 @@ from merge_metric.frame.relations import (
     unknown_ids,
 )
 from merge_metric.frame.texts import TEXT_DIGEST, UNVERIFIED, hex_of
-from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import Merging
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,12 @@ from merge_dataset.engine import quoted
 from merge_dataset.schema import LABELS
 from merge_metric.frame.relations import Engine
 from merge_metric.frame.texts import PREFIX, TEXT_DIGEST, digest_in_hex
-from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, SUM_TOLERANCE
+from merge_metric.seed_variant_accuracy.options import (
+    NO_LABEL,
+    SUM_TOLERANCE,
+    Merging,
+    merging_advice,
+)
 
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")

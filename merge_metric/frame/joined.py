@@ -43,7 +43,7 @@ from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
-from merge_metric.seed_variant_accuracy.merging import Merging, merging_advice
+from merge_metric.seed_variant_accuracy.options import Merging, merging_advice
 
 log = logging.getLogger(__name__)
 

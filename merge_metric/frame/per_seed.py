@@ -14,7 +14,7 @@ from merge_dataset.layout import format_in, split_files
 from merge_dataset.redaction import plain
 from merge_metric.frame.joined import Frame, Frames, as_frames
 from merge_metric.frame.relations import read_columns
-from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import Merging
 
 SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 

@@ -21,8 +21,7 @@ from merge_metric.models.label_order import (
 from merge_metric.models.remote import sentences
 from merge_metric.models.tokens import unknown_sentence
 from merge_metric.seed_variant_accuracy.formatting import as_percent
-from merge_metric.seed_variant_accuracy.merging import FEWEST, never_gold
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import FEWEST, NO_LABEL, never_gold
 
 log = logging.getLogger(__name__)
 

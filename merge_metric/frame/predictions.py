@@ -56,8 +56,7 @@ from merge_metric.frame.checks import (
 )
 from merge_metric.frame.relations import DatasetRelations, Engine, unknown_ids
 from merge_metric.frame.texts import TEXT_DIGEST
-from merge_metric.seed_variant_accuracy.merging import Merging
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from merge_dataset.layout import (
 )
 from merge_dataset.schema import SPLITS, ProblemFormat
 from merge_metric.frame.texts import digest_in_sql, hex_of
-from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import Merging
 
 IDENTITY: Final = ("variant_id", "seed_id", "label")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from merge_dataset.schema import LABELS
 from merge_metric.models.presets import documented_order
 from merge_metric.seed_variant_accuracy.formatting import as_percent
-from merge_metric.seed_variant_accuracy.merging import merging_advice
+from merge_metric.seed_variant_accuracy.options import merging_advice
 
 FAR_BETTER: Final = 0.2
 """Lead in accuracy on the seeds, 0–1, from which an order is accepted or suspected as right."""

@@ -45,7 +45,7 @@ from merge_metric.frame.predictions import MERGE_LABELS, METADATA_KEY, with_meta
 from merge_metric.frame.relations import DRAWS, draw_digests
 from merge_metric.frame.texts import digest_in_sql, rows_of
 from merge_metric.models.pair_model import Pair
-from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import Merging
 
 _PAIRS: Final = 65_536
 

@@ -53,8 +53,13 @@ from merge_metric.frame.relations import check_configurations
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.merging import Merging
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, USUAL, Settings, check_cluster
+from merge_metric.seed_variant_accuracy.options import (
+    NO_LABEL,
+    USUAL,
+    Merging,
+    Settings,
+    check_cluster,
+)
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (

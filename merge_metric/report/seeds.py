@@ -23,8 +23,7 @@ from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.frame.texts import rows_of
 from merge_metric.report.evidence import MISSING, Evidence
-from merge_metric.seed_variant_accuracy.merging import Merging
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 from merge_metric.tables import Table, columns, initials, legend
 
 log = logging.getLogger(__name__)

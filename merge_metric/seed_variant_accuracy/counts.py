@@ -52,7 +52,7 @@ class SeedCounts:
     clusters: Clusters | None = None
     """Seeds that are resampled together; None where each is by itself."""
     merged: str = ""
-    """Labels that count as one, as `merging.Merging` writes them."""
+    """Labels that count as one, as `options.Merging` writes them."""
 
     @property
     def right(self) -> NDArray[np.bool_]:

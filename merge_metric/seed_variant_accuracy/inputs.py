@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .merging import Merging
-from .options import NO_LABEL, SUM_TOLERANCE, label_names
+from .options import NO_LABEL, SUM_TOLERANCE, Merging, label_names
 
 Ints = NDArray[np.int64]
 Column = NDArray[Any]
@@ -57,7 +56,7 @@ class Rows:
     clusters: Clusters | None = None
     """None where each seed is a cluster of its own."""
     merged: str = ""
-    """Labels that count as one, as `merging.Merging` writes them."""
+    """Labels that count as one, as `options.Merging` writes them."""
 
 
 def read_rows(

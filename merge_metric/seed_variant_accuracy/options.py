@@ -1,12 +1,13 @@
 """Options of the metric, checked."""
 
 import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 LABELS: Final = ("entailment", "neutral", "contradiction")
 OPPOSITES: Final = (("entailment", "contradiction"),)
@@ -92,3 +93,147 @@ class Settings:
 USUAL: Final = Settings()
 NO_INTERVALS: Final = Settings(n_bootstrap=0)
 """Figures without intervals, where CT is of no matter."""
+
+
+# --- Labels that count as one ---
+
+_FORM: Final = "labels and the one that they count as, such as contradiction,neutral=not_entailment"
+
+LEAST_SHARE: Final = 0.02
+"""Share of predictions from which a label that is never gold is warned of."""
+FEWEST: Final = 10
+"""Fewest seeds for that: of fewer, balanced over three labels, many lack one by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """Labels that count as others; without any, every label counts as itself."""
+
+    becomes: Mapping[str, str] = field(default_factory=dict)
+    """Label → the one that it counts as."""
+
+    @classmethod
+    def parse(cls, texts: str | Sequence[str]) -> "Merging":
+        """Read one or several texts such as `contradiction,neutral=not_entailment`.
+
+        >>> str(Merging.parse(["contradiction,neutral=not_entailment", "yes=entailment"]))
+        'contradiction,neutral=not_entailment;yes=entailment'
+        """
+        becomes: dict[str, str] = {}
+        given = texts.split(";") if isinstance(texts, str) else texts
+        for text in filter(None, given) if isinstance(given, list | tuple) else [given]:
+            labels, equals, target = text.partition("=") if isinstance(text, str) else ("", "", "")
+            names = [name.strip() for name in labels.split(",")]
+            if not equals or not all(names) or not target.strip() or "=" in target:
+                raise ValueError(f"merge_labels: expected {_FORM}, got {text!r}")
+            for name in names:
+                if becomes.setdefault(name, target.strip()) != target.strip():
+                    raise ValueError(
+                        f"merge_labels: expected each label to count as one other, got {name!r} "
+                        f"as {becomes[name]!r} and {target.strip()!r}"
+                    )
+        for label in becomes.values():
+            if becomes.get(label, label) != label:
+                raise ValueError(
+                    f"merge_labels: expected labels to count as one that stays, got {label!r}, "
+                    f"which counts as {becomes[label]!r}"
+                )
+        return cls({label: other for label, other in becomes.items() if label != other})
+
+    def __bool__(self) -> bool:
+        return bool(self.becomes)
+
+    def __str__(self) -> str:
+        """Write it as `parse` reads it."""
+        targets = dict.fromkeys(self.becomes.values())
+        of = {t: [label for label, other in self.becomes.items() if other == t] for t in targets}
+        return ";".join(f"{','.join(labels)}={target}" for target, labels in of.items())
+
+    def of(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Merge labels, in their order.
+
+        >>> Merging.parse("contradiction,neutral=not_entailment").of(LABELS)
+        ('entailment', 'not_entailment')
+        """
+        return tuple(dict.fromkeys(self.becomes.get(label, label) for label in labels))
+
+    def require(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Merge labels; raise ValueError unless some or others are merged, and two are left."""
+        unknown = [a for a, b in self.becomes.items() if a not in labels and b not in labels]
+        if unknown or len(self.of(labels)) < 2:
+            got = f"{unknown[0]!r}" if unknown else f"all of them as {self.of(labels)[0]!r}"
+            raise ValueError(
+                f"merge_labels: expected some of the labels {', '.join(labels)} to count as one, "
+                f"or others as one of these, and two to be left, got {got} ({self})"
+            )
+        return self.of(labels)
+
+    def known(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """List labels, and after them the further ones that predictions may name."""
+        names = (*self.given(labels), *self.becomes, *self.becomes.values())
+        return tuple(dict.fromkeys((*labels, *names)))
+
+    def given(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """List the labels that a model of problems with these labels gives, before merging.
+
+        >>> Merging.parse("neutral,contradiction=no").given(("no", "entailment"))
+        ('entailment', 'neutral', 'contradiction')
+        """
+        others = [label for label in self.becomes if label not in labels]
+        targets = {self.becomes[label] for label in others}
+        labels_given = (*(label for label in labels if label not in targets), *others)
+        return LABELS if set(labels_given) == set(LABELS) else labels_given
+
+    def codes(self, labels: Sequence[str]) -> NDArray[np.int64]:
+        """Map positions in `labels` to positions in `of(labels)`; the last is for no label.
+
+        >>> Merging.parse("contradiction,neutral=not_entailment").codes(LABELS).tolist()
+        [0, 1, 1, -1]
+        """
+        merged = self.of(labels)
+        return np.array([*(merged.index(self.becomes.get(x, x)) for x in labels), NO_LABEL])
+
+    def summed(self, table: NDArray[np.float64], labels: Sequence[str]) -> NDArray[np.float64]:
+        """Sum the columns of probabilities, (n, L), of labels that count as one."""
+        merged = np.zeros((len(table), len(self.of(labels))))
+        for column, code in zip(table.T, self.codes(labels), strict=False):
+            merged[:, code] += column
+        return merged
+
+
+def merging_advice(labels: Sequence[str], gold: Sequence[str]) -> str:
+    """Propose how to merge NLI's labels for data of two classes; empty for other labels.
+
+    >>> merging_advice(LABELS, ["entailment", "neutral"])
+    'contradiction,neutral=not_entailment'
+    >>> merging_advice(["entailment", "neutral", "contradiction", "no"], ["no", "entailment"])
+    'contradiction,neutral=no'
+    """
+    others = [label for label in gold if label != LABELS[0]]
+    if len(others) != 1 or len(others) == len(gold) or not {*LABELS} <= {*labels}:
+        return ""
+    name = "not_entailment" if others[0] in LABELS else others[0]
+    return f"contradiction,neutral={name}"
+
+
+def never_gold(labels: Sequence[str], of_gold: Any, of_predicted: Any) -> str:
+    """Say which labels are predicted, in 2 % or more, and never gold; empty for none.
+
+    `of_gold` and `of_predicted` are counts by label, (L,), of the same rows.
+    """
+    total = int(np.sum(of_gold))
+    odd = [
+        f"{label} ({100 * n / total:.0f} %)"
+        for label, gold, n in zip(labels, of_gold, of_predicted, strict=True)
+        if not gold and n >= LEAST_SHARE * total
+    ]
+    if not odd:
+        return ""
+    golden = [label for label, count in zip(labels, of_gold, strict=True) if count]
+    proposed = merging_advice(labels, golden)
+    remedy = f"`merge_labels` {proposed}" if proposed else "`merge_labels`"
+    return (
+        f"predicts {', '.join(odd)} although no problem has such a gold label, so these answers "
+        f"count as wrong; where the data have fewer classes than the model, {remedy} counts labels "
+        "as one"
+    )

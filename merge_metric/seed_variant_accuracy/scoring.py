@@ -16,8 +16,7 @@ from .counts import SeedCounts, count, count_groups
 from .divergence import Sums, distribution_shift, means
 from .figures import THRESHOLDS, figures, none_if_nan
 from .inputs import Rows, check_probabilities, read_rows
-from .merging import FEWEST, Merging, never_gold
-from .options import NO_LABEL, Settings, check_opposites, label_names
+from .options import FEWEST, NO_LABEL, Merging, Settings, check_opposites, label_names, never_gold
 from .resampling import CONFIDENCE, bootstrap, interval
 
 log = logging.getLogger(__name__)

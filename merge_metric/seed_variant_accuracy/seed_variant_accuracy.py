@@ -19,8 +19,7 @@ from .counts import SeedCounts, count_groups
 from .divergence import jensen_shannon
 from .figures import THRESHOLDS
 from .inputs import check_columns, flat_subsamples, split_predictions
-from .merging import Merging
-from .options import Settings, check_opposites, label_names
+from .options import Merging, Settings, check_opposites, label_names
 from .resampling import compare
 from .scoring import VERSION, score
 

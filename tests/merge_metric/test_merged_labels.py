@@ -23,7 +23,7 @@ from merge_metric.frame.per_seed import seed_results
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.report.write import write_report
 from merge_metric.score import score_file
-from merge_metric.seed_variant_accuracy.merging import Merging
+from merge_metric.seed_variant_accuracy.options import Merging
 from merge_metric.seed_variant_accuracy.scoring import score
 
 MERGED: Final = "contradiction,neutral=not_entailment"
