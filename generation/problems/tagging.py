@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,7 +42,7 @@ _DOCS_PER_BATCH = 128
 """Batch size; larger batches of 9-token windows leave the processor's cache and halve the speed."""
 
 _SENTENCES_REMEMBERED = 20_000
-"""Number of sentences whose tags and ids are kept for later calls: a few megabytes."""
+"""Number of sentences that are kept for later calls: some megabytes."""
 
 OUTSIDE: Final = 0
 """Id for positions before and after a sentence."""
@@ -63,7 +64,7 @@ class Tagger:
         self._nlp = nlp
         self._cone = None if half_width(nlp) is None else Cone(nlp)
         self._encoded: dict[str, NDArray[np.int32]] = {}
-        self._tags: dict[str, NDArray[np.int16]] = {}
+        self._sentences: dict[str, Sentence] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
 
         @lru_cache(maxsize=200_000)
@@ -100,31 +101,29 @@ class Tagger:
 
     def tag(self, texts: Iterable[str]) -> Iterator[Sentence]:
         """Tag whole sentences, in order."""
-        docs = (self._nlp.make_doc(text) for text in texts)
-        while batch := list(islice(docs, _DOCS_PER_BATCH)):
+        texts = iter(texts)
+        while batch := list(islice(texts, _DOCS_PER_BATCH)):
+            if len(self._sentences) + len(batch) > _SENTENCES_REMEMBERED:
+                self._sentences.clear()
+            new = [text for text in dict.fromkeys(batch) if text not in self._sentences]
+            docs = list(map(self._nlp.make_doc, new))
+            words = [[(intern(t.text), t.idx, _special_norm(t)) for t in doc] for doc in docs]
             if self._cone is None:
-                tags = (token.tag_ for doc in self._run_pipes(batch) for token in doc)
+                tags = (token.tag_ for doc in self._run_pipes(docs) for token in doc)
             else:
-                if len(self._tags) + len(batch) > _SENTENCES_REMEMBERED:
-                    self._tags.clear()
-                new = [doc for doc in batch if doc.text not in self._tags]
+                spaces = ((bool(token.whitespace_) for token in doc) for doc in docs)
                 ids = [
                     [
-                        self._cone.token_id((t.text, _special_norm(t), bool(t.whitespace_)))
-                        for t in doc
+                        self._cone.token_id((w, norm, s))
+                        for (w, _, norm), s in zip(of_doc, after, strict=True)
                     ]
-                    for doc in new
+                    for of_doc, after in zip(words, spaces, strict=True)
                 ]
-                ends = np.cumsum([len(doc) for doc in new])
-                of_docs = np.split(self._cone.tags_of_texts(ids).astype(np.int16), ends[:-1])
-                self._tags |= zip((doc.text for doc in new), of_docs, strict=False)
-                known = [self._tags[doc.text].tolist() for doc in batch]
-                tags = (self.labels[number] for numbers in known for number in numbers)
-            for doc in batch:
-                tokens = tuple(
-                    Token(token.text, token.idx, next(tags), _special_norm(token)) for token in doc
-                )
-                yield Sentence(doc.text, tokens)
+                tags = (self.labels[n] for n in self._cone.tags_of_texts(ids).tolist())
+            for text, of_doc in zip(new, words, strict=True):
+                tokens = tuple(Token(w, start, next(tags), norm) for w, start, norm in of_doc)
+                self._sentences[text] = Sentence(text, tokens)
+            yield from [self._sentences[text] for text in batch]
 
     def tags_after(self, substitutions: Substitutions) -> NDArray[np.int64]:
         """Return [Σ positions] tag numbers, the word put at *all* of them; −1 if tokens change."""

@@ -112,7 +112,8 @@ def ask_task(folder: Path, task: str) -> None:
             yield rows, table_of(scores)
 
     (store,) = stores_of(run, config.store, [identity]).values()
-    write_vocabulary(store, mlm.vocabulary)
+    if not (store.folder / _VOCABULARY).is_file():
+        write_vocabulary(store, mlm.vocabulary)
     ask(
         store,
         (questions.of(block, asked) for block in blocks),

@@ -77,18 +77,6 @@ def test_where_suggest_works_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert asked == {"overwrite": False, "distribution": distribution}
 
 
-def test_options_of_another_executor_are_refused() -> None:
-    """Options of another executor would have no effect; KEY=VALUE needs a value, too."""
-    for executor, options, message in (
-        ("slurm", ["--ray-address", "auto"], "--ray-address: expected with the executor ray"),
-        ("local", ["--time", "1:00:00"], "--time: expected with the executor slurm"),
-        ("ray", ["--partition", "gpu"], "--partition: expected with the executor slurm"),
-        ("slurm", ["--sbatch", "gres"], "--sbatch: expected KEY=VALUE, got 'gres'"),
-    ):
-        words = ("suggest", "--recipe", "demo", "--executor", executor, *options)
-        assert message in refused(*words)
-
-
 def test_ctrl_c_says_what_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

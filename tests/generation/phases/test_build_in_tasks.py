@@ -88,18 +88,6 @@ def test_the_number_of_tasks_changes_no_byte(
     assert files(tmp_path / f"{dealt}-dataset") == files(tmp_path / f"{whole}-dataset")
 
 
-@pytest.mark.slow
-def test_ablations_and_signals_reach_the_tasks(
-    build: Run, tasks: TasksHere, suggested: Path
-) -> None:
-    own = ["build", "--run", "run", "--out", "own", *TASKS, "2"]
-    assert CliRunner().invoke(app, own).exit_code == 0
-    for into, where in (("union-here", ()), ("union-dealt", (*TASKS, 3))):
-        done = build(into, "--ablation", "union", *where)
-        assert done.exit_code == 0, done.output
-    assert files(suggested / "union-here") == files(suggested / "union-dealt")
-
-
 Find = Callable[..., dict[str, bytes]]
 
 

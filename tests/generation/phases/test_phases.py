@@ -97,14 +97,6 @@ def test_a_build_changes_nothing_that_suggest_did(
     assert not (other.path / "mine").exists()
 
 
-def test_masked_lms_in_common_are_counted(run: RunFolder, tmp_path: Path) -> None:
-    built = build(copy_of(run, tmp_path / "run").path, into="common", common_mlms=True)
-    rows = pq.read_table(built.variants).to_pylist()
-    counts = [row.pop("common_mlm_count") for row in rows]
-    assert rows == pq.read_table(run.variants).to_pylist()
-    assert counts == [len({*row["premise_mlms"]} & {*row["hypothesis_mlms"]}) for row in rows]
-
-
 def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
     other = copy_of(run, tmp_path / "strict")
     with pytest.raises(

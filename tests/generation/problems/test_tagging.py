@@ -17,7 +17,7 @@ from spacy.language import Language
 
 from generation.problems import tagging
 from generation.problems.substitutions import Place, Substitutions
-from generation.problems.tagging import MODELS, OUTSIDE, Tagger, half_width
+from generation.problems.tagging import MODELS, Tagger, half_width
 from generation.records import Sentence
 
 
@@ -165,24 +165,6 @@ def test_whole_sentences_are_the_fallback(
     assert tags_after(tagger, some) == windowed
 
 
-@pytest.mark.parametrize("column", [0, -1])
-def test_a_narrower_window_would_be_wrong(
-    tagger: Tagger, hard_cases: list[Substitution], monkeypatch: pytest.MonkeyPatch, column: int
-) -> None:
-    full = tags_after(tagger, hard_cases)
-    cone = tagger._cone
-    assert cone is not None
-    see = cone.tags
-
-    def tags(windows: Any) -> list[str]:
-        blind = windows.copy()
-        blind[:, column] = OUTSIDE
-        return see(blind)
-
-    monkeypatch.setattr(cone, "tags", tags)
-    assert tags_after(tagger, hard_cases) != full
-
-
 def pipeline(tagger_model: dict[str, Any], tok2vec: dict[str, Any] | None = None) -> Any:
     """The parts of a spaCy pipeline that `half_width` reads."""
     configs = {"tagger": {"model": tagger_model}, "tok2vec": {"model": tok2vec}}
@@ -269,18 +251,6 @@ def test_sentences_are_tagged_as_spacy_tags_them(tagger: Tagger, nlp: Language) 
     without = Substitution(Sentence(sentence.text, tokens), (3,), "big")
     # A new tagger, as taggers cache sentences by their text.
     assert tags_after(Tagger.load.__wrapped__(), [without]) != tags_after(tagger, [here])
-
-
-@pytest.mark.parametrize("remembered", [0, 150, 20_000])
-def test_tags_are_remembered(
-    remembered: int, tagger: Tagger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", remembered)
-    texts = [*random_texts(random.Random(4), 300)]
-    first = dict(zip(texts, tagger.tag(texts), strict=True))
-    mixed = [*texts[::-2], "Go.", texts[0], texts[0]]
-    again = list(tagger.tag(mixed))
-    assert again == [first.get(text, again[-3]) for text in mixed]
 
 
 @pytest.mark.slow

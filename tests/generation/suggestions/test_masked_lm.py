@@ -17,9 +17,7 @@ from helpers.reference import slow_mlm
 from helpers.tiny_models import KINDS, MAX_TOKENS, randomised, save, sentences, tiny_model
 from transformers import (
     AutoConfig,
-    AutoModel,
     AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
 )
 
@@ -281,19 +279,6 @@ def test_joint_masking_hides_every_occurrence(kind: str) -> None:
     assert not np.any(scores.logits == score(mlm, singly, k=K).logits)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_k_is_bounded_by_the_vocabulary(kind: str) -> None:
-    query = ask("A girl sees the dog.", "dog")
-    mlm = tiny_mlm(kind)
-    everything = score(mlm, [query], k=10**6)
-    size = len(slow_mlm(tiny_model(kind)).tokenizer)
-    assert sorted(everything.tokens[0].tolist()) == list(range(size))
-    few = score(mlm, [query], k=7)
-    assert few.tokens.tolist() == everything.tokens[:, :7].tolist()
-    probabilities = np.exp(everything.logits[0] - everything.log_normalizer[0])
-    assert probabilities.sum() == pytest.approx(1, abs=1e-4)
-
-
 def test_a_narrower_dtype_is_on_record() -> None:
     mlm = MaskedLM.load(tiny_model("bert-cased"), device="cpu", dtype="bfloat16", name="narrow")
     assert (mlm.name, mlm.dtype) == ("narrow", "bfloat16")
@@ -302,19 +287,6 @@ def test_a_narrower_dtype_is_on_record() -> None:
     assert scores.logits.dtype == np.float32
     assert scores.original_logit[0] == pytest.approx(exact.original_logit[0], abs=0.3)
     assert scores.original_logit[0] != exact.original_logit[0]
-
-
-@pytest.mark.parametrize("kind", ["bert-cased", "bart"])
-@pytest.mark.parametrize("auto", [AutoModel, AutoModelForSequenceClassification])
-def test_a_model_without_the_head_is_refused(kind: str, auto: Any, tmp_path: Path) -> None:
-    """A checkpoint of only the trunk, or of a classifier, would get a random head."""
-    if (kind, auto) == ("bart", AutoModel):
-        pytest.skip("its head is its embeddings")
-    folder = tmp_path / kind
-    config = AutoConfig.from_pretrained(tiny_model(kind))
-    save(auto.from_config(config), AutoTokenizer.from_pretrained(tiny_model(kind)), folder)
-    with pytest.raises(ValueError, match="a model for another task"):
-        MaskedLM.load(folder)
 
 
 def test_bart_is_read_as_it_is_published(tmp_path: Path) -> None:
@@ -377,16 +349,6 @@ def test_tokens_of_spans(
     assert tokens_of_spans(sentence, Cut(*offsets)) == expected
     for span in combinations(range(9), 2):
         assert one_token(sentence, Cut(*offsets), span) == expected.get(span)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_of_spans_of_real_encodings(kind: str) -> None:
-    sentence = 'A doghouse - "girls" and snowballings.'
-    encoding = tiny_mlm(kind).encode([sentence])[0]
-    found = tokens_of_spans(sentence, encoding)
-    assert found
-    for span in combinations(range(len(sentence) + 1), 2):
-        assert one_token(sentence, encoding, span) == found.get(span)
 
 
 @pytest.mark.parametrize(("size", "k"), [(30_522, 200), (1_000, 200), (250, 200), (200, 200)])

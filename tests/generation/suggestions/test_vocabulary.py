@@ -55,17 +55,6 @@ def test_ids_that_stand_for_no_text(kind: str) -> None:
     assert vocabulary.is_text(ids_of(kind)[MARKS[kind] + "girl"])
 
 
-def test_words_that_differ_in_case_alone_share_a_number() -> None:
-    vocabulary = Vocabulary(
-        ("", "girl", "Girl", "boy", "girl", "GIRL"), np.array([0, 1, 1, 1, 2, 1], np.int8)
-    )
-    numbers = vocabulary.word_numbers
-    assert numbers[1] == numbers[2] == numbers[4] == numbers[5]
-    assert len({numbers[0], numbers[1], numbers[3]}) == 3
-    assert vocabulary.lowered == ("", "girl", "girl", "boy", "girl", "girl")
-    assert vocabulary.has_whole_twin.tolist() == [False, True, True, True, True, True]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_fits_where_a_word_begins(kind: str) -> None:
     """If the original is a whole word, only whole words fit (D4)."""
