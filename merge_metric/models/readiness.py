@@ -113,6 +113,8 @@ def inspect_models(
             record["wrong"] = text
         return record | {"loading": "; ".join(steps)}
 
+    import transformers  # noqa: F401 - the first import fails in threads that do it at once
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
 
