@@ -24,8 +24,15 @@ DATASET_NAME: Final = "merge-nli"
 LABELS: Final = ("entailment", "neutral", "contradiction")
 """Gold labels of NLI; the integer stored in a file is the position here."""
 
-WORD_CLASSES: Final = ("noun", "verb", "adjective", "adverb")
-"""Classes of words that MERE replaces (paper, section 3, footnote 3)."""
+TAGS_OF_CLASSES: Final = {
+    "noun": ("NOUN", ("NN", "NNS")),
+    "verb": ("VERB", ("VB", "VBD", "VBG", "VBN", "VBP", "VBZ")),
+    "adjective": ("ADJ", ("JJ", "JJR", "JJS")),
+    "adverb": ("ADV", ("RB", "RBR", "RBS")),
+}
+"""Class of words that MERE replaces (paper, section 3, footnote 3) → universal tag, Penn tags."""
+
+WORD_CLASSES: Final = tuple(TAGS_OF_CLASSES)
 
 PARAPHRASE: Final = "paraphrase"
 """The class of variants whose hypothesis is paraphrased as a whole."""
@@ -33,13 +40,7 @@ PARAPHRASE: Final = "paraphrase"
 VARIANT_CLASSES: Final = (*WORD_CLASSES, PARAPHRASE)
 """Values of the column `word_class` of a variant."""
 
-CONFIG_SUFFIXES: Final = {
-    "noun": "nouns",
-    "verb": "verbs",
-    "adjective": "adjectives",
-    "adverb": "adverbs",
-    PARAPHRASE: "paraphrases",
-}
+CONFIG_SUFFIXES: Final = {name: f"{name}s" for name in VARIANT_CLASSES}
 """Class of variants → the ending of its configuration's name and its folder."""
 
 PAPER_SOURCES: Final = ("snli", "mnli-m", "mnli-mm")

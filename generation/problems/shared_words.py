@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from generation.problems.substitutions import Place
 from generation.problems.tagging import Tagger
 from generation.records import Seed, Sentence, SharedWord
-from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.schema import TAGS_OF_CLASSES, WORD_CLASSES
 
-_CLASS_OF_TAG = {
-    **dict.fromkeys(("NN", "NNS"), "noun"),
-    **dict.fromkeys(("VB", "VBD", "VBG", "VBN", "VBP", "VBZ"), "verb"),
-    **dict.fromkeys(("JJ", "JJR", "JJS"), "adjective"),
-    **dict.fromkeys(("RB", "RBR", "RBS"), "adverb"),
-}
+_CLASS_OF_TAG = {tag: name for name, (_, tags) in TAGS_OF_CLASSES.items() for tag in tags}
 
 
 def coarse_class(tag: str) -> str:

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from generation.problems.shared_words import coarse_class
 from generation.records import Sentence, Span
+from merge_dataset.schema import TAGS_OF_CLASSES
 
 if TYPE_CHECKING:
     from inflect import engine
@@ -169,7 +170,7 @@ def in_compound(sentence: Sentence, position: int) -> bool:
 
 # --- Lemmas and forms of words, by lemminflect, which has rules for unknown words ---
 
-_UPOS: Final = {"noun": "NOUN", "verb": "VERB", "adjective": "ADJ", "adverb": "ADV"}
+_UPOS: Final = {name: upos for name, (upos, _) in TAGS_OF_CLASSES.items()}
 """Word class → its tag in lemminflect."""
 
 _BASE_TAGS: Final = frozenset({"NN", "VB", "VBP", "JJ", "RB"})
