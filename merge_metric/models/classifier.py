@@ -20,7 +20,7 @@ from merge_metric.models.pair_model import (
     batches_of,
 )
 from merge_metric.models.tokens import (
-    WordTokens,
+    PairTokens,
     count_unknown,
     evenly,
     plain_tokenizer,
@@ -59,7 +59,7 @@ class Classifier:
         if not (self._is_flat or keeps_apart(model)):
             self._budget = 1
         self.max_tokens = max_tokens(model, self._tokenizer)
-        self._words: WordTokens | None = None
+        self._words: PairTokens | None = None
         self._backend: Any = None  # of the tokenizer; called directly it takes a fifth less time
         if self._tokenizer.is_fast and not getattr(self._tokenizer, "split_special_tokens", False):
             self._backend = plain_tokenizer(self._tokenizer)
@@ -173,10 +173,9 @@ class Classifier:
             return map(row_of, zip(*(tokens[name] for name in names), strict=True))
 
         rows: dict[int, _Encoded] = {}
-        words = self._words
-        for i, (first, second) in enumerate(pairs):
-            if words is not None and words.knows(first) and words.knows(second):
-                rows[i] = row_of(words.pair(first, second))
+        for i, (first, second) in enumerate(pairs if self._words else ()):
+            if self._words and (tokens := self._words(first, second)):
+                rows[i] = row_of(tokens)
         others = [i for i in range(len(pairs)) if i not in rows]
         for start in range(0, len(others), _TOKENISED):
             places = others[start : start + _TOKENISED]

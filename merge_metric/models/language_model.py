@@ -11,7 +11,7 @@ import inspect
 import json
 import logging
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
@@ -350,30 +350,25 @@ class Words:
         )
 
 
-class KeyedDraws:
-    """Random draws of next tokens, of which each row has its own, whatever the other rows are.
+def keyed_draws(keys: Sequence[bytes], temperature: float, device: Any) -> Callable[..., Any]:
+    """Make random draws of next tokens, of which each row has its own, whatever the others are.
 
     The largest of log-probabilities with independent noise of Gumbel's distribution is a draw from
     the probabilities (Maddison et al. 2014); so greedy search over `scores` with noise samples.
     """
+    import torch
 
-    def __init__(self, keys: Sequence[bytes], temperature: float, device: Any) -> None:
-        """Make a source of random numbers for each row of a batch from its key."""
-        import torch
+    sources = [torch.Generator(device) for _ in keys]
+    for source, key in zip(sources, keys, strict=True):
+        source.manual_seed(int.from_bytes(hashlib.sha256(key).digest()[:7]))
 
-        self._temperature = temperature
-        self._sources = [torch.Generator(device) for _ in keys]
-        for source, key in zip(self._sources, keys, strict=True):
-            source.manual_seed(int.from_bytes(hashlib.sha256(key).digest()[:7]))
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Add noise to the scores of next tokens, [rows, tokens]."""
-        import torch
-
+    def with_noise(input_ids: Any, scores: Any) -> Any:
         noise = torch.empty_like(scores, dtype=torch.float32)
-        for row, source in zip(noise, self._sources, strict=True):
+        for row, source in zip(noise, sources, strict=True):
             row.exponential_(generator=source)
-        return scores / self._temperature - noise.log()
+        return scores / temperature - noise.log()
+
+    return with_noise
 
 
 class WritingModel:
@@ -461,7 +456,7 @@ class WritingModel:
         draws = []
         if self.words.temperature:
             keys = [repr((draw, prompt)).encode() for prompt in prompts]
-            draws = [KeyedDraws(keys, self.words.temperature, model.device)]
+            draws = [keyed_draws(keys, self.words.temperature, model.device)]
         with torch.inference_mode():
             written = model.generate(
                 input_ids=rows.to(model.device),

@@ -12,7 +12,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.processors import BertProcessing, TemplateProcessing
 from transformers import AutoTokenizer
 
-from merge_metric.models.tokens import WordTokens, word_tokens
+from merge_metric.models.tokens import PairTokens, word_tokens
 
 OF_BERT = ("bert-uncased", "bert-cased", "other normaliser", "BertProcessing")
 
@@ -44,7 +44,7 @@ def tokenizer_of(name: str) -> Tokenizer:
 
 
 @cache
-def both(name: str) -> tuple[Tokenizer, WordTokens]:
+def both(name: str) -> tuple[Tokenizer, PairTokens]:
     tokenizer = tokenizer_of(name)
     words = word_tokens(tokenizer)
     assert words is not None
@@ -55,11 +55,16 @@ def both(name: str) -> tuple[Tokenizer, WordTokens]:
 @given(first=texts, second=texts)
 def test_tokens_are_the_tokenizers(name: str, first: str, second: str) -> None:
     tokenizer, words = both(name)
-    if words.knows(first):
-        assert words.ids(first) == tokenizer.encode(first, add_special_tokens=False).ids
-        if words.knows(second):
-            expected = tokenizer.encode(first, second)
-            assert words.pair(first, second) == (expected.ids, expected.type_ids)
+    if (tokens := words(first, second)) is not None:
+        expected = tokenizer.encode(first, second)
+        assert tokens == (expected.ids, expected.type_ids)
+
+
+def test_what_is_known() -> None:
+    _, words = both("bert-cased")
+    assert words("A girl's well-known $3.50 [sic] ~ _ | song: don't!", "") is not None
+    for text in ("A café.", "A\tgirl.", "A\x00girl.", "A [MASK] runs.", "’"):
+        assert words("A girl.", text) is words(text, "A girl.") is None
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("bert")])

@@ -19,7 +19,7 @@ from merge_dataset.schema import ProblemFormat
 from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.language_model import KeyedDraws, Words, WritingModel
+from merge_metric.models.language_model import Words, WritingModel, keyed_draws
 from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
@@ -167,7 +167,7 @@ def test_draws_of_questions_that_are_asked_again() -> None:
 
 def test_draws_are_those_of_the_probabilities() -> None:
     scores = torch.tensor([[0.0, math.log(3.0), -math.inf]] * 4000)
-    draw = KeyedDraws([b"%d" % n for n in range(4000)], 2.0, "cpu")
+    draw = keyed_draws([b"%d" % n for n in range(4000)], 2.0, "cpu")
     drawn = draw(None, scores).argmax(dim=1)
     assert not torch.equal(drawn, draw(None, scores).argmax(dim=1))
     shares = (torch.bincount(drawn, minlength=3) / 4000).tolist()
