@@ -199,16 +199,21 @@ class ConfigAnswers:
         if self.most_draws:
             drawn, subsample = "len(subsamples) > 0", "unnest(subsamples)"
             is_first = "subsample = subsamples[1]"
-        rows = self.engine.columns(
+        table = self.engine.fetch(
             "SELECT value, seed, subsample, prediction, count(*) AS n, "
             f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT *, {subsample} AS subsample "
             f"FROM (SELECT {values} AS value, seed, prediction, subsamples "
             f"FROM {self.variants} WHERE {drawn})) GROUP BY ALL"
         )
-        texts = rows["value"].tolist()
-        names = sorted({*texts} - {None})
+        value = table["value"].combine_chunks().dictionary_encode(null_encoding="encode")
+        texts = value.dictionary.to_pylist()
+        names = sorted(text for text in texts if text is not None)
         position = {None: -1} | {name: code for code, name in enumerate(names)}
-        rows["value"] = np.fromiter(map(position.__getitem__, texts), np.int64, len(texts))
+        codes = np.array([position[text] for text in texts], np.int64)
+        rows = {
+            name: np.from_dlpack(table[name].combine_chunks()) for name in table.column_names[1:]
+        }
+        rows["value"] = codes[np.from_dlpack(value.indices)]
         rows["place"] = self.places[rows.pop("seed")]
         return names, rows
 

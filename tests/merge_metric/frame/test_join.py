@@ -101,23 +101,6 @@ def test_many_groups_are_told(
     ]
 
 
-def test_probabilities_follow_their_rows(folder: Path) -> None:
-    """By hand: a class's divergences are those of its variants and their seeds."""
-    rows = predicted("snli")
-    for number, row in enumerate(rows):
-        row["probabilities"] = [number / 100, 0.5, 0.5 - number / 100]
-    (verbs,) = joined(rows[::-1], folder, "snli_verbs")
-    own = {row["variant_id"]: np.array(row["probabilities"]) for row in rows}
-    right = [row for row in rows if "b/verb" in row["variant_id"]]  # c has a wrong answer
-    for changed, name in ((False, "unchanged"), (True, "changed")):
-        some = [row for row in right if (row["prediction"] != N) == changed]
-        shifts = (own["snli:b"] - own[row["variant_id"]] for row in some)
-        distances = [np.abs(np.cumsum(shift)).max() for shift in shifts]
-        total, count = verbs.shift[f"ks_{name}"]
-        assert count == len(some)
-        assert total == pytest.approx(sum(distances))
-
-
 def test_a_dataset_without_subsamples(folder: Path) -> None:
     row = {**problem_row("demo:d/noun/1"), "subsamples": []}
     write_rows(folder / "demo/nouns/variants.parquet", [row])

@@ -1,8 +1,6 @@
 import gzip
 import json
-import os
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,25 +167,6 @@ def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
     path.write_text(f"{head}a;a;0;0;[1, 0, 0]\na/1;a;0;0;\na/2;a;0;0;[0, 0, 1]\n")
     with pytest.raises(ValueError, match=r"line 3: probabilities: .* got none"):
         read_predictions(path)
-
-
-LATER = time.time_ns() + 10**12
-"""A time at which no test file is recent."""
-
-
-@pytest.mark.parametrize("is_later", [False, True])
-def test_a_file_that_changes_is_read_anew_whatever_its_time_says(
-    is_later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other rows of the same size, with the earlier modification time, as with `cp -p`."""
-    path = tmp_path / "p.csv"
-    if is_later:
-        monkeypatch.setattr("merge_dataset.files.time.time_ns", lambda: LATER)
-    for prediction in (0, 1, 2):
-        time.sleep(0.02 if is_later else 0)
-        path.write_text(f"variant_id,seed_id,label,prediction\na,a,0,{prediction}\n")
-        os.utime(path, (1e9, 1e9))
-        assert read_predictions(path)["prediction"].to_pylist() == [prediction]
 
 
 @pytest.mark.parametrize("none", [None, -1, "", " ", "-1"])

@@ -14,7 +14,6 @@ LABEL = st.sampled_from(LABELS)
 SEEDS = st.lists(
     st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=1, max_size=12)), min_size=1, max_size=8
 )
-KIN = oracle.FIGURES[-6:]
 
 
 def rows_of(seeds: list[tuple[str, str, list[str]]]) -> list[Row]:
@@ -37,17 +36,6 @@ def test_minimum_consistency_accuracy_is_sv_accuracy(
     rows = rows_of(seeds)
     found = scored(rows)["sv_curve"]["accuracy"]
     assert found == [float(oracle.mca(rows, Fraction(ct, 100))) for ct in range(1, 101)]
-
-
-@given(SEEDS, st.integers(1, 100))
-def test_against_slow_definitions(seeds: list[tuple[str, str, list[str]]], ct: int) -> None:
-    rows = rows_of(seeds)
-    result, expected = scored(rows, correctness_threshold=ct), oracle.kin(rows, ct)
-    for key in KIN:
-        if expected[key] is None:
-            assert result[key] is None, key
-        else:
-            assert result[key] == pytest.approx(float(expected[key]), abs=1e-11), key
 
 
 def test_equal_to_the_package_of_the_index() -> None:
