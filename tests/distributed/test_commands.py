@@ -109,7 +109,7 @@ def on_ray(
             )
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
-    yield {each["name"]: (folder / each["name"], each) for each in said}
+    yield {record["name"]: (folder / record["name"], record) for record in said}
     shutil.rmtree(folder)
 
 

@@ -142,7 +142,7 @@ def test_texts_of_several_problems_are_told(
         "repeated/snli: texts that stand in variants of several problems: 1, such as that"
         in caplog.text
     )
-    assert any("texts that stand in one variant" in each for each in
+    assert any("texts that stand in one variant" in line for line in
                check_dataset(tmp_path / "repeated"))  # fmt: skip
 
     caplog.clear()

@@ -194,13 +194,6 @@ def test_files_replaced_while_they_are_registered(
     assert not [*(tmp_path / "cache").rglob("*.arrow")]
 
 
-def test_registering_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected a dataset folder, with <source>/provenance"):
-        register_dataset(tmp_path)
-    with pytest.raises(NotADirectoryError, match="found no folder there"):
-        register_dataset(tmp_path / "nowhere")
-
-
 def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,11 +223,3 @@ def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:
 def test_files_may_lie_behind_a_url(dataset: Path) -> None:
     files = find_files(f"file://{dataset}", "snli_nouns")
     assert files["seeds"] == [f"file://{dataset}/snli/nouns/seeds.parquet"]
-
-
-def test_hash_follows_the_content(dataset: Path, edit: Callable[..., None]) -> None:
-    before = {name: content_hash(dataset, name) for name in ("snli", "snli_nouns", "snli_verbs")}
-    assert len(set(before.values())) == 3
-    edit(dataset / "snli/verbs/variants.parquet", lambda rows: rows.pop())
-    after = {name: content_hash(dataset, name) for name in before}
-    assert [name for name in before if before[name] != after[name]] == ["snli", "snli_verbs"]

@@ -74,9 +74,9 @@ def test_formats_differ_in_columns_alone() -> None:
 def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:
     text = (mixed / "README.md").read_text(encoding="utf-8")
     assert text.count("| `quality` |") == 1
-    infos = {each["config_name"]: each for each in read_front_matter(text)["dataset_info"]}
-    for config, each in infos.items():
-        info = datasets.DatasetInfo._from_yaml_dict(each)
+    infos = {entry["config_name"]: entry for entry in read_front_matter(text)["dataset_info"]}
+    for config, entry in infos.items():
+        info = datasets.DatasetInfo._from_yaml_dict(entry)
         assert info.features == features(format_in(mixed, config))
     assert (
         "quality" not in (dataset / "README.md").read_text(encoding="utf-8").split("## Limits")[0]
@@ -176,16 +176,16 @@ def test_flags_of_one_word_are_one() -> None:
     flagged = NLI.with_optional(["in_compound"])
     schema = arrow_schema(flagged).append(pa.field("row number", pa.int64()))
     found = []
-    for each in (
+    for part in (
         rows,
         [*rows[:2], rows[2] | {"original": "cat", "in_compound": False}],
         [*rows[:2], rows[2] | {"in_compound": None}],
     ):
         with connect() as connection:
-            connection.register("given", pa.Table.from_pylist(each, schema))
+            connection.register("given", pa.Table.from_pylist(part, schema))
             connection.execute("CREATE TABLE variants AS FROM given")
             rows_there = Rows(connection, "variants", "here")
             some = signal_findings(rows_there, flagged, {"config": {}})
             found.append(list(some))
-    assert [len(each) for each in found] == [0, 0, 1]
+    assert [len(part) for part in found] == [0, 0, 1]
     assert found[2][0].expected == "the same in_compound in all variants of one word of a seed"

@@ -120,7 +120,9 @@ def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
         {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
         {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
     ]
-    splits = {each["name"]: each["num_examples"] for each in header["dataset_info"][-1]["splits"]}
+    splits = {
+        split["name"]: split["num_examples"] for split in header["dataset_info"][-1]["splits"]
+    }
     assert splits == {"seeds": 3, "variants": 6}
     assert (header["license"], header["size_categories"]) == (["cc-by-sa-4.0"], ["n<1K"])
     assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]

@@ -100,8 +100,8 @@ def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
         "ids that occur once", "texts that stand in one variant", "label of the seed",
         "premise_spans", "another id than any seed's", "every seed to have variants",
     )  # fmt: skip
-    for each in expected:
-        assert any(each in problem for problem in found), (each, found)
+    for problem_text in expected:
+        assert any(problem_text in line for line in found), (problem_text, found)
 
 
 def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:

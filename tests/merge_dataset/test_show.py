@@ -8,19 +8,19 @@ from merge_dataset.show import choose_problems
 
 def test_draws_are_repeatable(dataset: Path) -> None:
     drawn = [
-        [(each.seed_id, [row["variant_id"] for row in each.variants]) for each in found]
-        for found in (
+        [(p.seed_id, [row["variant_id"] for row in p.variants]) for p in problems]
+        for problems in (
             choose_problems(dataset, ["snli"], n=1, variants=1, rng_seed=seed)
             for seed in (*range(30), 0)
         )
     ]
     assert drawn[0] == drawn[-1]
-    seeds = {seed_id for (found,) in drawn for seed_id in found[:1]}
+    seeds = {seed_id for (first,) in drawn for seed_id in first[:1]}
     assert seeds == {"snli:1", "snli:2", "snli:3"}
 
 
 def test_configurations_by_default(dataset: Path) -> None:
-    assert {each.config for each in choose_problems(dataset)} == {"snli"}
+    assert {problem.config for problem in choose_problems(dataset)} == {"snli"}
     for problem in choose_problems(dataset, ["snli_verbs"], variants=None):
         assert {row["word_class"] for row in problem.variants} == {"verb"}
         assert {word_class for word_class, _ in problem.counts} == {"verb"}

@@ -107,7 +107,7 @@ def test_tasks_show_both_texts_with_marks(session: Session) -> None:
         "<td><mark>&lt;i&gt;</mark> dog</td>"
     ) in other["data"]["problem"]
     view = ElementTree.parse(session.folder / "label-studio.xml").getroot()
-    assert [each.get("name") for each in view.findall("Choices")] == ["fluency", "reasoning"]
+    assert [element.get("name") for element in view.findall("Choices")] == ["fluency", "reasoning"]
     for scale in view.findall("Choices"):
         choices = [(choice.get("alias"), choice.get("value")) for choice in scale]
         assert choices[0] == ("1", "1 poor")
@@ -131,8 +131,8 @@ def test_paraphrases_are_judged_by_their_meaning(pairs: Session) -> None:
     given = dict(zip(found["variant_id"].to_pylist(), found["equivalent"].to_pylist(), strict=True))
     assert given == {name: value != " No " for name, value in said.items()}
     view = ElementTree.parse(pairs.folder / "label-studio.xml").getroot()
-    assert [each.get("name") for each in view.findall("Choices")] == ["equivalent"]
-    assert [each.get("alias") for each in view.iter("Choice")] == ["yes", "no"]
+    assert [element.get("name") for element in view.findall("Choices")] == ["equivalent"]
+    assert [element.get("alias") for element in view.iter("Choice")] == ["yes", "no"]
     for task in tasks(pairs):
         problem, item = task["data"]["problem"], pairs.items[task["data"]["variant_id"]]
         assert "Label" not in problem

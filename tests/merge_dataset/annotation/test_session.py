@@ -154,5 +154,5 @@ def test_separators_in_texts_end_no_line(session: Session) -> None:
     items = read_session(session.folder).items
     assert list(items) == list(session.items)
     assert "A\u2028gi\u0085r\u2029l has a small cat." in {
-        each for item in items.values() for each in item.variant_texts.values()
+        text for item in items.values() for text in item.variant_texts.values()
     }

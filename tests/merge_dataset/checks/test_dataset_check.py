@@ -299,7 +299,7 @@ def remove(name: str) -> Callable[[Path], None]:
          "0: invalid start byte"),
         (lambda folder: (folder / "README.md").write_text("# Mine\n"),
          "README.md: expected YAML between two lines of ---; got no mapping but nothing"),
-        (lambda folder: [shutil.rmtree(each) for each in sorted(folder.glob("snli/*/"))],
+        (lambda folder: [shutil.rmtree(path) for path in sorted(folder.glob("snli/*/"))],
          "snli: expected a word class with variants.parquet; got none"),
     ],
 )  # fmt: skip

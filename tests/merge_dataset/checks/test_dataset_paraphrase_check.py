@@ -75,7 +75,7 @@ def test_wrong_variants(
 ) -> None:
     edit(paraphrases / VARIANTS, change)
     (paraphrases / "README.md").write_text(render(paraphrases))
-    assert any(f"{VARIANTS}: expected {problem}" in each for each in check_dataset(paraphrases))
+    assert any(f"{VARIANTS}: expected {problem}" in line for line in check_dataset(paraphrases))
 
 
 def test_both_collections_have_the_same_problem(
