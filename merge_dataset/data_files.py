@@ -46,11 +46,14 @@ SUFFIXES: Final = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arro
 NUMBERS: Final = pa.list_(pa.float64())
 """Type of a column of lists of numbers."""
 
-_NAMES: Final = {
-    pa.string(): "a string",
-    pa.int64(): "an integer of 64 bits",
-    NUMBERS: "a list of numbers",
+_NUMBER: Final = {int, float, type(None)}
+_KINDS: Final[Mapping[pa.DataType, tuple[str, Callable[[Any], bool]]]] = {
+    pa.string(): ("a string", lambda value: isinstance(value, str)),
+    pa.int64(): ("an integer of 64 bits", lambda n: type(n) is int and -(2**63) <= n < 2**63),
+    NUMBERS: ("a list of numbers", lambda v: isinstance(v, list) and {*map(type, v)} <= _NUMBER),
 }
+"""Type of a column of JSON lines → its name in messages, and whether it has a value."""
+
 _CSV: Final = (".csv", ".tsv")
 
 _ROWS: Final = 10_000
@@ -479,7 +482,8 @@ def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> I
         if value is None and name in row and len(kinds) > 1:
             values = (row.columns.get(name) for row in _read_lines(path))
             value = next((value for value in values if value is not None), None)
-        types[name] = next((kind for kind in kinds if _fits(value, kind)), kinds[0])
+        fitting = (kind for kind in kinds if value is None or _KINDS[kind][1](value))
+        types[name] = next(fitting, kinds[0])
     options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
     try:
         with _opened(path) as file:
@@ -503,10 +507,11 @@ def _read_lines(path: Path, types: Mapping[str, pa.DataType] | None = None) -> I
             if row.problem:
                 raise row.error
             for name, kind in (types or {}).items():
-                if not _fits(value := row.columns.get(name), kind):
+                expected, fits = _KINDS[kind]
+                if (value := row.columns.get(name)) is not None and not fits(value):
                     shown = json.dumps(value, ensure_ascii=False)[:_SHOWN]
                     raise ValueError(
-                        f"{row.where}: {name}: expected {_NAMES[kind]} in every line, got {shown}"
+                        f"{row.where}: {name}: expected {expected} in every line, got {shown}"
                     )
             number = row.line
             yield row
@@ -517,16 +522,6 @@ def _read_lines(path: Path, types: Mapping[str, pa.DataType] | None = None) -> I
         ) from error
     if not number:
         raise ValueError(f"{path}: expected a JSON object per line, got an empty file")
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    if value is None:
-        return True
-    if kind == NUMBERS:
-        return isinstance(value, list) and {*map(type, value)} <= {int, float, type(None)}
-    if kind == pa.string():
-        return isinstance(value, str)
-    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:
