@@ -157,8 +157,8 @@ def test_the_files_that_the_readme_of_a_folder_names(tmp_path: Path) -> None:
         seeds = load(tmp_path, **settings)
         assert ", ".join(f"{s.texts[1]} {s.label}" for s in seeds) == expected
     for settings, message in (
-        ({"dataset_config": "no"}, "`dataset_config`: expected one of 'few', 'tabs', 'odd' of "),
-        ({"dataset_config": "few", "split": "no"}, "`split`: expected one of 'test', 'dev' of "),
+        ({"dataset_config": "no"}, r"'no' not found. Available: \['few', 'tabs', 'odd'\]"),
+        ({"dataset_config": "few", "split": "no"}, r"test.*dev"),
         (
             {"dataset_config": "odd", "split": "train"},
             r"got `names`: \['a', 'b'\], which is not fo",
@@ -268,8 +268,8 @@ def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> Non
         for command in ("generate", "suggest"):
             told = refused(command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split())
             assert told.startswith(
-                f"error: --source: expected with --{option} a name of your own for the problems of "
-                f"my/Pairs 2.csv.gz, or one of demo, snli, mnli-m, "
+                "error: --source: expected a name of your own for the problems of my/Pairs "
+                "2.csv.gz, or one of demo, snli, mnli-m, "
             )
             assert told.endswith(f", got {got}\n")
             assert told.count("\n") == 1
