@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,11 +69,14 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
         rows.append(row | {"averaged": None, "n_pairs": n_pairs})
         totals = np.zeros(len(_MEASURES))
         for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
-            one, other = (list(map(tokens, side[start : start + _CHUNK])) for side in texts)
+            one, other = (
+                [_TOKEN.findall(text.casefold()) for text in side[start : start + _CHUNK]]
+                for side in texts
+            )
             totals += [
                 sum(map(len, one)),
                 sum(map(len, other)),
-                sum(map(n_common, one, other)),
+                sum((Counter(a) & Counter(b)).total() for a, b in zip(one, other, strict=True)),
                 *(ratios.sum() for ratios in fuzzy_match(one, other)),
             ]
         rows[-1] |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
@@ -137,19 +140,6 @@ def plot_overlap(table: Table) -> Figure:
         )
     percent_axis(row_of_axes[1], 1.0)
     return figure
-
-
-# --- Tokens ---
-
-
-def tokens(text: str) -> list[str]:
-    """Split a text into words and single other characters, in lower case."""
-    return _TOKEN.findall(text.casefold())
-
-
-def n_common(one: Iterable[str], other: Iterable[str]) -> int:
-    """Count the tokens that two lists have in common, as the size of the multiset intersection."""
-    return (Counter(one) & Counter(other)).total()
 
 
 def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[Floats]:

@@ -77,35 +77,33 @@ def interval_text(of: Estimate) -> str:
 
 # --- Definitions ---
 
-_REPLACED: Final = (
-    "differ from it in one word that premise and hypothesis share, replaced by the same word in "
-    "both"
-)
-_REPLACED_ANYWHERE: Final = (
-    "differ from it in one word that its texts share, replaced by the same word in all of them"
-)
-_PARAPHRASED: Final = "have its hypothesis paraphrased as a whole"
-
 
 def definitions(
     *, replacements: bool, paraphrases: bool, is_nli: bool = True, cluster: str = ""
 ) -> tuple[tuple[str, str], ...]:
     """List terms with a sentence of definition each, for the kinds of variants present."""
-    if not is_nli:
-        differ = _REPLACED_ANYWHERE
-    elif not paraphrases:
-        differ = _REPLACED
+    texts, both = ("premise and hypothesis share", "both") if is_nli else (
+        "its texts share", "all of them")  # fmt: skip
+    replaced = f"differ from it in one word that {texts}, replaced by the same word in {both}"
+    paraphrased = "have its hypothesis paraphrased as a whole"
+    if not is_nli or not paraphrases:
+        differ = replaced
     else:
-        differ = f"either {_REPLACED}, or {_PARAPHRASED}" if replacements else _PARAPHRASED
+        differ = f"either {replaced}, or {paraphrased}" if replacements else paraphrased
+
+    def term(figure: Figure) -> tuple[str, str]:
+        name = figure.name[0].lower() + figure.name[1:]
+        return f"{figure.symbol}, {name}" if figure.symbol else figure.name, figure.explanation
+
     return (
         ("Seed, variant", f"{_seed_is(is_nli)}. Its variants {differ}; the gold label stays."),
-        *map(_definition, (SEED, VARIANT)),
+        *map(term, (SEED, VARIANT)),
         (
             "SV accuracy at CT, SV@CT",
             "Seed-variant accuracy: share of seeds with at least CT percent of their variants "
             "answered right (correctness threshold CT); pattern accuracy (PA) in older papers.",
         ),
-        *map(_definition, (MATCHING, RELAXED, STRICT)),
+        *map(term, (MATCHING, RELAXED, STRICT)),
         *((figure.heading, f"{figure.name}. {figure.explanation}") for figure in KIN),
         (
             "Subsamples",
@@ -118,12 +116,6 @@ def definitions(
             "(percentile method).",
         ),
     )
-
-
-def _definition(figure: Figure) -> tuple[str, str]:
-    name = figure.name
-    term = f"{figure.symbol}, {name[0].lower()}{name[1:]}" if figure.symbol else name
-    return term, figure.explanation
 
 
 def _seed_is(is_nli: bool) -> str:
@@ -177,18 +169,27 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     if provenance.get("kind") == PARAPHRASES:
         ours += ("kind", "generator", "nli_model", "prompt")
         right = problems.get("answered_right")
+        of_models = (provenance.get(key) or {} for key in ("generator", "nli_model"))
+        generator, nli_model = (
+            "; ".join(filter(None, (model.get("name"), model_text(model)))) for model in of_models
+        )
         of_paraphrases = [
             ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
-            ("Text generator", _model(provenance.get("generator") or {})),
+            ("Text generator", generator),
             ("Prompt", provenance.get("prompt")),
-            ("NLI model", _model(provenance.get("nli_model") or {})),
+            ("NLI model", nli_model),
         ]
     rest = {key: value for key, value in provenance.items() if key not in ours}
+    mlms = []
+    for mlm in provenance.get("mlms") or ():
+        revision = f"revision {mlm['revision'][:12]}" if mlm.get("revision") else None
+        more = filter(None, (mlm.get("architecture"), mlm.get("dtype"), revision))
+        mlms.append(f"{mlm['name']} ({', '.join(more)})")
     facts = [
         ("Problems", ": ".join(filter(None, (data.get("description"), used)))),
         *of_paraphrases,
         ("Recipe", ", ablation ".join(filter(None, recipe))),
-        ("Masked language models", "; ".join(map(_mlm, provenance.get("mlms") or ()))),
+        ("Masked language models", "; ".join(mlms)),
         ("Tagger", provenance.get("tagger")),
         ("Eligible seeds", _settings(provenance.get("eligible") or {})),
         ("Settings", _settings({k: v for k, v in config.items() if k not in said_elsewhere})),
@@ -231,17 +232,6 @@ def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
             else:
                 texts.append(str(item))
         yield name, "" if value is None else ", ".join(texts)
-
-
-def _model(description: Mapping[str, Any]) -> str:
-    return "; ".join(filter(None, (description.get("name"), model_text(description))))
-
-
-def _mlm(mlm: Mapping[str, Any]) -> str:
-    more = [mlm.get("architecture"), mlm.get("dtype")]
-    if revision := mlm.get("revision"):
-        more.append(f"revision {revision[:12]}")
-    return f"{mlm['name']} ({', '.join(filter(None, more))})"
 
 
 CAUTION: Final = (

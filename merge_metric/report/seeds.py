@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any, Final
@@ -68,6 +69,7 @@ class ProblemFiles:
     folder: Path
     files: tuple[str, ...]
     problem_format: ProblemFormat
+    merging: Merging | None = None
 
     def select(self, columns: Sequence[str], rest: str = "", **tables: pa.Table) -> pa.Table:
         """Select columns of the problems, names or expressions over the files' columns.
@@ -84,7 +86,28 @@ class ProblemFiles:
                 starts.append(starts[-1] + file.metadata.num_rows)
                 names.update(file.schema_arrow.names)
         made = dict.fromkeys((name for name in SIGNALS if name not in names), "NULL")
-        made |= _pairs(self.problem_format)
+        first, *others = self.problem_format.fields
+        texts = [f"coalesce(\"{field}\", '')" for field in others]
+        spans, shift = [], "0"
+        for field, text in zip(others, texts, strict=True):
+            spans.append(
+                f'list_transform(coalesce("{field}_spans", []), lambda span: '
+                f"list_transform(span, lambda place: place + {shift}))"
+            )
+            shift = f"{shift} + length({text}) + 1"
+        made |= {
+            "premise": f"coalesce(\"{first}\", '')",
+            "hypothesis": " || ' ' || ".join(texts),
+            "premise_spans": f'coalesce("{first}_spans", [])',
+            "hypothesis_spans": " || ".join(spans),
+        }
+        if self.merging:
+            codes = self.merging.codes(self.problem_format.labels).tolist()
+            merged = f"list_extract({codes}, {{}} + 1)::TINYINT".format
+            made["label"] = merged("label")
+            made["annotator_labels"] = (
+                f"list_transform(annotator_labels, lambda vote: {merged('vote')})"
+            )
         if changes := [name for name in self.problem_format.pll_changes if name in names]:
             made["likelihood_change"] = f"least({', '.join(f'{name}::DOUBLE' for name in changes)})"
         selected = [f"{made[name]} AS {name}" if name in made else name for name in columns]
@@ -97,25 +120,6 @@ class ProblemFiles:
                 f"SELECT {', '.join(selected)} FROM problems {rest}",
                 params={"starts": starts},
             ).to_arrow_table()
-
-
-def _pairs(problem_format: ProblemFormat) -> dict[str, str]:
-    """Map names to SQL expressions of the paired texts and spans; see `ProblemFiles.select`."""
-    first, *others = problem_format.fields
-    texts = [f"coalesce(\"{field}\", '')" for field in others]
-    spans, shift = [], "0"
-    for field, text in zip(others, texts, strict=True):
-        spans.append(
-            f'list_transform(coalesce("{field}_spans", []), lambda span: '
-            f"list_transform(span, lambda place: place + {shift}))"
-        )
-        shift = f"{shift} + length({text}) + 1"
-    return {
-        "premise": f"coalesce(\"{first}\", '')",
-        "hypothesis": " || ' ' || ".join(texts),
-        "premise_spans": f'coalesce("{first}_spans", [])',
-        "hypothesis_spans": " || ".join(spans),
-    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,6 +237,7 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
             folder,
             tuple(dict.fromkeys(f for c in configs for f in split_files(folder, c)[name])),
             problem_format,
+            evidence.merging,
         )
         for name in ("seeds", "variants")
     }
@@ -241,7 +246,6 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     word_class = "coalesce(word_class, '') AS word_class"
     rank = "(dense_rank() OVER (PARTITION BY seed_id ORDER BY md5(variant_id)) - 1)::INT AS rank"
     variants = split["variants"].select(["row", "seed_id", "label", word_class, rank], _DISTINCT)
-    seeds, variants = (_merged(t, evidence.merging, problem_format) for t in (seeds, variants))
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))
@@ -274,20 +278,6 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
         n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
         n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
     )
-
-
-def _merged(table: pa.Table, merging: Merging, problem_format: ProblemFormat) -> pa.Table:
-    if not merging:
-        return table
-    codes = merging.codes(problem_format.labels).tolist()
-    merged = {"label": [codes[code] for code in table["label"].to_pylist()]}
-    if (name := "annotator_labels") in table.column_names:
-        votes = table[name].to_pylist()
-        merged[name] = [given and [codes[vote] for vote in given] for given in votes]
-    for name, values in merged.items():
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pa.array(values, table[name].type))
-    return table
 
 
 # --- Rows for tables and JSON ---
@@ -460,7 +450,7 @@ def texts_around(text: str, spans: Spans) -> list[str]:
 
 
 def _flat(spans: Spans) -> list[int]:
-    return [offset for span in spans for offset in span]
+    return [*chain.from_iterable(spans)]
 
 
 def _digits(codes: Sequence[int] | None) -> str:

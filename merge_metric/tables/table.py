@@ -267,9 +267,51 @@ class Table:
     _repr_html_ = to_html
 
     def to_latex(self, *, long: bool = False) -> str:
-        """Render for LaTeX with `PACKAGES`: a `tabular`, or a `longtable` if `long`."""
+        """Render for LaTeX with `PACKAGES`: a `tabular`, or a `longtable` if `long`.
+
+        Intervals stand below values, passages in the first column.
+        """
         rows, notes = self._marked()
-        return render_latex(self.name, (self.title, *notes), self.shown, rows, long=long)
+        shown = [column for column in self.shown if column.kind != "passage"]
+        passages = [column for column in self.shown if column.kind == "passage"]
+        blocks = []
+        for row in rows:
+            first, *others = (escape(column.show(row)) for column in shown)
+            for passage in passages:
+                text = escape(passage.show(row))
+                first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
+            block = _line([first, *others])
+            intervals = [column.show_interval(row) for column in shown]
+            if any(intervals):  # on the same page
+                below = [text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]
+                block += f"{'*' * long}\n{_line(below)}"
+            blocks.append(block)
+        letters = ["l" if column.is_text else "r" for column in shown]
+        if passages:
+            letters[0] = r">{\raggedright\arraybackslash}p{0.45\linewidth}"
+        layout = rf"{{@{{}}{''.join(letters)}@{{}}}}"
+        caption = (self.title, *notes)
+        sentences = [
+            escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption
+        ]
+        label = rf"\caption{{{' '.join(sentences)}}}\label{{tab:{self.name}}}"
+        head = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
+        space = "\n\\addlinespace\n" if passages or any("\n" in block for block in blocks) else "\n"
+        body = [space.join(blocks)] if blocks else []
+        if long:
+            begin = [rf"\begingroup{_STYLE}\setlength{{\LTcapwidth}}{{\linewidth}}"]
+            begin += [rf"\begin{{longtable}}{layout}", rf"{label}\\", *head, r"\endfirsthead"]
+            begin += [*head, r"\endhead", r"\bottomrule", r"\endfoot"]
+            end = [r"\end{longtable}", r"\endgroup"]
+        else:
+            begin = [rf"\begin{{table}}\centering{_STYLE}", label]
+            begin += [
+                r"\begin{adjustbox}{max width=\linewidth}",
+                rf"\begin{{tabular}}{layout}",
+                *head,
+            ]
+            end = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}"]
+        return "\n".join([*begin, *body, *end])
 
     def to_longtable(self) -> str:
         """Render for such a document as a table that breaks across pages."""
@@ -344,45 +386,6 @@ PACKAGES: Final = (
 """Preamble lines that load the LaTeX packages of the tables."""
 
 _STYLE: Final = r"\footnotesize\setlength{\tabcolsep}{3pt}"
-
-
-def render_latex(
-    name: str, caption: Sequence[str], columns: Sequence[Column], rows: Sequence[Row], *, long: bool
-) -> str:
-    """Render a table with intervals below values, and passages in the first column."""
-    shown = [column for column in columns if column.kind != "passage"]
-    passages = [column for column in columns if column.kind == "passage"]
-    blocks = []
-    for row in rows:
-        first, *others = (escape(column.show(row)) for column in shown)
-        for passage in passages:
-            text = escape(passage.show(row))
-            first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
-        block = _line([first, *others])
-        intervals = [column.show_interval(row) for column in shown]
-        if any(intervals):  # on the same page
-            below = [text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]
-            block += f"{'*' * long}\n{_line(below)}"
-        blocks.append(block)
-    letters = ["l" if column.is_text else "r" for column in shown]
-    if passages:
-        letters[0] = r">{\raggedright\arraybackslash}p{0.45\linewidth}"
-    layout = rf"{{@{{}}{''.join(letters)}@{{}}}}"
-    sentences = [escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption]
-    label = rf"\caption{{{' '.join(sentences)}}}\label{{tab:{name}}}"
-    head = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
-    space = "\n\\addlinespace\n" if passages or any("\n" in block for block in blocks) else "\n"
-    body = [space.join(blocks)] if blocks else []
-    if long:
-        begin = [rf"\begingroup{_STYLE}\setlength{{\LTcapwidth}}{{\linewidth}}"]
-        begin += [rf"\begin{{longtable}}{layout}", rf"{label}\\", *head, r"\endfirsthead"]
-        begin += [*head, r"\endhead", r"\bottomrule", r"\endfoot"]
-        end = [r"\end{longtable}", r"\endgroup"]
-    else:
-        begin = [rf"\begin{{table}}\centering{_STYLE}", label]
-        begin += [r"\begin{adjustbox}{max width=\linewidth}", rf"\begin{{tabular}}{layout}", *head]
-        end = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}"]
-    return "\n".join([*begin, *body, *end])
 
 
 def _line(cells: Sequence[str]) -> str:

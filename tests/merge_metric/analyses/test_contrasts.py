@@ -22,7 +22,6 @@ from merge_metric.analyses.variant_groups import (
     difference,
     mlms,
     on_fixed_seeds,
-    on_shared_seeds,
     origins,
     read_counterparts,
 )
@@ -104,26 +103,6 @@ def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Ro
 def nouns_and_verbs(rows: list[Row]) -> dict[str, np.ndarray]:
     words = np.array(list(map(word_of, rows)))
     return {name: words == name for name in ("noun", "verb")}
-
-
-def test_matched_groups_have_equally_many_variants_of_each_seed() -> None:
-    rng = random.Random(17)
-    rows = answered(random_problems(rng, seeds=20, variants=(4, 10), subsamples=2), rng, 0.5)
-    coded = run(rows).rows
-    groups = nouns_and_verbs(rows)
-    whole = [*on_shared_seeds(coded, groups).values()]
-    matched = [*on_shared_seeds(coded, groups, draws_seed=1).values()]
-    least = np.minimum(whole[0].n_variants, whole[1].n_variants)
-    for before, after in zip(whole, matched, strict=True):
-        assert after.seed_ids == before.seed_ids
-        assert (after.n_variants == least).all()
-        wrong_before = before.n_variants - before.n_correct
-        assert (after.n_correct <= before.n_correct).all()
-        assert (after.n_variants - after.n_correct <= wrong_before).all()
-    again = on_shared_seeds(coded, groups, draws_seed=1)
-    other = on_shared_seeds(coded, groups, draws_seed=2)
-    assert (again["noun"].n_correct == matched[0].n_correct).all()
-    assert (other["noun"].n_correct != matched[0].n_correct).any()
 
 
 def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
@@ -256,13 +235,6 @@ def test_groups_and_models_that_are_not_there_are_left_out(
     alone = [replace(row, groups=(row.groups[0], ("mlm", ("albert",)))) for row in rows]
     with pytest.raises(ValueError, match="only one; the MLMs of the dataset are albert"):
         mlms(given(run(alone, "model")), mlm_map={"model": BERT})
-
-
-def test_the_mapping_is_read_from_toml(tmp_path: Path) -> None:
-    file = tmp_path / "mlms.toml"
-    file.write_text('[a]\nnames = ["org/a"]\nequivalent = ["x"]\nsize = ["y", "z"]\n[b]\nsize = []')
-    expected = {"x": "equiv", "y": "size", "z": "size"}
-    assert read_counterparts(file) == {"a": expected, "org/a": expected, "b": {}}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from helpers.analysed import answered, close, given, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
-from merge_metric.analyses.accuracy import accuracy, first_answers, subsample_scores
+from merge_metric.analyses.accuracy import accuracy, first_answers
 from merge_metric.analyses.curves import ablations, curves, matching
 from merge_metric.frame.joined import Frame
 
@@ -108,16 +107,6 @@ def test_accuracy_on_all_test_problems() -> None:
     assert "500 random sets" in table.notes[0]
 
 
-def test_share_of_higher_subsamples_is_of_all_sets() -> None:
-    right = np.array([True, True, False, True, False, False])
-    sets = [int(right[list(chosen)].sum()) for chosen in combinations(range(6), 3)]
-    scores = subsample_scores(right, 3, 4000, rng_seed=1)
-    for value in range(4):
-        expected = sets.count(value) / len(sets)
-        error = 4 * np.sqrt(expected * (1 - expected) / 4000)
-        assert abs((scores == value).mean() - expected) <= error
-
-
 def test_the_same_sets_are_drawn_for_every_model() -> None:
     rows = problems(*["E E E"] * 5, *["E N E"] * 3)
     test = with_test(rows, 12, 6)
@@ -162,19 +151,6 @@ def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame
     mean = np.mean([row["variant_accuracy_right"] for row in table.rows if row["config"] == "snli"])
     told = f"snli: variant accuracy over models on average {100 * mean:.1f} where right"
     assert told in table.notes[1]
-
-
-def test_numbers_of_seeds_by_hand() -> None:
-    rows = problems("E N NNNN", "E N NNNE", "E N NNEE", "E N EEEE", "C C CCCN")
-    two = first_answers(given(*(run(rows, name, subsamples=False) for name in ("a", "b"))))
-    row = two.rows[0]
-    assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [3, 2, 1]
-    assert [row[f"n_{key}_right"] for key in ("any", "half", "all")] == [1, 1, 0]
-    told = "of 4.0 seeds answered wrong variants are right: any in 3.0, half in 2.0, all in 1.0"
-    assert told in two.notes[1]
-    # However many variants: one of 201 is less than one percent.
-    (row,) = first_answers(given(run(problems("E N E" + "N" * 200), subsamples=False))).rows
-    assert [row[f"n_{key}_wrong"] for key in ("any", "half", "all")] == [1, 0, 0]
 
 
 @pytest.fixture(scope="module")

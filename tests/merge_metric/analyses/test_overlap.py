@@ -12,33 +12,16 @@ from helpers.sensitivity_data import answer_rows, sentence, write_lines
 from numpy.typing import NDArray
 
 from merge_metric.analyses import Request
-from merge_metric.analyses import overlap as overlap_module
 from merge_metric.analyses.overlap import (
     cosine_distances,
     fuzzy_match,
     histogram_divergence,
-    n_common,
     overlap,
 )
 from merge_metric.frame.answer_table import PredictionsSource
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
 WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
-
-
-def test_tokens_in_common_are_counted_one_by_one() -> None:
-    rng = random.Random(1)
-    for _ in range(50):
-        one, other = (
-            rng.choices(WORDS, k=rng.randint(1, 8)),
-            rng.choices(WORDS, k=rng.randint(1, 8)),
-        )
-        left, matched = list(other), 0
-        for token in one:
-            if token in left:
-                left.remove(token)
-                matched += 1
-        assert n_common(one, other) == matched == n_common(other, one)
 
 
 def similarity(one: str, other: str) -> float:
@@ -115,12 +98,6 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
     assert row["fuzzy_sort"] == pytest.approx(np.mean(exact))
     assert row["fuzzy_set"] > row["fuzzy_sort"]
     assert "distance" not in row
-
-
-def test_pairs_are_taken_apart_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = of_dataset(folder)
-    monkeypatch.setattr(overlap_module, "_CHUNK", 3)
-    assert of_dataset(folder) == pytest.approx(whole)
 
 
 def encode(texts: Sequence[str]) -> NDArray[np.float64]:

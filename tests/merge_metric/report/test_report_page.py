@@ -3,16 +3,14 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from helpers.dataset_files import write_predictions
 from helpers.report_data import EVIL
 
 from merge_metric.report import write
-from merge_metric.report.evidence import Evidence, gather_evidence
+from merge_metric.report.evidence import Evidence
 from merge_metric.report.page import ACROSS, UP, is_best, step_path
 from merge_metric.report.sections import HEADLINE, MATCHING, RELAXED, cell, interval_text, shown
 from merge_metric.report.seeds import SourceSeeds
@@ -149,17 +147,6 @@ def test_texts_stay_texts(page: str, parsed: Page) -> None:
     premises = json.loads(data)["sources"][1]["premises"]
     assert sum(EVIL in premise for premise in premises) == 1
     assert f"kind: <i>{EVIL}" in parsed.text
-
-
-def test_names_stay_texts(case: Any, tmp_path: Path) -> None:
-    name = "<b>&'\"" + EVIL + "{{ 7 * 7 }}"
-    rows = case.mnli.predictions(0.5, "x")
-    file = write_predictions(tmp_path / "x.parquet", rows, {"name": name})
-    evidence = gather_evidence([str(file)], case.folder, n_bootstrap=0)
-    made = Page(render_html(evidence, write.read_seeds(evidence)))
-    assert made.rows("figures")[2][0] == " ".join(name.split())
-    assert "img" not in {tag for tag, _ in made.elements}
-    assert made.open == []
 
 
 def test_only_its_own_scripts_run(parsed: Page) -> None:
