@@ -409,8 +409,9 @@ class Pairs(Sequence[Pair]):
 def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
     """Digest ids and texts of problems; see `text_digests`."""
     names = ("variant_id", *format_of_problems(problems).fields)
-    digests = _by_row(problems, names, f"SELECT {digest_in_sql(names)} AS value FROM problems")
-    return digests.astype(np.uint64)
+    query = f"SELECT {digest_in_sql(names)} AS value FROM problems"
+    blocks = [_by_row(rows, names, query) for rows in row_blocks(problems)]
+    return np.concatenate(blocks).astype(np.uint64)
 
 
 def _by_row(problems: pa.Table, names: Sequence[str], query: str) -> NDArray[Any]:
