@@ -130,8 +130,8 @@ def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterat
     """Start, and later end, a server of commands that work in a folder, whose changes count."""
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests.parent), str(tests)])
-    for path in (folder, logs):
-        path.mkdir(parents=True, exist_ok=True)
+    for place in (folder, logs):
+        place.mkdir(parents=True, exist_ok=True)
     with subprocess.Popen(
         [sys.executable, "-m", "faults.forking", str(folder), str(logs)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0,
