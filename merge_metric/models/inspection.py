@@ -371,7 +371,7 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
         )
     kind = content.get("model_type")
     if kind is None:  # an old configuration, which names its architecture only
-        tables = [t for t in vars(modeling_auto).values() if isinstance(t, Mapping)]
+        tables = [t for n, t in vars(modeling_auto).items() if n.endswith("_MAPPING_NAMES")]
         kind = next((k for t in tables for k, name in t.items() if [name] == names[:1]), None)
     is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
     if "auto_map" in content and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
