@@ -1,11 +1,11 @@
 """The commands of runs: demo, generate, suggest, build, paraphrase, signals."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace as replace_settings
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -47,9 +47,6 @@ Assignments = Annotated[
 ]
 SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
-
-_REPLACEMENTS: Final = {"draw": DRAW}
-"""Origin of a dataset of replacements, beside source and settings."""
 
 
 @command(extra="generation,predict,report")
@@ -296,10 +293,6 @@ def signals_command(
     \b
       merge-nli signals --run runs/snli --neighbours
       merge-nli build --run runs/snli --min-quality 0.6 --into readable
-
-    \b
-      merge-nli signals --run runs/snli --mlm ./my-mlm --device cuda --executor slurm
-        --tasks 16 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
     from generation.signals.pll_changes import Kind, write_changes
 
@@ -341,7 +334,7 @@ def _make_dataset(
     out: Path,
     *,
     overwrite: bool,
-    kind: Mapping[str, Any] = _REPLACEMENTS,
+    is_paraphrase: bool = False,
 ) -> tuple[Path, Path, list[str]]:
     """Make a run, and export it to a dataset folder; return both, and the configurations.
 
@@ -349,6 +342,7 @@ def _make_dataset(
     """
     from merge_dataset.export import export_dataset, require_target
 
+    kind: Any = {"kind": PARAPHRASES} if is_paraphrase else {"draw": DRAW}
     coming = {"source": config.source, "config": config.output_settings(), **kind}
     require_target(out, coming, run.path, overwrite=overwrite)
     with run.locked():
@@ -390,10 +384,6 @@ def paraphrase_command(
     \b
       merge-nli paraphrase --source anli-r1 --model ./my-classifier
         --label-order c,e,n --generator google/flan-t5-base --k 5
-
-    \b
-      merge-nli paraphrase --source snli --model ./my-classifier --device cuda
-        --executor slurm --tasks 8 --gpus-per-task 1 --partition gpu --time 4:00:00
     """
     smallest, greatest = temperature
     config = ParaphraseConfig(**given, temperature_min=smallest, temperature_max=greatest)
@@ -410,5 +400,5 @@ def paraphrase_command(
     }
     make = partial(paraphrase, config, distribution=distribution_of(dealt))
     folder = RunFolder(Path(config.run))
-    made = _make_dataset(make, config, folder, out, overwrite=overwrite, kind={"kind": PARAPHRASES})
+    made = _make_dataset(make, config, folder, out, overwrite=overwrite, is_paraphrase=True)
     typer.echo(summarise(*made, model=model, as_json=output == "json"))

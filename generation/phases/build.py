@@ -192,15 +192,11 @@ def _model_signals(
             continue
         file, record = (having[0].path / f"{name}.{suffix}" for suffix in ("parquet", "json"))
         made_by = read_record(record)
-        if made_by["sha256"] != digest_of_file(file):
+        made_of = made_by["sha256"], made_by.pop("problems")
+        if made_of != (digest_of_file(file), digest_of_file(base.problems)):
             raise ValueError(
-                f"{file}: expected it as {record.name} has it, got other contents; run "
-                "merge-nli signals again, or remove both files"
-            )
-        if made_by.pop("problems") != digest_of_file(base.problems):
-            raise ValueError(
-                f"{file}: expected the signals of the run's problems, got those of others; run "
-                f"merge-nli signals again, or remove {record.name}"
+                f"{file}: expected it as {record.name} has it, of the run's problems, got other "
+                "contents; run merge-nli signals again, or remove both files"
             )
         signals[name] = SignalFile(file, made_by, cure(scored, base, setting), setting)
     likelihoods, neighbours = map(signals.get, ("signals", "neighbours"))

@@ -13,6 +13,7 @@ import operator
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import ProblemReader
 from generation.records import pairs
 from generation.run_folder import RunFolder
-from generation.suggestions.questions import Questions, question_table, questions_about
+from generation.suggestions.questions import Questions, masked_queries, question_table
 from generation.suggestions.store import ask_task, collect, mlm_names, wanted_mlms
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
@@ -224,7 +225,10 @@ class Reach(BlockWork):
 
     def questions_in(self, block: int) -> BlockResult:
         """Return the questions about the problems of a block."""
-        asked = questions_about(self.problems(block), masking=self.config.masking)
+        problems = self.problems(block)
+        places = (place for pair in problems.pairs() for _, place in problems.places(*pair))
+        queries = (masked_queries(place, masking=self.config.masking) for place in places)
+        asked = dict.fromkeys(chain.from_iterable(queries))
         return {"questions": question_table(asked)}, {}
 
     def wanted_in(self, block: int) -> BlockResult:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
 from merge_dataset.answer_store import KEY
@@ -165,16 +164,6 @@ class Questions:
                 "merge-nli suggest with these settings"
             )
         return rows
-
-
-def questions_about(problems: TaggedProblems, *, masking: str) -> list[MaskedQuery]:
-    """List the distinct questions about all shared words of problems, in the order of the seeds."""
-    queries: dict[MaskedQuery, None] = {}
-    for seed in problems.seeds:
-        for word in problems.words[seed.seed_id]:
-            for _, place in problems.places(seed, word):
-                queries.update(dict.fromkeys(masked_queries(place, masking=masking)))
-    return list(queries)
 
 
 def masked_queries(place: Place, *, masking: str) -> list[MaskedQuery]:

@@ -263,7 +263,7 @@ def test_signals_of_other_problems(run: RunFolder) -> None:
     record = read_record(run.suggested)
     record["files"]["problems.parquet"] = digest_of_file(run.problems)
     write_record(run.suggested, record)
-    with pytest.raises(ValueError, match="got those of others; run merge-nli signals again"):
+    with pytest.raises(ValueError, match="got other contents; run merge-nli signals again"):
         build(run.path)
 
 
