@@ -69,8 +69,7 @@ class ProblemSettings:
 
     source: str = _problem(
         "",
-        "snli (the default), mnli-m, mnli-mm, anli-r1, -r2, -r3, demo, or with --data or "
-        "--dataset a name for your own.",
+        f"{', '.join(KNOWN_SOURCES)} (default: snli), or with --data or --dataset your own name.",
     )
     """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
     data: str | None = _problem(
