@@ -209,8 +209,8 @@ class AnswerReader:
 
     def read(self, text: str, *, is_cut: bool = False) -> int:
         """Find the position of the label that an answer names; `NO_LABEL` for none."""
-        said, is_ended = self.ended(text)
-        return self._label_of(said, is_cut=is_cut and not is_ended)[0]
+        answer, is_ended = self.ended(text)
+        return self._label_of(answer, is_cut=is_cut and not is_ended)[0]
 
     def ended(self, text: str) -> tuple[str, bool]:
         """Cut a text, without the thinking, where its answer ends; tell whether it did.
@@ -221,36 +221,36 @@ class AnswerReader:
         for mark in _TURN.finditer(text):
             has_words = re.search(r"\w", text[start : mark.start()])
             start = mark.end()
-            if has_words and re.search(r"\w", said := without_thinking(text[: mark.start()])):
-                return self._before_next(said)[0], True
+            if has_words and re.search(r"\w", answer := without_thinking(text[: mark.start()])):
+                return self._before_next(answer)[0], True
         return self._before_next(without_thinking(text))
 
     def kept(self, text: str, among: int = 1) -> str:
         """Keep the beginning and end of an answer; `among` answers share the room."""
-        said = self.ended(text)[0] or text.strip()
+        answer = self.ended(text)[0] or text.strip()
         most = max(80, _KEPT // among)
-        if len(said) > most:
-            said = f"{said[: most // 2]} … {said[-most // 2 :]}"
-        return said.encode("utf-8", "replace").decode()
+        if len(answer) > most:
+            answer = f"{answer[: most // 2]} … {answer[-most // 2 :]}"
+        return answer.encode("utf-8", "replace").decode()
 
-    def _before_next(self, said: str) -> tuple[str, bool]:
+    def _before_next(self, answer: str) -> tuple[str, bool]:
         start = 0
-        for following in self._following.finditer(said):
-            label, is_stated = self._label_of(said[start : following.start()])
+        for following in self._following.finditer(answer):
+            label, is_stated = self._label_of(answer[start : following.start()])
             start = following.start()
             # A sentence that names a label may also stand before a heading of the reasoning.
             if is_stated or (following["stop"] and label != NO_LABEL):
-                return said[:start].rstrip(), True
-        return said, False
+                return answer[:start].rstrip(), True
+        return answer, False
 
     def _label_of(self, text: str, *, is_cut: bool = False) -> tuple[int, bool]:
         """Find the label that an answer names; tell whether it stands by itself, in no sentence."""
-        said = _normal(text)
-        if (whole := self._position.get(_plain(said))) is not None:
+        answer = _normal(text)
+        if (whole := self._position.get(_plain(answer))) is not None:
             return whole, True
-        said = self._without_list(said)
-        stated = _without_conditions(said)
-        opening = len(_SENTENCES.split(said)[0]) if is_cut else len(said)
+        answer = self._without_list(answer)
+        stated = _without_conditions(answer)
+        opening = len(_SENTENCES.split(answer)[0]) if is_cut else len(answer)
         revised = [match.span() for match in self._revised.finditer(stated)]
         explicit = [
             claim
@@ -261,9 +261,9 @@ class AnswerReader:
                     for claim in self._claims(pattern, stated)
                     if not (is_bare and any(start <= claim.start < end for start, end in revised))
                 ),
-                *self._objects(said),
+                *self._objects(answer),
             )
-            if claim.start < opening or not re.search(r"\w", said[claim.end :])
+            if claim.start < opening or not re.search(r"\w", answer[claim.end :])
         ]
         if explicit:
             return self._unless_revised(max(explicit), stated), True
@@ -272,8 +272,8 @@ class AnswerReader:
             for pattern in (self._only, self._line)
         )
         if only:
-            is_first = not re.search(r"\w", said[: only[0].start])
-            is_beside = not re.search(r"\w", said[only[-2:][0].end : only[-1].start])
+            is_first = not re.search(r"\w", answer[: only[0].start])
+            is_beside = not re.search(r"\w", answer[only[-2:][0].end : only[-1].start])
             if len({claim.label for claim in only}) > 1 and (is_first or is_beside):
                 return NO_LABEL, True
         if only or lines:

@@ -1,4 +1,3 @@
-import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -173,25 +172,6 @@ def test_draws_are_those_of_the_probabilities() -> None:
     shares = (torch.bincount(drawn, minlength=3) / 4000).tolist()
     root = math.sqrt(3)
     assert shares == pytest.approx([1 / (1 + root), root / (1 + root), 0], abs=0.03)
-
-
-def test_shares_are_probabilities(tmp_path: Path) -> None:
-    script = {0: ["A", "B", "B", "?"], 1: ["?", "?", "?", "?"], 2: ["C", "C", "C", "C"]}
-    turns = {number: itertools.cycle(said) for number, said in script.items()}
-
-    def answer(request: Request, number: int) -> Reply:
-        return Reply(chat(next(turns[number_of(request.payload)])))
-
-    with serving(answer) as server:
-        out, words = tmp_path / "p.parquet", Words(samples=4, temperature=1.0)
-        predict(model_at(server, words, concurrency=1), problems(3), out, progress=False)
-    found = read_predictions(out)
-    assert found["prediction"].to_pylist() == [1, NO_LABEL, 2]
-    third = pytest.approx([1 / 3] * 3)
-    first = pytest.approx([1 / 3, 2 / 3, 0])
-    assert found["probabilities"].to_pylist() == [first, third, [0, 0, 1]]
-    assert read_metadata(out)["samples_without_label"] == pytest.approx(5 / 12)
-    assert pq.read_table(out)["answer_text"][0].as_py().split("\n———\n") == ["A", "B", "B", "?"]
 
 
 @given(st.lists(st.sampled_from(["A", "B", "C", "?"]), min_size=1, max_size=9), st.text("ab "))
