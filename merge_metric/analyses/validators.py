@@ -91,9 +91,9 @@ def _rows(files: Sequence[Path], config: str | None, unit: str) -> tuple[str, in
         "GROUP BY GROUPING SETS ((texts), ()) ORDER BY texts"
     )
     with connect() as connection, naming_damaged(dict(zip(files, files, strict=True))):
-        found = connection.sql(query).to_arrow_table().to_pylist()
-    patterns = [row for row in found if row["texts"] is not None]
-    (whole,) = (row for row in found if row["texts"] is None)
+        counted = connection.sql(query).to_arrow_table().to_pylist()
+    patterns = [row for row in counted if row["texts"] is not None]
+    (whole,) = (row for row in counted if row["texts"] is None)
     mlms = sorted({mlm for row in patterns for names in row["texts"] for mlm in names})
     if not mlms:
         raise ValueError(

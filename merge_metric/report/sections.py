@@ -163,7 +163,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     )
     used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     recipe = (config.get("recipe"), provenance.get("ablation"))
-    said_elsewhere = ("recipe", "source", "ablation", "prompt")
+    own_facts = ("recipe", "source", "ablation", "prompt")
     ours: tuple[str, ...] = _MERE
     of_paraphrases = []
     if provenance.get("kind") == PARAPHRASES:
@@ -192,7 +192,7 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
         ("Masked language models", "; ".join(mlms)),
         ("Tagger", provenance.get("tagger")),
         ("Eligible seeds", _settings(provenance.get("eligible") or {})),
-        ("Settings", _settings({k: v for k, v in config.items() if k not in said_elsewhere})),
+        ("Settings", _settings({k: v for k, v in config.items() if k not in own_facts})),
         ("Further", _settings(rest)),
         ("Fingerprint", provenance.get("fingerprint")),
         ("SHA-256 of the problems", data.get("sha256")),
