@@ -1,6 +1,5 @@
 """Suggestions on disk: the same bits, a store for each model and settings."""
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,19 +63,6 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     for asked in (QUERIES, QUERIES[::-1]):
         assert_identical(read_scores(again, asked), answer(asked))
     assert len(read_scores(again, []).original) == 0
-
-
-def test_questions_differ_by_each_part() -> None:
-    query = QUERIES[0]
-    others = [
-        dataclasses.replace(query, **change)
-        for change in (
-            {"sentence": "The bar."},
-            {"span": (4, 9)},
-            {"masked": ((4, 8), (9, 10))},
-        )
-    ]
-    assert len(set(keys_of([query, *others]).tolist())) == 4
 
 
 def test_other_suggestions_go_to_another_folder(tmp_path: Path) -> None:
