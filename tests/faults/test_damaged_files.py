@@ -101,6 +101,7 @@ def _interrupt_predictions() -> None:
 
     keep = AnswerStore.keep
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("merge_metric.predict.driver._joined", lambda batches, _: batches)
         patched.setattr(AnswerStore, "keep", add)
         assert small_world.call(*PREDICT.split(), "--out", "begun/p.parquet")[0] == INTERRUPTED
 
