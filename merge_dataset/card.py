@@ -188,12 +188,6 @@ def statistics_block(folder: Path) -> str:
     return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
 
 
-def find_statistics_block(card: str) -> str | None:
-    """Find the statistics block in a card's text, marks included; None if it has none."""
-    start, end = card.find(STATISTICS_START), card.find(STATISTICS_END)
-    return card[start : end + len(STATISTICS_END)] + "\n" if 0 <= start < end else None
-
-
 def read_front_matter(card: str) -> dict[str, Any]:
     """Parse the YAML front matter of a card's text."""
     opening, _, rest = card.partition("---\n")

@@ -209,10 +209,9 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
 
 def _describe_alike(run: Path, fields: Sequence[str]) -> str:
     with connect() as connection:
-        seeds, variants = (
-            view_rows(connection, split, run, [f"{split}.parquet"]) for split in SPLITS
-        )
-        pairs = repeated_texts(variants, seeds, fields, of_one_seed=False)
+        for split in SPLITS:
+            view_rows(connection, split, run, {"": [f"{split}.parquet"]})
+        pairs = repeated_texts(connection, "seeds", fields, of_one_seed=False)
     if not pairs:
         return ""
     return (

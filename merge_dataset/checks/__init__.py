@@ -7,7 +7,7 @@ from pathlib import Path
 from merge_dataset import provenance
 from merge_dataset.checks import folder as _folder  # noqa: F401
 from merge_dataset.checks import variants  # noqa: F401
-from merge_dataset.checks.rules import CHECKS, Finding, Stage, summarise
+from merge_dataset.checks.rules import CHECKS, Finding, summarise
 from merge_dataset.engine import engine_errors
 from merge_dataset.files import describe_os_error
 from merge_dataset.layout import (
@@ -34,34 +34,31 @@ def check_dataset(folder: str | Path) -> list[str]:
         require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
-    structural = [*_found(Stage.STRUCTURE, None, folder)]
-    findings = [*structural, *_found(Stage.ALWAYS, None, folder)]
-    for collection in () if structural else collections(folder):
+    findings = [*_findings("structure", folder)]
+    if findings:
+        return summarise(findings)
+    for collection in collections(folder):
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
-        findings += _found(Stage.CONTENTS, kind, folder, collection)
-    findings += () if structural else _found(Stage.CONTENTS, None, folder)
+        findings += _findings(kind, folder, collection)
+    findings += _findings("contents", folder)
     # If something else is wrong with the data, changed bytes are no further news.
     only_card = all(finding.where == CARD for finding in findings)
-    return summarise([*findings, *(_found(Stage.BYTES, None, folder) if only_card else ())])
+    return summarise([*findings, *(_findings("bytes", folder) if only_card else ())])
 
 
-def _found(stage: Stage, kind: str | None, folder: Path, *collection: str) -> Iterator[Finding]:
+def _findings(of: str, folder: Path, *collection: str) -> Iterator[Finding]:
     """Yield the findings of checks; a damaged file that stops a check is a finding, too."""
-    checks = (check for check in CHECKS.values() if check.kind == kind)
-    for check in (check for check in checks if kind is not None or check.stage is stage):
+    for find in CHECKS[of]:
         try:
             with engine_errors():
-                yield from check.find(folder, *collection)
+                yield from find(folder, *collection)
         except MemoryError:
             raise  # no problem of the dataset
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 raise  # nor is this
-            where = "/".join(collection) or folder.name
             got = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
-            if not isinstance(error, ValueError | OSError):
-                # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
-                kind_of_error = type(error).__name__
-                got = f"damaged ones ({kind_of_error}, {got.replace('Error: ', 'error, ')})"
-            got = " ".join(got.split())
-            yield Finding(where, f"files in which to look at {check.looks_at}", got)
+            where = "/".join(collection) or folder.name
+            name = find.__name__.replace("_", " ")
+            kind_of_error = type(error).__name__
+            yield Finding(where, f"files with which to {name}", f"{kind_of_error}: {got}")

@@ -1,14 +1,15 @@
 """Registry of checks, their findings, and rules for rows.
 
-Most checks are rules: conditions in SQL that hold in wrong rows. One query counts the rows of all
-rules; wrong rows are then read again for the messages.
+The rows of a collection are views of the table engine, `seeds` and `variants`. Most checks are
+rules: conditions in SQL that hold in wrong rows. One query counts the rows of all rules; wrong rows
+are then read again for the messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,13 +20,12 @@ from merge_dataset.schema import (
     PARAPHRASE,
     ProblemFormat,
     arrow_schema,
-    parse_config_name,
     patterns_of,
     replacement_columns,
 )
 
 if TYPE_CHECKING:
-    import duckdb
+    from duckdb import DuckDBPyConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,44 +40,21 @@ class Finding:
     """Value found, with the row's id."""
 
 
-class Stage(IntEnum):
-    """The time at which a check runs."""
-
-    STRUCTURE = 0
-    """First stage: files and columns."""
-    ALWAYS = 1
-    """Second stage, regardless of findings so far."""
-    CONTENTS = 2
-    """Third stage, if the structure is right: rows and card."""
-    BYTES = 3
-    """Last stage, if there are no other findings."""
-
-
 Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])
-"""Function from a folder (for checks with a kind, also a collection's name) to findings."""
+"""Function from a folder (of rows of a kind, also a collection's name) to findings."""
+
+CHECKS: Final[defaultdict[str, list[Callable[..., Iterator[Finding]]]]] = defaultdict(list)
+"""What is looked at → checks of it, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A registered check."""
+def check(of: str = "contents") -> Callable[[Find], Find]:
+    """Register a check of the "structure", "contents" or "bytes" of a folder, or a kind's rows.
 
-    looks_at: str
-    stage: Stage
-    kind: str | None
-    """Kind of collections whose rows it checks one by one; None for the whole folder."""
-    find: Callable[..., Iterator[Finding]]
-
-
-CHECKS: Final[dict[str, Check]] = {}
-
-
-def check(
-    name: str, *, looks_at: str, stage: Stage = Stage.CONTENTS, kind: str | None = None
-) -> Callable[[Find], Find]:
-    """Register a check; see `Check`."""
+    Contents and rows are looked at if the structure is right, bytes if nothing else was found.
+    """
 
     def register(find: Find) -> Find:
-        CHECKS[name] = Check(looks_at, stage, kind, find)
+        CHECKS[of].append(find)
         return find
 
     return register
@@ -89,23 +66,73 @@ def summarise(findings: Iterable[Finding]) -> list[str]:
     >>> summarise([Finding("seeds", "unique ids", f"{n} twice") for n in range(5)])
     ['seeds: expected unique ids; got 0 twice; 1 twice; 2 twice; and 2 more']
     """
-    examples: dict[tuple[str, str], list[str]] = {}
-    counts: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
+    examples = defaultdict[tuple[str, str], list[str]](list)
     for finding in findings:
         kind = finding.where, finding.expected
-        counts[kind] = counts.get(kind, 0) + 1
+        counts[kind] += 1
         if counts[kind] <= 3:
-            examples.setdefault(kind, []).append(finding.got)
-    lines = []
-    for (where, expected), got in examples.items():
-        more = counts[where, expected] - len(got)
-        tail = [f"and {more:,} more"] if more else []
-        lines.append(f"{where}: expected {expected}; got {'; '.join(got + tail)}")
-    return lines
+            examples[kind].append(finding.got)
+    for kind, got in examples.items():
+        if more := counts[kind] - len(got):
+            got.append(f"and {more:,} more")
+    return [
+        f"{where}: expected {expected}; got {'; '.join(got)}"
+        for (where, expected), got in examples.items()
+    ]
 
 
+# --- Rows ---
+
+PLACE: Final = '"files of a class"'
+"""Column of a view: the files in which a row stands, as findings name them."""
+CLASS: Final = '"class of files"'
+"""Column of a view: the class of variants that these files are for; empty for all."""
 ROW: Final = '"row number"'
-"""Name of the column that numbers the rows of a view in the order of its files."""
+"""Column of a view: the number of a row, in the order of the files."""
+
+
+def view_rows(
+    connection: DuckDBPyConnection, name: str, folder: Path, files_of: Mapping[str, Sequence[str]]
+) -> None:
+    """Make a view of the rows of a split, from the files of one or more classes."""
+    rows = (
+        f"SELECT *, '{', '.join(patterns_of(files))}' AS {PLACE}, '{of_class}' AS {CLASS}, "
+        f"({n}::BIGINT << 56) + (file_index::BIGINT << 40) + file_row_number AS {ROW} "
+        f"FROM {parquet(folder / file for file in files)}"
+        for n, (of_class, files) in enumerate(files_of.items())
+    )
+    connection.execute(f'CREATE VIEW "{name}" AS {" UNION ALL ".join(rows)}')
+
+
+def with_seeds(
+    connection: DuckDBPyConnection, view: str, seeds: str, columns: Sequence[str], *on: str
+) -> None:
+    """Make the view `paired`: rows with their seeds' columns, `"seed …"`, and `"has seed"`."""
+    of_seed = ", ".join(f'seed."{column}" AS "seed {column}"' for column in columns)
+    keys = ", ".join(("seed_id", *on))
+    same = " AND ".join(f"seed.{key} = mine.{key}" for key in ("seed_id", *on))
+    connection.execute(
+        f'CREATE OR REPLACE VIEW paired AS SELECT mine.*, seed.seed_id IS NOT NULL AS "has seed", '
+        f"{of_seed} FROM {view} AS mine LEFT JOIN (SELECT * FROM {seeds} QUALIFY row_number() "
+        f"OVER (PARTITION BY {keys} ORDER BY {ROW}) = 1) AS seed ON {same}"
+    )
+
+
+def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query; other queries may run meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        while rows := cursor.fetchmany(10_000):
+            yield from rows
+
+
+def told(
+    connection: DuckDBPyConnection, expected: str, query: str, got: str = "{0!r} ({0})"
+) -> Iterator[Finding]:
+    """Yield a finding for each row of a query: its place and the values that `got` shows."""
+    for place, *values in rows_of(connection, query):
+        yield Finding(place, expected, got.format(*values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,76 +142,22 @@ class Rule:
     expected: str
     wrong: str
     """Condition in SQL; null counts as right, as missing values are separate findings."""
-    columns: tuple[str, ...]
-    """Columns whose values a finding shows, beside the variant's id."""
+    shown: tuple[str, ...]
+    """Expressions whose values a finding shows, beside the variant's id."""
     got: str = "{0!r} ({1})"
-    """Template of the values found, with the columns and the id."""
+    """Template of the values found, and the id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a dataset folder, as a relation of the table engine with a column `ROW`."""
-
-    connection: duckdb.DuckDBPyConnection
-    name: str
-    """Name of a view, or a query in parentheses."""
-    where: str
-    """Name of their files in findings."""
-
-    def fetched(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query; other queries may run meanwhile."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(query)
-            while rows := cursor.fetchmany(10_000):
-                yield from rows
-
-    def told(self, expected: str, query: str, got: str) -> Iterator[Finding]:
-        """Yield a finding for each row of a query; `got` is a template of its values."""
-        for row in self.fetched(query):
-            yield Finding(self.where, expected, got.format(*row))
-
-    def broken(self, rules: Iterable[Rule]) -> Iterator[Finding]:
-        """Find the rows that break rules."""
-        rules = list(rules)
-        counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
-        [counted] = self.fetched(f"SELECT {counts} FROM {self.name}")
-        for rule, count in zip(rules, counted, strict=True):
-            if count:
-                columns = quoted(*rule.columns, "variant_id")
-                query = f"SELECT {columns} FROM {self.name} WHERE {rule.wrong} ORDER BY {ROW}"
-                yield from self.told(rule.expected, query, rule.got)
-
-    def duplicates(self, column: str) -> Iterator[Finding]:
-        """Find ids that occur more than once."""
-        query = (
-            f"SELECT {column}, count(*) FROM {self.name} GROUP BY 1 HAVING count(*) > 1 "
-            f"ORDER BY min({ROW})"
-        )
-        return self.told("ids that occur once", query, "{0!r} {1} times")
-
-    def with_seeds(self, seeds: Rows, columns: Sequence[str]) -> Rows:
-        """Make the view `paired`: rows with their seeds' columns, `"seed …"`, and `"has seed"`."""
-        of_seed = ", ".join(f'seeds."{column}" AS "seed {column}"' for column in columns)
-        self.connection.execute(
-            "CREATE OR REPLACE VIEW paired AS "
-            f'SELECT rows.*, seeds.seed_id IS NOT NULL AS "has seed", {of_seed} '
-            f"FROM {self.name} AS rows LEFT JOIN (SELECT * FROM {seeds.name} "
-            f"QUALIFY row_number() OVER (PARTITION BY seed_id ORDER BY {ROW}) = 1"
-            ") AS seeds ON seeds.seed_id = rows.seed_id"
-        )
-        return replace(self, name="paired")
-
-
-def view_rows(
-    connection: duckdb.DuckDBPyConnection, name: str, folder: Path, files: Sequence[str]
-) -> Rows:
-    """Make a view of the rows of some files."""
-    connection.execute(
-        f'CREATE VIEW "{name}" AS '
-        f"SELECT *, (file_index::BIGINT << 40) + file_row_number AS {ROW} "
-        f"FROM {parquet(folder / file for file in files)}"
-    )
-    return Rows(connection, f'"{name}"', ", ".join(patterns_of(files)))
+def broken(connection: DuckDBPyConnection, view: str, rules: Iterable[Rule]) -> Iterator[Finding]:
+    """Find the rows that break rules."""
+    rules = list(rules)
+    counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
+    [counted] = rows_of(connection, f"SELECT {counts} FROM {view}")
+    for rule, count in zip(rules, counted, strict=True):
+        if count:
+            shown = ", ".join((PLACE, *rule.shown, "variant_id"))
+            query = f"SELECT {shown} FROM {view} WHERE {rule.wrong} ORDER BY {ROW}"
+            yield from told(connection, rule.expected, query, rule.got)
 
 
 def quoted(*names: str) -> str:
@@ -192,11 +165,34 @@ def quoted(*names: str) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def seeds_findings(seeds: Rows, source: str, problem_format: ProblemFormat) -> Iterator[Finding]:
-    """Check the split `seeds`: values, ids, and that nothing is replaced."""
-    yield from seeds.broken(_value_rules(source, problem_format))
-    yield from seeds.duplicates("seed_id")
-    rules = [Rule("variant_id to equal seed_id in seeds", "variant_id != seed_id", ("variant_id",))]
+# --- Rules of both kinds of variants ---
+
+
+def as_in(where: str, columns: Iterable[str]) -> Iterator[Rule]:
+    """Yield rules for `paired` that require equal values in some columns."""
+    for name in columns:
+        wrong = f'"has seed" AND "{name}" IS DISTINCT FROM "seed {name}"'
+        shown = (quoted(name), quoted(f"seed {name}"), "seed_id")
+        yield Rule(f"{name} as in {where}", wrong, shown, "{0!r} instead of {1!r} ({2})")
+
+
+def _value_rules(
+    source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
+) -> Iterator[Rule]:
+    for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
+        yield Rule(f"a value for {name}", f'"{name}" IS NULL', (quoted(name),))
+    yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))
+    count = len(problem_format.labels)
+    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", ("label",))
+
+
+def seeds_findings(
+    connection: DuckDBPyConnection, seeds: str, source: str, problem_format: ProblemFormat
+) -> Iterator[Finding]:
+    """Check seeds: values, ids, and that nothing is replaced."""
+    rules = [*_value_rules(source, problem_format)]
+    expected = "variant_id to equal seed_id in seeds"
+    rules.append(Rule(expected, "variant_id != seed_id", ("variant_id",)))
     for name in replacement_columns(problem_format):
         kind, column = arrow_schema(problem_format).field(name).type, quoted(name)
         is_filled = f"{column} IS NOT NULL"
@@ -204,56 +200,65 @@ def seeds_findings(seeds: Rows, source: str, problem_format: ProblemFormat) -> I
             is_filled = f"len({column}) > 0"
         elif pa.types.is_string(kind):
             is_filled = f"{column} != ''"
-        rules.append(Rule(f"{name} to be empty in seeds", is_filled, (name,)))
-    yield from seeds.broken(rules)
+        rules.append(Rule(f"{name} to be empty in seeds", is_filled, (column,)))
+    yield from broken(connection, seeds, rules)
+    yield from duplicates(connection, seeds, "seed_id")
 
 
-def variant_rules(config: str, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for a view of variants with their seeds' labels: values, class, seed, label."""
-    source, variant_class = parse_config_name(config)
-    filled = ("word_class", "original", "replacement")
-    yield from _value_rules(source, problem_format, filled)
-    wrong = f"word_class != '{variant_class}'"
-    yield Rule(f"word_class to be {variant_class!r}", wrong, ("word_class",))
+def duplicates(
+    connection: DuckDBPyConnection, view: str, column: str, where: str = PLACE
+) -> Iterator[Finding]:
+    """Find ids that occur more than once in a place."""
+    query = (
+        f"SELECT {where}, {column}, count(*) FROM {view} GROUP BY 1, 2 HAVING count(*) > 1 "
+        f"ORDER BY min({ROW})"
+    )
+    return told(connection, "ids that occur once", query, "{0!r} {1} times")
+
+
+def variant_rules(source: str, problem_format: ProblemFormat) -> Iterator[Rule]:
+    """Yield rules for variants `paired` with their seeds' labels: values, class, seed, label."""
+    yield from _value_rules(source, problem_format, ("word_class", "original", "replacement"))
+    shown = ("word_class", CLASS)
+    expected, got = "word_class to be that of the files", "{0!r} instead of {1!r} ({2})"
+    yield Rule(expected, f"word_class != {CLASS}", shown, got)
     yield Rule("the seed of every variant in the seeds split", 'NOT "has seed"', ("seed_id",))
     yield Rule("the label of the seed", 'label != "seed label"', ("label",))
-    if variant_class != PARAPHRASE:
-        expected = "original and replacement to differ"
-        yield Rule(expected, "original = replacement", ("replacement",))
+    wrong = f"original = replacement AND {CLASS} != '{PARAPHRASE}'"
+    yield Rule("original and replacement to differ", wrong, ("replacement",))
 
 
-def _value_rules(
-    source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
-) -> Iterator[Rule]:
-    for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
-        yield Rule(f"a value for {name}", f'"{name}" IS NULL', (name,))
-    yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))
-    count = len(problem_format.labels)
-    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", ("label",))
+def unused_seeds(
+    connection: DuckDBPyConnection, seeds: str, used: str, *on: str
+) -> Iterator[Finding]:
+    """Find seeds without variants."""
+    keys, expected = ", ".join(("seed_id", *on)), "every seed to have variants"
+    query = f"SELECT {PLACE}, seed_id FROM {seeds} ANTI JOIN {used} USING ({keys}) ORDER BY {ROW}"
+    return told(connection, expected, query)
 
 
-def unused_rule(used: str) -> Rule:
-    """Make a rule for seeds: each must have variants in a relation."""
-    wrong = f"seed_id NOT IN (SELECT seed_id FROM {used} WHERE seed_id IS NOT NULL)"
-    return Rule("every seed to have variants", wrong, ("seed_id",))
-
-
-def collision_findings(variants: Rows, seeds: Rows, fields: Sequence[str]) -> Iterator[Finding]:
+def collision_findings(
+    connection: DuckDBPyConnection, seeds: str, fields: Sequence[str]
+) -> Iterator[Finding]:
     """Find variants with a seed's id or texts, as models' answers would be ambiguous."""
-    wrong = f"variant_id IN (SELECT seed_id FROM {seeds.name} WHERE seed_id IS NOT NULL)"
-    yield from variants.broken([Rule("another id than any seed's", wrong, ("variant_id",))])
+    query = (
+        f"SELECT variants.{PLACE}, variants.variant_id FROM variants SEMI JOIN {seeds} "
+        f"ON variants.variant_id = {seeds}.seed_id ORDER BY {ROW}"
+    )
+    yield from told(connection, "another id than any seed's", query)
     # Another check finds variants with their own seed's texts.
     query = (
-        f"SELECT seeds.seed_id, variants.variant_id FROM {variants.name} AS variants JOIN "
-        f"{seeds.name} AS seeds USING ({quoted(*fields)}) WHERE seeds.seed_id != variants.seed_id "
-        f"ORDER BY variants.{ROW}, seeds.{ROW}"
+        f"SELECT variants.{PLACE}, seed.seed_id, variants.variant_id FROM variants JOIN {seeds} AS "
+        f"seed USING ({quoted(*fields)}) WHERE seed.seed_id != variants.seed_id "
+        f"ORDER BY variants.{ROW}, seed.{ROW}"
     )
-    expected = "other texts than those of another seed"
-    yield from variants.told(expected, query, "those of {0} ({1})")
+    yield from told(
+        connection, "other texts than those of another seed", query, "those of {0} ({1})"
+    )
 
 
 def repeated_texts(
-    variants: Rows, seeds: Rows, fields: Sequence[str], *, of_one_seed: bool = True
+    connection: DuckDBPyConnection, seeds: str, fields: Sequence[str], *, of_one_seed: bool
 ) -> list[tuple[str, str]]:
     """Find variants with equal texts, of any classes: pairs of the lowest id and another id.
 
@@ -263,15 +268,15 @@ def repeated_texts(
     texts = quoted(*fields)
     query = f"""
         WITH twice AS (
-            SELECT DISTINCT variant_id, seed_id, {texts} FROM {variants.name}
+            SELECT DISTINCT variant_id, seed_id, {texts} FROM variants
             WHERE hash({texts}) IN (
-                SELECT hash({texts}) FROM {variants.name} GROUP BY 1 HAVING count(*) > 1
+                SELECT hash({texts}) FROM variants GROUP BY 1 HAVING count(*) > 1
             ) AND {" AND ".join(f'"{name}" IS NOT NULL' for name in fields)}
         ), ranked AS (
             SELECT variant_id AS other, seed_id AS other_seed,
                 first_value(variant_id) OVER one AS first, first_value(seed_id) OVER one AS seed
             FROM twice WINDOW one AS (PARTITION BY {texts} ORDER BY variant_id, seed_id)
-        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds.name})
+        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds})
         SELECT DISTINCT first, other FROM ranked
         LEFT JOIN problems AS mine ON mine.seed_id = seed
         LEFT JOIN problems AS its ON its.seed_id = other_seed
@@ -279,4 +284,4 @@ def repeated_texts(
             THEN {of_one_seed} ELSE its.texts IS DISTINCT FROM mine.texts END
         ORDER BY first, other
     """
-    return variants.connection.execute(query).fetchall()
+    return connection.execute(query).fetchall()

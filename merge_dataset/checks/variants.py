@@ -1,24 +1,32 @@
 """Checks of variants: ids, seeds, labels, signals, and no other difference from the seed."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
+    CLASS,
+    PLACE,
     ROW,
     Finding,
-    Rows,
     Rule,
+    as_in,
+    broken,
     check,
     collision_findings,
+    duplicates,
     quoted,
     repeated_texts,
+    rows_of,
     seeds_findings,
-    unused_rule,
+    told,
+    unused_seeds,
     variant_rules,
     view_rows,
+    with_seeds,
 )
 from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect
@@ -30,132 +38,141 @@ from merge_dataset.schema import (
     arrow_schema,
     parse_config_name,
 )
+from merge_dataset.show import marked
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
-@check(
-    "replacements",
-    looks_at="ids, values, labels, signals, and that each substitution can be undone",
-    kind=provenance.REPLACEMENTS,
-)
+@check(provenance.REPLACEMENTS)
 def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
-    """Find errors in the rows of a source's replacements, whose columns are right."""
+    """Find wrong ids, values, labels and signals, and substitutions that cannot be undone."""
     made = provenance.read(folder / source / PROVENANCE)
     problem_format = format_in(folder, source)
     fields, columns = problem_format.fields, arrow_schema(problem_format).names
     sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
     subsamples = made["config"].get("subsamples")
-    name_of_all, *names = configurations(folder, source)
-    rows: dict[tuple[str, str], Rows] = {}
+    files = {
+        parse_config_name(name)[1]: split_files(folder, name)
+        for name in configurations(folder, source)
+    }
+    of_all = files.pop(None)["seeds"]
     with connect() as connection:
-        for name in (name_of_all, *names):
-            for split, files in split_files(folder, name).items():
-                rows[name, split] = view_rows(connection, f"{name} {split}", folder, files)
-        all_seeds = rows[name_of_all, "seeds"]
-        yield from seeds_findings(all_seeds, source, problem_format)
-        for name in names:
-            seeds, variants = (rows[name, split] for split in SPLITS)
-            yield from seeds_findings(seeds, source, problem_format)
-            listed = seeds.with_seeds(all_seeds, columns)
-            expected = "every seed among the seeds of all classes"
-            absent = list(listed.broken([Rule(expected, 'NOT "has seed"', ("seed_id",))]))
-            yield from absent or listed.broken(_as_in("the seeds of all classes", columns))
-            paired = variants.with_seeds(seeds, ["label", *fields])
-            yield from paired.broken(variant_rules(name, problem_format))
-            yield from seeds.broken([unused_rule(variants.name)])
-            worded = with_words(paired, fields, sharing)
-            yield from worded.broken(substitution_rules(subsamples, problem_format))
-            yield from signal_findings(variants, problem_format, made)
-        every = replace(rows[name_of_all, "variants"], where=f"{source}/*/variants.parquet")
-        used = " UNION ALL ".join(
-            f"SELECT seed_id FROM {rows[name, 'seeds'].name}" for name in names
+        view_rows(connection, "all_seeds", folder, {"": of_all})
+        for split in SPLITS:
+            of_split = {str(word_class): own[split] for word_class, own in files.items()}
+            view_rows(connection, split, folder, of_split)
+        for seeds in ("all_seeds", "seeds"):
+            yield from seeds_findings(connection, seeds, source, problem_format)
+        with_seeds(connection, "seeds", "all_seeds", columns)
+        expected = "every seed among the seeds of all classes"
+        listed = Rule(expected, 'NOT "has seed"', ("seed_id",))
+        same = as_in("the seeds of all classes", columns)
+        yield from broken(connection, "paired", [listed, *same])
+        with_seeds(connection, "variants", "seeds", ["label", *fields], CLASS)
+        rules = (
+            variant_rules(source, problem_format),
+            list_rules(subsamples, problem_format),
+            signal_rules(problem_format, made),
         )
-        yield from all_seeds.broken([unused_rule(f"({used})")])
-        for name in names:
-            yield from collision_findings(rows[name, "variants"], all_seeds, fields)
-        yield from every.duplicates("variant_id")
-        for first, other in repeated_texts(every, all_seeds, fields):
-            yield Finding(every.where, "texts that stand in one variant", f"{first} and {other}")
+        yield from broken(connection, "paired", [rule for part in rules for rule in part])
+        yield from unused_seeds(connection, "seeds", "variants", CLASS)
+        yield from unused_seeds(connection, "all_seeds", "seeds")
+        yield from substitution_findings(connection, problem_format, sharing)
+        if "in_compound" in problem_format.optional:
+            yield from compound_findings(connection)
+        yield from collision_findings(connection, "all_seeds", fields)
+        where = f"{source}/*/variants.parquet"
+        yield from duplicates(connection, "variants", "variant_id", f"'{where}'")
+        for first, other in repeated_texts(connection, "all_seeds", fields, of_one_seed=True):
+            yield Finding(where, "texts that stand in one variant", f"{first} and {other}")
 
 
-def _as_in(where: str, columns: Sequence[str]) -> Iterator[Rule]:
-    """Yield rules for a view with seeds that require equal values in some columns."""
-    for name in columns:
-        yield Rule(
-            f"{name} as in {where}",
-            f'"{name}" IS DISTINCT FROM "seed {name}"',
-            (name, f"seed {name}", "seed_id"),
-            "{0!r} instead of {1!r} ({2})",
-        )
+# --- Substitutions ---
 
 
-def with_words(paired: Rows, fields: Sequence[str], sharing: Collection[str]) -> Rows:
-    """Make the view `worded`: variants with words, spans, and texts with the words put back.
+def substitution_findings(
+    connection: DuckDBPyConnection, problem_format: ProblemFormat, sharing: Collection[str]
+) -> Iterator[Finding]:
+    """Find variants in `paired` that are not their seeds once the originals are put back.
 
-    Only fields in `sharing` must have the word.
+    Only texts in `sharing` must have the word. The engine passes over right variants with one word
+    at one place in each text; Python looks at the others.
     """
-    split = "string_split(coalesce({0}, ''), ' ') AS \"{1} words\"".format
-    steps = [[split("original", "old"), split("replacement", "new")], [], []]
-    for field in fields:
-        text = f"coalesce({quoted(field)}, '')"
-        spans, words, between = (f'"{field} {part}"' for part in ("spans", "words", "between"))
-        flat, absent = f"flatten({spans})", "false" if field in sharing else f"len({spans}) = 0"
-        steps[0].append(f"coalesce({field}_spans, []) AS {spans}")
-        steps[1] += [
-            f"list_transform({spans}, lambda s: substring({text}, s[1] + 1, s[2] - s[1])) "
-            f"AS {words}",
-            f"list_transform(range(len({spans}) + 1), lambda i: substring({text}, "
-            f"coalesce({spans}[i][2], 0) + 1, coalesce({spans}[i + 1][1], length({text})) - "
-            f"coalesce({spans}[i][2], 0))) AS {between}",
-            f"{absent} OR coalesce(len({spans}) > 0 AND list_sort({flat}) = {flat} AND "
-            f"len(list_filter({spans}, lambda s: len(s) = 2 AND s[1] < s[2])) = len({spans}) AND "
-            f'{flat}[1] >= 0 AND {flat}[-1] <= length({text}), false) AS "{field} placed"',
-        ]
-        originals = f'"old words"[list_position("new words", {words}[i])]'
-        steps[2].append(
-            f'CASE WHEN len("new words") = 1 THEN list_reduce({between}, lambda a, b: concat(a, '
-            f"original, b)) ELSE list_reduce(list_transform({between}, lambda t, i: concat(t, "
-            f'{originals})), lambda a, b: concat(a, b)) END AS "{field} restored"'
-        )
-    relation = paired.name
-    for columns in steps:  # one after the other, as DuckDB makes an alias anew where it is used
-        relation = f"(SELECT *, {', '.join(columns)} FROM {relation})"
-    paired.connection.execute(f"CREATE OR REPLACE VIEW worded AS FROM {relation}")
-    return replace(paired, name="worded")
-
-
-def substitution_rules(subsamples: int | None, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for `worded`: that each substitution can be undone, masked LMs, subsamples."""
-    old, new, both = '"old words"', '"new words"', ("original", "replacement")
-    is_paired = f"len({old}) = len({new}) AND len(list_distinct({new})) = len({new})"
-    expected = "another word in replacement for each in original"
-    yield Rule(expected, f"NOT ({is_paired})", both, "{0!r} and {1!r} ({2})")
+    right = ["NOT contains(original, ' ')", "NOT contains(replacement, ' ')"]
     for field in problem_format.fields:
-        expected = f"{field}_spans: at least one [start, end), ascending, inside the text"
-        wrong = f'{is_paired} AND NOT "{field} placed"'
-        yield Rule(expected, wrong, (f"{field} spans",))
-        known, shown = f'list_has_all({new}, "{field} words")', (f"{field} words", "new words")
-        right, expected = f'{is_paired} AND "{field} placed"', f"the replacement at {field}_spans"
-        yield Rule(expected, f"{right} AND NOT {known}", shown, "{0} instead of {1} ({2})")
-        wrong = f'"has seed" AND "{field} restored" IS DISTINCT FROM "seed {field}"'
-        expected = f"the seed's {field} once the original is put back"
-        yield Rule(expected, f"{right} AND {known} AND {wrong}", (f"{field} restored",))
-    several = f"{is_paired} AND len({new}) > 1 AND len"
-    same = f"{several}(list_filter({new}, lambda w, i: w = {old}[i])) > 0"
-    yield Rule("original and replacement to differ in each word", same, both, "{0} and {1} ({2})")
-    stands = f"flatten([{quoted(*(f'{field} words' for field in problem_format.fields))}])"
-    unused = f"{several}(list_filter({new}, lambda w: NOT list_contains({stands}, w))) > 0"
-    yield Rule("every word of replacement at some span", unused, ("replacement",))
+        text, spans = quoted(field), f"{field}_spans"
+        start, end = f"{spans}[1][1]", f"{spans}[1][2]"
+        right.append(
+            f"len({spans}) = 1 AND len({spans}[1]) = 2 AND {start} >= 0 AND {start} < {end} AND "
+            f"substring({text}, {start} + 1, {end} - {start}) = replacement AND "
+            f"concat(left({text}, {start}), original, substring({text}, {end} + 1)) = "
+            f"{quoted(f'seed {field}')}"
+        )
+    columns = ["variant_id", "original", "replacement", "has seed"]
+    columns += [name for f in problem_format.fields for name in (f, f"{f}_spans", f"seed {f}")]
+    query = (
+        f"SELECT {PLACE}, {quoted(*columns)} FROM paired "
+        f"WHERE NOT coalesce({' AND '.join(right)}, false) ORDER BY {ROW}"
+    )
+    for place, *values in rows_of(connection, query):
+        row = dict(zip(columns, values, strict=True))
+        for expected, got in _wrong_in(row, problem_format.fields, sharing):
+            yield Finding(place, expected, f"{got} ({row['variant_id']})")
+
+
+def _wrong_in(
+    row: Mapping[str, Any], fields: Iterable[str], sharing: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong in a variant beside its seed: what was expected, and what came."""
+    old, new = ((row[name] or "").split(" ") for name in ("original", "replacement"))
+    becomes, used = dict(zip(new, old, strict=False)), set[str]()
+    if not len(old) == len(new) == len(becomes):
+        both = f"{row['original']!r} and {row['replacement']!r}"
+        yield "another word in replacement for each in original", both
+        return
+    for field in fields:
+        text, spans = row[field] or "", row[f"{field}_spans"] or []
+        offsets = [0, *(offset for span in spans for offset in span or ()), len(text)]
+        if (
+            (not spans and field in sharing)
+            or any(not span or len(span) != 2 or None in span for span in spans)
+            or offsets != sorted(offsets)
+            or any(start == end for start, end in spans)
+        ):
+            expected = "at least one [start, end), ascending, inside the text"
+            yield f"{field}_spans: {expected}", f"{spans}"
+            continue
+        words = [text[start:end] for start, end in spans]
+        used.update(words)
+        if not becomes.keys() >= {*words}:
+            yield f"the replacement at {field}_spans", f"{words} instead of {new}"
+            continue
+        restored = marked(text, spans, becomes.__getitem__)
+        if row["has seed"] and restored != row[f"seed {field}"]:
+            yield f"the seed's {field} once the original is put back", repr(restored)
+    if len(new) > 1 and any(a == b for a, b in becomes.items()):
+        both = f"{row['original']} and {row['replacement']}"
+        yield "original and replacement to differ in each word", both
+    if len(new) > 1 and not used.issuperset(new):
+        yield "every word of replacement at some span", repr(row["replacement"])
+
+
+def list_rules(subsamples: int | None, problem_format: ProblemFormat) -> Iterator[Rule]:
+    """Yield rules for masked LMs, changes of likelihood and subsamples of variants."""
     named = f"flatten([{', '.join(f'coalesce({name}, [])' for name in problem_format.mlms)}])"
-    union, nameless = f"list_sort(list_distinct({named}))", "lambda name: name IS NULL"
-    wrong = f"mlms IS DISTINCT FROM {union} OR len(list_filter({named}, {nameless})) > 0"
+    union = f"list_sort(list_distinct({named}))"
+    wrong = f"mlms IS DISTINCT FROM {union} OR len({named}) != list_count({named})"
     lists = " and ".join(problem_format.mlms)
     yield Rule(f"mlms to be the sorted union of {lists}", wrong, ("mlms",))
     wrong = f"mlm_count IS DISTINCT FROM len({union})"
     yield Rule("mlm_count to be the number of mlms", wrong, ("mlm_count",))
     changes = problem_format.pll_changes
     known = " OR ".join(f"{change} IS NOT NULL" for change in changes)
-    texts = zip(changes, problem_format.fields, strict=True)
-    fitting = (f'({change} IS NOT NULL) = (len("{field} spans") > 0)' for change, field in texts)
+    texts = zip(changes, problem_format.spans, strict=True)
+    fitting = (
+        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)" for change, spans in texts
+    )
     expected = f"{' and '.join(changes)} where the word stands, or neither"
     values = ", ".join(f"{{{number}}}" for number in range(len(changes)))
     wrong = f"({known}) AND NOT ({' AND '.join(fitting)})"
@@ -170,21 +187,18 @@ def substitution_rules(subsamples: int | None, problem_format: ProblemFormat) ->
 # --- Signals ---
 
 
-def signal_findings(
-    variants: Rows, problem_format: ProblemFormat, made: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Find impossible signals in the variants of a class."""
-    yield from variants.broken(_signal_rules(problem_format, made))
-    if "in_compound" in problem_format.optional:  # depends on the seed and its words
-        query = (
-            f"SELECT max(variant_id) FROM {variants.name} GROUP BY seed_id, original "
-            f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})"
-        )
-        expected = "the same in_compound in all variants of one word of a seed"
-        yield from variants.told(expected, query, "two ({0})")
+def compound_findings(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """Find words with different values of `in_compound`, which depends on the seed alone."""
+    query = (
+        f"SELECT {PLACE}, max(variant_id) FROM variants GROUP BY {PLACE}, seed_id, original "
+        f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})"
+    )
+    expected = "the same in_compound in all variants of one word of a seed"
+    return told(connection, expected, query, "two ({0})")
 
 
-def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
+def signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield rules for impossible signals, given the settings of the build."""
     if "common_mlm_count" in problem_format.optional:
         # Masked LMs that validated the word in every text that has it. With families, other
         # forms may be in texts that do not have the word.
@@ -198,9 +212,8 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
         count = f"len(list_filter(list_distinct(flatten([{lists}])), lambda name: {everywhere}))"
         wrong = f"common_mlm_count != CASE WHEN {stands} THEN {count} ELSE 0 END"
         wrong = f"NOT contains(coalesce(original, ''), ' ') AND {wrong}"
-        yield Rule(
-            "common_mlm_count to be the masked LMs of every text", wrong, ("common_mlm_count",)
-        )
+        expected = "common_mlm_count to be the masked LMs of every text"
+        yield Rule(expected, wrong, ("common_mlm_count",))
     config, columns = made["config"], {"log_odds", *problem_format.signals}
     changes = problem_format.pll_changes
     for column in COLUMNS:
@@ -228,72 +241,56 @@ def _signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Ite
 # --- Paraphrases ---
 
 
-@check(
-    "paraphrases",
-    looks_at="ids, values, labels, and that nothing but the hypothesis differs from the seed",
-    kind=provenance.PARAPHRASES,
-)
+@check(provenance.PARAPHRASES)
 def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
-    """Find errors in the rows of a source's paraphrases, whose columns are right."""
+    """Find wrong ids, values and labels, and differences from the seed beside the hypothesis."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
     fields = problem_format.fields
     with connect() as connection:
-        seeds, variants = (view_rows(connection, split, folder, files[split]) for split in SPLITS)
-        yield from seeds_findings(seeds, source, problem_format)
-        yield from seeds.broken([unused_rule(variants.name)])
+        for split in SPLITS:
+            view_rows(connection, split, folder, {PARAPHRASE: files[split]})
+        yield from seeds_findings(connection, "seeds", source, problem_format)
+        yield from unused_seeds(connection, "seeds", "variants")
         compared_with = ("label", "premise", "hypothesis", "annotator_labels")
-        paired = variants.with_seeds(seeds, compared_with)
-        yield from paired.broken(variant_rules(collection, problem_format))
-        yield from variants.duplicates("variant_id")
-        yield from collision_findings(variants, seeds, fields)
+        with_seeds(connection, "variants", "seeds", compared_with)
+        rules = variant_rules(source, problem_format), _paraphrase_rules(problem_format)
+        yield from broken(connection, "paired", [rule for part in rules for rule in part])
+        yield from duplicates(connection, "variants", "variant_id")
+        yield from collision_findings(connection, "seeds", fields)
         query = (
-            "SELECT hypothesis, count(*) AS times, seed_id FROM variants GROUP BY seed_id, "
-            f"hypothesis HAVING times > 1 ORDER BY min({ROW})"
+            f"SELECT {PLACE}, hypothesis, count(*) AS times, seed_id FROM variants GROUP BY "
+            f"{PLACE}, seed_id, hypothesis HAVING times > 1 ORDER BY min({ROW})"
         )
         expected, got = "each paraphrase of a seed once", "{0!r} {1} times ({2})"
-        yield from variants.told(expected, query, got)
-        for first, other in repeated_texts(variants, seeds, fields, of_one_seed=False):
-            yield Finding(variants.where, "texts that stand in one variant", f"{first} and {other}")
-        yield from paired.broken(_paraphrase_rules(problem_format))
-        query = (
-            "SELECT hypothesis_spans, length(hypothesis), variant_id FROM variants "
-            "WHERE hypothesis_spans IS DISTINCT FROM [[0, length(hypothesis)]] "
-            f"AND hypothesis IS NOT NULL ORDER BY {ROW}"
-        )
-        expected = "hypothesis_spans to cover the whole hypothesis"
-        yield from variants.told(expected, query, "{0}, not [[0, {1}]] ({2})")
-        query = (  # made as in `variant_id`
-            f"SELECT '/{PARAPHRASE}/' || sha256(hypothesis)[:12] AS rest, variant_id FROM variants "
-            f"WHERE variant_id != seed_id || rest ORDER BY {ROW}"
-        )
-        expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
-        yield from variants.told(expected, query, "other than {0} ({1})")
+        yield from told(connection, expected, query, got)
+        for first, other in repeated_texts(connection, "seeds", fields, of_one_seed=False):
+            where = ", ".join(files["variants"])
+            yield Finding(where, "texts that stand in one variant", f"{first} and {other}")
         # A seed must be equal in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
-        for number, file in enumerate(others):
-            other_seeds = view_rows(connection, f"other_{number}", folder, [file])
+        if others:
+            view_rows(connection, "other_seeds", folder, {"": others})
             shared = ("premise", "hypothesis", "label")
-            compared = seeds.with_seeds(other_seeds, shared)
-            both = replace(compared, name=f'(FROM {compared.name} WHERE "has seed")')
-            yield from both.broken(_as_in(file, shared))
+            with_seeds(connection, "seeds", "other_seeds", shared)
+            yield from broken(connection, "paired", as_in(f"{source}/seeds.parquet", shared))
 
 
 def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
-    of_seeds = (
-        ("the seed's premise", "premise", 'premise IS DISTINCT FROM "seed premise"'),
-        ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),
-        ("original to be the seed's hypothesis", "original",
-         'original IS DISTINCT FROM "seed hypothesis"'),
-        ("the annotator_labels of the seed", "annotator_labels",
-         'coalesce(annotator_labels, []) != coalesce("seed annotator_labels", [])'),
-    )  # fmt: skip
     of_rows = [
         # All characters that are spaces in Unicode.
         ("a hypothesis with words in it", "hypothesis",
          r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{0b}\x{1c}-\x{1f}\x{85}]')"),
+        ("the seed's premise", "premise",
+         '"has seed" AND premise IS DISTINCT FROM "seed premise"'),
+        ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),
+        ("original to be the seed's hypothesis", "original",
+         '"has seed" AND original IS DISTINCT FROM "seed hypothesis"'),
         ("replacement to be the hypothesis", "replacement",
          "replacement IS DISTINCT FROM hypothesis"),
+        ("the annotator_labels of the seed", "annotator_labels",
+         '"has seed" AND '
+         'coalesce(annotator_labels, []) != coalesce("seed annotator_labels", [])'),
         *((f"{name} to be empty in paraphrases", name, f"len({name}) > 0")
           for name in ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")),
         *((f"{name} to be null in paraphrases", name, f"{name} IS NOT NULL")
@@ -302,5 +299,10 @@ def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
     ]  # fmt: skip
     for expected, name, wrong in of_rows:
         yield Rule(expected, f"hypothesis IS NOT NULL AND ({wrong})", (name,))
-    for expected, name, wrong in of_seeds:
-        yield Rule(expected, f'hypothesis IS NOT NULL AND "has seed" AND ({wrong})', (name,))
+    whole = "[[0, length(hypothesis)]]"
+    wrong = f"hypothesis IS NOT NULL AND hypothesis_spans IS DISTINCT FROM {whole}"
+    expected = "hypothesis_spans to cover the whole hypothesis"
+    yield Rule(expected, wrong, ("hypothesis_spans", whole), "{0}, not {1} ({2})")
+    own = f"'/{PARAPHRASE}/' || sha256(hypothesis)[:12]"  # made as in `variant_id`
+    expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
+    yield Rule(expected, f"variant_id != seed_id || {own}", (own,), "other than {0} ({1})")

@@ -13,8 +13,7 @@ from helpers.dataset_files import read_rows, write_rows, write_run
 
 from merge_dataset.card import read_front_matter, render
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.rules import Rows
-from merge_dataset.checks.variants import signal_findings
+from merge_dataset.checks.variants import compound_findings
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
@@ -173,19 +172,18 @@ def test_values_that_cannot_be(
 def test_flags_of_one_word_are_one() -> None:
     row = {"seed_id": "snli:1", "word_class": "noun", "original": "dog", "in_compound": True}
     rows = [row | {"variant_id": name} for name in "abc"]
-    flagged = NLI.with_optional(["in_compound"])
-    schema = arrow_schema(flagged).append(pa.field("row number", pa.int64()))
-    found = []
-    for part in (
+    schema = arrow_schema(NLI.with_optional(["in_compound"]))
+    schema = schema.append(pa.field("row number", pa.int64()))
+    schema = schema.append(pa.field("files of a class", pa.string()))
+    findings = []
+    for changed in (
         rows,
         [*rows[:2], rows[2] | {"original": "cat", "in_compound": False}],
         [*rows[:2], rows[2] | {"in_compound": None}],
     ):
         with connect() as connection:
-            connection.register("given", pa.Table.from_pylist(part, schema))
+            connection.register("given", pa.Table.from_pylist(changed, schema))
             connection.execute("CREATE TABLE variants AS FROM given")
-            rows_there = Rows(connection, "variants", "here")
-            some = signal_findings(rows_there, flagged, {"config": {}})
-            found.append(list(some))
-    assert [len(part) for part in found] == [0, 0, 1]
-    assert found[2][0].expected == "the same in_compound in all variants of one word of a seed"
+            findings.append([*compound_findings(connection)])
+    assert [len(some) for some in findings] == [0, 0, 1]
+    assert findings[2][0].expected == "the same in_compound in all variants of one word of a seed"

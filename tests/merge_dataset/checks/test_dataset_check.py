@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import read_rows
 
-from merge_dataset.checks import check_dataset, rules
-from merge_dataset.checks.variants import substitution_rules, with_words
+from merge_dataset.checks import check_dataset
+from merge_dataset.checks.rules import broken
+from merge_dataset.checks.variants import list_rules, substitution_findings
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
 
@@ -52,7 +53,8 @@ def put(column: str, value: object) -> Callable[[Rows], None]:
          premise="A girl and a small dog run.", hypothesis="A girl has a small dog."),
          f"{NOUNS}: expected original and replacement to differ; got 'dog' ({FIRST})"),
         (NOUNS, put("word_class", "verb"),
-         f"{NOUNS}: expected word_class to be 'noun'; got 'verb' ({FIRST})"),
+         f"{NOUNS}: expected word_class to be that of the files; got 'verb' "
+         f"instead of 'noun' ({FIRST})"),
         (NOUNS, put("subsamples", [0, 3]),
          f"{NOUNS}: expected subsamples: at least one number in 0..2, ascending, each once; "
          f"got [0, 3] ({FIRST})"),
@@ -108,7 +110,8 @@ VARIANT: dict[str, Any] = {
     "premise_pll_change": None, "hypothesis_pll_change": None, "subsamples": [0, 9],
 }  # fmt: skip
 SEED = {"premise": "A girl and a girl.", "hypothesis": "A girl."}
-
+ONCE = VARIANT | {"premise": "A boy 🐶 and a dog.", "premise_spans": [[2, 5]]}
+SEED_OF_ONCE = SEED | {"premise": "A girl 🐶 and a dog."}
 
 SEVERAL: dict[str, Any] = {
     **VARIANT,
@@ -124,7 +127,7 @@ SEED_OF_SEVERAL = {"premise": "A girl and a boy.", "hypothesis": "A cat, a girl.
 
 def findings(rows: Rows, sharing: tuple[str, ...] = NLI.fields) -> list[tuple[str, str]]:
     """Find what is wrong with substitutions, in rows with their seeds and numbers as ids."""
-    types = {"has seed": pa.bool_(), "row number": pa.int64()}
+    types = {"has seed": pa.bool_(), "row number": pa.int64(), "files of a class": pa.string()}
     types |= {f"seed {name}": pa.string() for name in SEED}
     schema = pa.schema([*arrow_schema(), *types.items()])
     numbered = [
@@ -133,10 +136,12 @@ def findings(rows: Rows, sharing: tuple[str, ...] = NLI.fields) -> list[tuple[st
     ]
     with connect() as connection:
         connection.register("given", pa.Table.from_pylist(numbered, schema))
-        connection.execute("CREATE TABLE variants AS FROM given")
-        paired = with_words(rules.Rows(connection, "variants", "here"), NLI.fields, sharing)
-        broken = paired.broken(substitution_rules(10, NLI))
-        return [(finding.expected, finding.got) for finding in broken]
+        connection.execute("CREATE TABLE paired AS FROM given")
+        wrong = [
+            *substitution_findings(connection, NLI, sharing),
+            *broken(connection, "paired", list_rules(10, NLI)),
+        ]
+        return [(finding.expected, finding.got) for finding in wrong]
 
 
 def with_seed(variant: dict[str, Any], seed: dict[str, str]) -> dict[str, Any]:
@@ -224,7 +229,7 @@ def test_rules_find_the_rows_in_which_python_finds_something() -> None:
     }
     rows: Rows = []
     for number in range(2_000):
-        good = (VARIANT, SEED) if number % 4 else (SEVERAL, SEED_OF_SEVERAL)
+        good = ((VARIANT, SEED), (ONCE, SEED_OF_ONCE), (SEVERAL, SEED_OF_SEVERAL))[number % 3]
         changed = rng.sample(sorted(values), rng.randrange(4))
         row = with_seed(*good) | {name: rng.choice(values[name]) for name in changed}
         rows.append(row | {"has seed": rng.random() < 0.95})
@@ -240,8 +245,8 @@ def test_wrong_type(dataset: Path) -> None:
     drawn = table["subsamples"].cast(pa.list_(pa.int64()))
     pq.write_table(table.set_column(place, "subsamples", drawn), dataset / NOUNS)
     (problem,) = check_dataset(dataset)
-    assert problem.startswith(f"{NOUNS}: expected column subsamples of type list<")
-    assert problem.endswith("int64>")
+    assert problem.startswith(f"{NOUNS}: expected the columns subsamples (list<")
+    assert problem.endswith("int64>)")
 
 
 def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
@@ -250,10 +255,11 @@ def test_missing_extra_and_reordered_columns(dataset: Path) -> None:
     pq.write_table(table.append_column("extra", table["label"]), dataset / SEEDS)
     pq.write_table(table.select(table.schema.names[::-1]), dataset / NOUN_SEEDS)
     order, missing, extra = check_dataset(dataset)
-    assert order.startswith(f"{NOUN_SEEDS}: expected the columns in the order ['variant_id'")
-    assert missing.startswith(f"{NOUNS}: expected column mlms of type list<")
-    assert missing.endswith("got no such column")
-    assert extra == f"{SEEDS}: expected only the columns of the contract; got also ['extra']"
+    columns = ", ".join(arrow_schema().names)
+    assert order.startswith(f"{NOUN_SEEDS}: expected the columns {columns}; got annotator_labels, ")
+    assert missing.startswith(f"{NOUNS}: expected the columns mlms (list<")
+    assert missing.endswith("of the contract; got a file without")
+    assert extra == f"{SEEDS}: expected the columns {columns}; got {columns}, extra"
 
 
 def test_metadata_of_datasets(dataset: Path) -> None:
@@ -269,6 +275,9 @@ def test_no_parquet(dataset: Path) -> None:
     (dataset / NOUNS).write_bytes(b"not a table")
     (problem,) = check_dataset(dataset)
     assert problem.startswith(f"{NOUNS}: expected a whole Parquet file; got ")
+
+
+CARD = "README.md: expected text in UTF-8, with YAML between two lines of ---"
 
 
 def remove(name: str) -> Callable[[Path], None]:
@@ -295,10 +304,9 @@ def remove(name: str) -> Callable[[Path], None]:
          f".mnli-m.{'0' * 32}.partial: expected no leftover of an interrupted export; got one; "
          "export again"),
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"),
-         "README.md: expected text in UTF-8; got 'utf-8' codec can't decode byte 0xff in position "
-         "0: invalid start byte"),
+         f"{CARD}; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (lambda folder: (folder / "README.md").write_text("# Mine\n"),
-         "README.md: expected YAML between two lines of ---; got no mapping but nothing"),
+         f"{CARD}; got no mapping but nothing"),
         (lambda folder: [shutil.rmtree(path) for path in sorted(folder.glob("snli/*/"))],
          "snli: expected a word class with variants.parquet; got none"),
     ],
@@ -325,10 +333,9 @@ def test_wrong_provenance(dataset: Path) -> None:
     [
         ("| `snli_verbs` | 2 |", "| `snli_verbs` | 7 |",
          "README.md: expected the statistics of the data: ['| `snli_verbs` | 2 | 50.0 | 0.0 | "
-         "50.0 | 3 | 1.5 | 2.0 |']; got ['| `snli_verbs` | 7 | 50.0 | 0.0 | 50.0 | 3 | 1.5 | "
-         "2.0 |']"),
+         "50.0 | 3 | 1.5 | 2.0 |']; got others"),
         ("<!-- statistics -->", "",
-         "README.md: expected a statistics block: <!-- statistics --> …; got none"),
+         "README.md: expected the statistics of the data: ['<!-- statistics -->']; got others"),
         ("path: snli/verbs/seeds.parquet", "path: snli/verb/seeds.parquet",
          "README.md: expected `configs` in the YAML to be that of the data; got another for "
          "snli_verbs"),
