@@ -44,7 +44,7 @@ Find = TypeVar("Find", bound=Callable[..., Iterator[Finding]])
 """Function from a folder (of rows of a kind, also a collection's name) to findings."""
 
 CHECKS: Final[defaultdict[str, list[Callable[..., Iterator[Finding]]]]] = defaultdict(list)
-"""What is looked at → checks of it, in their order."""
+"""Part of a folder, or kind of collections → its checks, in their order."""
 
 
 def check(of: str = "contents") -> Callable[[Find], Find]:

@@ -114,9 +114,9 @@ def check_metric(name: str, example: str, _: str) -> dict[str, Any]:
 
 CHECKS: Final[Mapping[str, Callable[[str, str, str], dict[str, Any]]]] = {
     "dataset": check_published_dataset,
-    "metric": check_metric,
+    "space": check_metric,
 }
-"""Name → check of what was published, by repository, folder or example, and revision."""
+"""Kind of repository → check of it, by its name, folder or example, and revision."""
 
 
 def main() -> None:

@@ -1,21 +1,21 @@
 """Publishing on the Hub: a dataset folder, the metric, and a model's results on a dataset.
 
-Planning only reads. `carry_out` makes `main` equal to the planned files in one commit, loads it
-back with empty caches, tags it, and updates other branches. Both may be repeated.
+Each function looks at the Hub, shows what it would do and, with `yes`, does it. `main` becomes
+equal to the files in one commit, is loaded back with empty caches, and tagged. All may be repeated.
 
 A version covers the data: Parquet files and provenance; the card may change without a new one. The
 branch `script` has the loading script beside the same data, for datasets 3. A model's figures are
 in `.eval_results/*.yaml` of the model's repository (docs: hub/eval-results).
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -26,21 +26,27 @@ from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
     MAIN,
     Changes,
-    File,
     PublishError,
+    Removable,
     Repository,
-    State,
     account_of_token,
     compare,
     hub_api,
     is_offline,
-    make_file,
+    nothing,
 )
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_dataset, parquet_files
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd
 
 log = logging.getLogger(__name__)
 
 SCRIPT_REVISION: Final = "script"
+
+Files = list["CommitOperationAdd"]
+Show = Callable[[str], object]
+"""Function that is called with each line for readers, as soon as it is known."""
 
 Version = tuple[int, int, int]
 
@@ -49,178 +55,132 @@ _SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py")
 _LOADING: Final = "## Loading\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """A branch, and its planned files."""
-
-    name: str = MAIN
-    files: tuple[File, ...]
-    changes: Changes
-    message: str
-
-    def by_kind(self) -> dict[str, list[str]]:
-        """List the paths of each kind of change."""
-        return {
-            kind: [path for path, change in self.changes.items() if change == kind]
-            for kind in ("added", "changed", "removed")
-        }
-
-    def __str__(self) -> str:
-        """Write the counts of changes in words."""
-        added, changed, removed = map(len, self.by_kind().values())
-        unchanged = len(self.files) - added - changed
-        words = {"add": added, "change": changed, "remove": removed}
-        listed = [f"{count:,} to {what}" for what, count in words.items() if count]
-        listed += [f"{unchanged:,} as they are"] if unchanged else []
-        return f"{self.name}: {', '.join(listed) if self.changes else 'up to date'}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishingPlan:
-    """A plan of publishing."""
-
-    repository: Repository
-    state: State | None
-    """Current state of the repository; None if it does not exist or was not looked up."""
-    private: bool = False
-    facts: Mapping[str, Any]
-    """Further entries of the plan's JSON."""
-    lines: Sequence[str]
-    """Lines for readers."""
-    branches: tuple[Branch, ...]
-    """The branches; the first is `main`, which users load."""
-    removable: Callable[[str], bool] | None = None
-    """Predicate for files to remove from a branch if not planned; None keeps all files."""
-    sdk: str | None = None
-    tag: str | None = None
-    """Tag of the data's version, to be set."""
-    check: Callable[[str], dict[str, Any]] | None = None
-    """Function that loads a commit back and returns entries of the JSON; None if it need not."""
-    proposal: str | None = None
-    """Description of a pull request to open instead of a commit; None for a commit."""
-    is_done: bool
-    usage: str = ""
-    """Instruction for loading; if empty, the address of the commit is shown."""
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether `carry_out` does anything; even a Space that is up to date is loaded back."""
-        return not self.is_done or self.check is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """The outcome of publishing."""
-
-    address: str
-    revision: str | None = None
-    """Commit of `main`; None for a pull request."""
-    committed: bool = False
-    tagged: bool = False
-    loaded: Mapping[str, Any]
-    """Rows or figures that were loaded back, by name; empty if nothing was loaded."""
-
-
-def carry_out(plan: PublishingPlan) -> Published:
-    """Carry out a plan."""
-    target, main = plan.repository, plan.branches[0]
-    if account_of_token() is None:
-        raise PublishError(
-            "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
-            "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
-        )
-    head = None if plan.state is None else plan.state.head
-    if not plan.has_steps:
-        return Published(address=target.address, revision=head, loaded={})
-    if plan.proposal is not None:
-        address = target.propose(main.files, message=main.message, description=plan.proposal)
-        return Published(address=address, loaded={})
-    api = hub_api()
-    if plan.state is None:
-        options: dict[str, Any] = {"private": plan.private, "exist_ok": True, "space_sdk": plan.sdk}
-        target.call(f"making {target.name}", api.create_repo, **options)
-    revision = target.make_equal(
-        main.files, message=main.message, removable=plan.removable, planned_on=head
-    )
-    loaded: dict[str, Any] = {}
-    if plan.check is not None:
-        log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
-        try:
-            loaded = plan.check(revision)
-        except PublishError as error:
-            untagged = f", and {plan.tag} was not tagged" if plan.tag else ""
-            raise PublishError(
-                f"{target.name} at {revision[:12]} does not load as it should: {error}\n{MAIN} "
-                f"holds it{untagged}; the same command, run again, checks it again."
-            ) from error
-    if plan.tag is not None:
-        options = {"tag": plan.tag, "tag_message": f"Version {plan.tag} of the data"}
-        options |= {"revision": revision, "exist_ok": True}
-        target.call(f"tagging {plan.tag}", api.create_tag, **options)
-        data = [file for file in main.files if _is_data(file.path)]
-        if compare(data, target.files(plan.tag), _is_data):
-            raise PublishError(
-                f"{plan.tag} was set on other data meanwhile, and versions do not change; run the "
-                "same command again for the next one"
-            )
-    for branch in plan.branches[1:]:
-        if branch.changes:
-            options = {"branch": branch.name, "revision": revision, "exist_ok": True}
-            target.call(f"making the branch {branch.name}", api.create_branch, **options)
-            target.make_equal(
-                branch.files, message=branch.message, revision=branch.name, removable=plan.removable
-            )
-    return Published(
-        address=target.address if plan.usage else f"{target.address}/commit/{revision}",
-        revision=revision,
-        committed=bool(main.changes),
-        tagged=plan.tag is not None,
-        loaded=loaded,
-    )
-
-
-# --- Plans ---
+# --- What all do ---
 
 
 def _look_at(
     target: Repository, *, private: bool = False
-) -> tuple[State | None, list[str], dict[str, Any]]:
-    """Read a repository's state; also return lines and JSON about it and the token's user.
+) -> tuple[dict[str, str] | None, list[str], dict[str, Any]]:
+    """Read a repository's revisions; also return lines and JSON about it and the token's user.
 
     It must be `private` if that is wanted.
     """
+    facts: dict[str, Any] = {"repository": target.name, "account": None, "done": None}
     if is_offline():
         line = "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
-        return None, [f"{target.name}: not looked up", line], {"account": None}
-    account, state = account_of_token(), target.state()
-    if state is not None and private and not state.private:
+        return None, [f"{target.name}: not looked up", line], facts
+    account, seen = account_of_token(), target.look()
+    is_private, revisions = seen or (private, None)
+    if private and not is_private:
         raise ValueError(
             f"expected {target.name} to be private, it is public: change that in its settings, "
             "or leave --private out"
         )
-    is_private = private if state is None else state.private
     kind = "Space" if target.kind == "space" else target.kind
-    made, seen = "to be made, a" if state is None else "a", "private" if is_private else "public"
+    made, visible = "a" if seen else "to be made, a", "private" if is_private else "public"
     login = f"logged in as {account}"
     if account is None:
         login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
-    facts = {"exists": state is not None, "private": is_private, "account": account}
-    return state, [f"{target.name}: {made} {seen} {kind}", login], facts
+    facts |= {"exists": seen is not None, "private": is_private, "account": account}
+    return revisions, [f"{target.name}: {made} {visible} {kind}", login], facts
 
 
-def _change_lines(branch: Branch) -> Iterator[str]:
-    yield str(branch)
-    sizes = {file.path: f"  {size_in_words(file.size)}" for file in branch.files}
+def _changes(
+    target: Repository, revisions: Mapping[str, str] | None, branch: str, *wanted: Any
+) -> Changes:
+    """Find what would change on a branch, which need not exist."""
+    head = revisions and revisions.get(branch)
+    return compare(wanted[0], target.files(head) if head else {}, *wanted[1:])
+
+
+def _by_kind(changes: Changes) -> dict[str, list[str]]:
+    return {
+        kind: [path for path, change in changes.items() if change == kind]
+        for kind in ("added", "changed", "removed")
+    }
+
+
+def _change_lines(branch: str, files: Files, changes: Changes) -> list[str]:
+    added, changed, removed = map(len, _by_kind(changes).values())
+    words = {"to add": added, "to change": changed, "to remove": removed}
+    words["as they are"] = len(files) - added - changed
+    listed = [f"{count:,} {what}" for what, count in words.items() if count]
+    sizes = {file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in files}
     marks = {"added": "+", "changed": "~", "removed": "-"}
-    yield from (f"  {marks[of]} {path}{sizes.get(path, '')}" for path, of in branch.changes.items())
+    return [
+        f"{branch}: {', '.join(listed) if changes else 'up to date'}",
+        *(f"  {marks[of]} {path}{sizes.get(path, '')}" for path, of in changes.items()),
+    ]
+
+
+def _is_agreed(lines: Iterable[str], show: Show, *, is_done: bool, may_act: bool) -> bool:
+    """Show a plan, and return whether to carry it out; raise without a token."""
+    for line in lines:
+        show(line)
+    if not may_act:
+        undone = "Nothing was written. To do this, add --yes."
+        show("Nothing to do." if is_done else undone)
+    elif account_of_token() is None:
+        raise PublishError(
+            "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
+            "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
+        )
+    return may_act
+
+
+def _upload(
+    target: Repository,
+    revisions: Mapping[str, str] | None,
+    files: Files,
+    show: Show,
+    *,
+    message: str,
+    removable: Removable = nothing,
+    check: str | None = None,
+    new: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Make a repository, as `new` says, if there is none, and `main` equal to files.
+
+    It is loaded back and compared with `check`, a folder or an example, unless that is None.
+    Returns entries of the JSON.
+    """
+    if revisions is None:
+        options = {"exist_ok": True, **(new or {})}
+        target.call(f"making {target.name}", hub_api().create_repo, **options)
+    head = revisions[MAIN] if revisions else None
+    revision = target.make_equal(files, message=message, removable=removable, parent=head)
+    show(f"main is at {revision}{', as before' if revision == head else ''}")
+    done = {"address": target.address, "revision": revision, "committed": revision != head}
+    if check is None:
+        return done
+    log.info("Loading %s at %s back with empty caches …", target.name, revision[:12])
+    try:
+        loaded = load_back(target.kind, target.name, check, revision)
+    except PublishError as error:
+        raise PublishError(
+            f"{target.name} at {revision[:12]} does not load as it should: {error}\n{MAIN} holds "
+            "it, without a tag; the same command, run again, checks it again."
+        ) from error
+    if rows := loaded.get("rows"):
+        count = sum(sum(splits.values()) for splits in rows.values())
+        show(f"loaded back: {len(rows)} configurations, {count:,} rows, as in the folder")
+    if figures := loaded.get("figures"):
+        show(f"loaded back: {', '.join(f'{name} {value}' for name, value in figures.items())}")
+    return done | loaded
 
 
 # --- The dataset ---
 
 
 def push_to_hub(
-    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
-) -> Published:
+    folder: str | Path,
+    repository: str,
+    *,
+    version: str | None = None,
+    private: bool = False,
+    yes: bool = True,
+    show: Show = log.info,
+) -> dict[str, Any]:
     """Publish a dataset folder, with its card, as `merge-nli publish dataset --yes` does.
 
     Args:
@@ -229,19 +189,18 @@ def push_to_hub(
         version: Of the data, for example 1.2.0; by default that of the tag with the same data,
             else the next minor one.
         private: Make a new repository private; one that is there must be.
+        yes: Do it, instead of only showing what would be done.
+        show: Function that is called with each line for readers.
+
+    Returns:
+        What `--format json` prints: the version, what was changed, and under `done` the address
+        and commit, or None if there was nothing to do.
 
     Raises:
         TypeError: the folder is no path.
         ValueError: an argument is not as it should be, or contradicts the repository.
         PublishError: the folder is not good, nobody is logged in, or the Hub fails.
     """
-    return carry_out(plan_dataset(folder, repository, version=version, private=private))
-
-
-def plan_dataset(
-    folder: str | Path, repository: str, *, version: str | None = None, private: bool = False
-) -> PublishingPlan:
-    """Plan what `push_to_hub` does, with the same arguments and errors; nothing is written."""
     folder = as_dataset("folder", folder)
     target = Repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
@@ -250,12 +209,12 @@ def plan_dataset(
         raise PublishError(f"{folder}: not published: {listed}")
     configs = all_configurations(folder)
     own = f"{target.short_name}.py"  # datasets 3 looks for a script with the repository's name
-    files = (*_described(folder, target, configs[0]), *_data_files(folder))
     here = Path(__file__).parents[1]
-    scripts = zip((own, *_SCRIPT[1:]), (here / name for name in _SCRIPT), strict=True)
-    script_files = (*files, *(make_file(*script) for script in scripts))
-    state, lines, facts = _look_at(target, private=private)
-    same = {} if state is None else _compare_tags(target, state, files)
+    scripts = {own: here / _SCRIPT[0]} | {name: here / name for name in _SCRIPT[1:]}
+    main = [*_files(_described(folder, target, configs[0])), *_data_files(folder)]
+    script = [*main, *_files(scripts)]
+    revisions, lines, facts = _look_at(target, private=private)
+    same = _compare_tags(target, revisions or {}, main)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
 
@@ -263,56 +222,73 @@ def plan_dataset(
         # Also remove from `main` a script with the repository's name, which datasets 4 refuses.
         return _is_data(path) or path == own
 
-    present = {} if state is None else target.files(state.head)
-    begun = None if state is None else state.branches.get(SCRIPT_REVISION)
-    main = Branch(files=files, changes=compare(files, present, removable), message=f"Data {tag}")
-    script = Branch(
-        name=SCRIPT_REVISION,
-        files=script_files,
-        changes=compare(script_files, target.files(begun) if begun else {}, removable),
-        message=f"Data {tag} with the loading script, for datasets 3",
-    )
-    is_older = is_tagged and any(map(_is_data, main.changes))
-    is_done = is_older or (is_tagged and not main.changes and not script.changes)
+    of_main = _changes(target, revisions, MAIN, main, removable)
+    of_script = _changes(target, revisions, SCRIPT_REVISION, script, removable)
+    is_older = is_tagged and any(map(_is_data, of_main))
+    is_done = is_older or (is_tagged and not of_main and not of_script)
     lines.append(f"version {tag}: {why}")
     if is_older:
         lines.append(f"main holds other data than {tag} and stays as it is")
     elif is_done:
         lines.append("main, tag and script are up to date")
     else:
-        tagging = f"tag {tag}: {'is there' if is_tagged else 'to be set'}"
-        lines += [*_change_lines(main), tagging, f"branch {script}"]
-    published = {file.path for file in files}
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    left_out = [n for path in paths if (n := path.relative_to(folder).as_posix()) not in published]
-    lines += [f"left out: {', '.join(left_out)}"] if left_out else []
-    check = partial(load_back, "dataset", target.name, str(folder.resolve()))
-    return PublishingPlan(
-        repository=target,
-        state=state,
-        private=private,
-        facts=facts | {"version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
-                       "configurations": configs, "left_out": left_out},
-        lines=lines,
-        branches=(main, script),
-        removable=removable,
-        tag=None if is_tagged else tag,
-        check=check if not is_done and (main.changes or not is_tagged) else None,
-        is_done=is_done,
-        usage=f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")',
-    )  # fmt: skip
+        lines += _change_lines(MAIN, main, of_main)
+        lines.append(f"tag {tag}: {'is there' if is_tagged else 'to be set'}")
+        lines.append(f"branch {_change_lines(SCRIPT_REVISION, script, of_script)[0]}")
+    published = {file.path_in_repo for file in main}
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    if left_out := sorted({*paths} - published):
+        lines.append(f"left out: {', '.join(left_out)}")
+    plan = facts | {
+        "version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
+        "configurations": configs, "left_out": left_out, MAIN: _by_kind(of_main),
+        SCRIPT_REVISION: _by_kind(of_script), "nothing_to_do": is_done,
+    }  # fmt: skip
+    if not _is_agreed(lines, show, is_done=is_done, may_act=yes and not is_done):
+        return plan
+    message, new = f"Data {tag}", {"private": private}
+    check = None if is_tagged and not of_main else str(folder.resolve())
+    done = _upload(
+        target, revisions, main, show, message=message, removable=removable, check=check, new=new
+    )
+    if not is_tagged:
+        _set_tag(target, tag, done["revision"])
+    if of_script:
+        message += " with the loading script, for datasets 3"
+        target.make_branch(SCRIPT_REVISION, done["revision"])
+        target.make_equal(script, message=message, revision=SCRIPT_REVISION, removable=removable)
+    show(f"Published: {target.address}")
+    show(f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")')
+    return plan | {"done": done | {"tagged": not is_tagged}}
+
+
+def _set_tag(target: Repository, tag: str, revision: str) -> None:
+    options: dict[str, Any] = {"tag": tag, "revision": revision, "exist_ok": True}
+    options["tag_message"] = f"Version {tag} of the data"
+    target.call(f"tagging {tag}", hub_api().create_tag, **options)
+    if target.commit_of(tag) != revision:
+        raise PublishError(
+            f"{tag} was set on other data meanwhile, and versions do not change; run the same "
+            "command again for the next one"
+        )
+
+
+def _files(contents: Mapping[str, Path | bytes]) -> Files:
+    from huggingface_hub import CommitOperationAdd
+
+    return [CommitOperationAdd(path, content) for path, content in contents.items()]
 
 
 def find_revision(folder: Path, repository: str) -> tuple[str, str]:
     """Find the version of a repository with a folder's data; return its tag and commit."""
     target = Repository(repository, "dataset")
-    state = target.state()
-    if state is None:
+    seen = target.look()
+    if seen is None:
         raise PublishError(
             f"expected a dataset repository {repository}, found none that you may see: run "
             f"`merge-nli publish dataset` first"
         )
-    same = _compare_tags(target, state, list(_data_files(folder)))
+    same = _compare_tags(target, seen[1], _data_files(folder))
     for version in sorted(same, reverse=True):
         if same[version]:
             return tag_of(version), target.commit_of(tag_of(version))
@@ -371,8 +347,8 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     return wanted, "as given"
 
 
-def _described(folder: Path, target: Repository, example: str) -> Iterator[File]:
-    """Yield the files beside the data: a card with loading instructions, and the benchmark."""
+def _described(folder: Path, target: Repository, example: str) -> dict[str, Path | bytes]:
+    """Return the files beside the data: a card with loading instructions, and the benchmark."""
     card = (folder / CARD).read_text(encoding="utf-8")
     text = f"""\
 {_LOADING}
@@ -384,15 +360,14 @@ from datasets import load_dataset
 data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
 ```
 """
-    yield make_file(CARD, card.replace(_LOADING, text, 1).encode())
-    if tasks := benchmark(folder):
-        yield make_file(BENCHMARK_FILE, tasks)
+    tasks = benchmark(folder)
+    beside = {BENCHMARK_FILE: tasks} if tasks else {}
+    return {CARD: card.replace(_LOADING, text, 1).encode(), **beside}
 
 
-def _data_files(folder: Path) -> Iterator[File]:
+def _data_files(folder: Path) -> Files:
     made = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"*/{PROVENANCE}"))
-    for path in (*made, *parquet_files(folder)):
-        yield make_file(path, folder / path)
+    return _files({path: folder / path for path in (*made, *parquet_files(folder))})
 
 
 def _is_data(path: str) -> bool:
@@ -400,21 +375,29 @@ def _is_data(path: str) -> bool:
     return path.endswith((".parquet", f"/{PROVENANCE}"))
 
 
-def _compare_tags(target: Repository, state: State, files: Iterable[File]) -> dict[Version, bool]:
-    data = [file for file in files if _is_data(file.path)]
-    versions = [parse_version(tag) for tag in state.tags if _TAG.fullmatch(tag)]
+def _compare_tags(
+    target: Repository, revisions: Iterable[str], files: Files
+) -> dict[Version, bool]:
+    data = [file for file in files if _is_data(file.path_in_repo)]
     return {
-        version: not compare(data, target.files(tag_of(version)), _is_data) for version in versions
+        parse_version(tag): not compare(data, target.files(tag), _is_data)
+        for tag in filter(_TAG.fullmatch, revisions)
     }
 
 
 # --- The metric ---
 
 
-def plan_metric(
-    folder: Path, repository: str, example: Mapping[str, Any], *, private: bool = False
-) -> PublishingPlan:
-    """Plan the publication of the metric; nothing is written.
+def publish_metric(
+    folder: Path,
+    repository: str,
+    example: Mapping[str, Any],
+    *,
+    private: bool,
+    yes: bool,
+    show: Show,
+) -> dict[str, Any]:
+    """Show how the metric would be published, and with `yes` publish it.
 
     `example` has the `arguments` of `compute`, `figures` computed by hand, and the full `result`.
     """
@@ -424,56 +407,56 @@ def plan_metric(
             f"expected a Space called OWNER/{folder.name}, got {repository!r}: evaluate loads "
             "the script that is called like the Space"
         )
-    files = tuple(
-        make_file(path.name, path)
-        for path in sorted(folder.iterdir())
-        if path.suffix == ".py" or path.name in ("README.md", "requirements.txt")
+    files = _files(
+        {
+            path.name: path
+            for path in sorted(folder.iterdir())
+            if path.suffix == ".py" or path.name in ("README.md", "requirements.txt")
+        }
     )
 
     def removable(path: str) -> bool:
         # A module of an earlier version, which is not needed any more.
         return "/" not in path and path.endswith(".py")
 
-    state, lines, facts = _look_at(target, private=private)
-    changes = compare(files, {} if state is None else target.files(state.head), removable)
-    main = Branch(files=files, changes=changes, message="The metric of merge-nli")
-    return PublishingPlan(
-        repository=target,
-        state=state,
-        private=private,
-        facts=facts,
-        lines=[*lines, *_change_lines(main)],
-        branches=(main,),
-        removable=removable,
-        sdk="gradio",
-        check=partial(load_back, "metric", target.name, json.dumps(example)),
-        is_done=state is not None and not changes,
-        usage=f'evaluate.load("{target.name}")',
+    revisions, lines, facts = _look_at(target, private=private)
+    changes = _changes(target, revisions, MAIN, files, removable)
+    is_done = revisions is not None and not changes
+    plan = facts | {MAIN: _by_kind(changes), "nothing_to_do": is_done}
+    lines += _change_lines(MAIN, files, changes)
+    if not _is_agreed(lines, show, is_done=is_done, may_act=yes):
+        return plan
+    message, new = "The metric of merge-nli", {"private": private, "space_sdk": "gradio"}
+    check = json.dumps(example)
+    done = _upload(
+        target, revisions, files, show, message=message, removable=removable, check=check, new=new
     )
+    show(f"Published: {target.address}")
+    show(f'evaluate.load("{target.name}")')
+    return plan | {"done": done}
 
 
 # --- Results of a model ---
 
 
-def plan_results(
+def publish_results(
     figures: Mapping[str, Mapping[str, Any]],
     target: Repository,
     folder: Path,
     dataset: str,
     *,
-    pull_request: bool = False,
-    date: str | None = None,
-) -> PublishingPlan:
-    """Plan the publication of a model's results; nothing is written.
+    pull_request: bool,
+    date: str | None,
+    yes: bool,
+    show: Show,
+) -> dict[str, Any]:
+    """Show how a model's results would be published, and with `yes` publish them.
 
     `figures` maps configurations to `value`, the accuracy on distinct variants in percent, and
     `notes`, a text with other figures. Results on the same dataset for other tasks are kept.
     `dataset` is the repository of the published folder, `date` (ISO 8601) the evaluation's day.
     """
-    from huggingface_hub import (
-        EvalResultEntry,
-        eval_result_entries_to_yaml,
-    )
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     tasks = task_ids(folder)
     if other := sorted(figures.keys() - set(tasks)):
@@ -481,49 +464,44 @@ def plan_results(
             f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
             f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
         )
-    state, lines, facts = _look_at(target)
-    version, revision = (
-        ("(version not looked up)", None) if is_offline() else find_revision(folder, dataset)
-    )
-    if state is None and not is_offline():
-        raise PublishError(
-            f"expected a model repository {target.name}, found none that you may see: publish "
-            "the model first"
-        )
+    revisions, lines, facts = _look_at(target)
+    version, revision = "(version not looked up)", None
+    if not is_offline():
+        version, revision = find_revision(folder, dataset)
+        if revisions is None:
+            raise PublishError(
+                f"expected a model repository {target.name}, found none that you may see: publish "
+                "the model first"
+            )
     common: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
     entries = [EvalResultEntry(task_id=name, **of, **common) for name, of in figures.items()]
     path = f".eval_results/{dataset.replace('/', '__')}.yaml"
-    earlier = [] if state is None else _read_results(target, path, state.head)
+    earlier = _read_results(target, path, revisions[MAIN]) if revisions else []
     entries += [entry for entry in earlier if entry.task_id not in figures]
     listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
     text = yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100)
-    file = make_file(path, text.encode())
+    files = _files({path: text.encode()})
+    changes = _changes(target, revisions, MAIN, files)
     values = {config: of["value"] for config, of in figures.items()}
-    main = Branch(
-        files=(file,),
-        changes=compare([file], target.files(state.head) if state is not None else {}),
-        message=f"Results on {dataset} {version}",
-    )
-    where, *changed = _change_lines(main)
-    proposal = (
-        f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant accuracy "
-        "in the notes:\n\n" + "".join(f"- {name}: {value}\n" for name, value in values.items())
-    )
-    return PublishingPlan(
-        repository=target,
-        state=state,
-        facts=facts | {"dataset": dataset, "version": version, "values": values},
-        lines=[
-            *lines,
-            main.message,
-            f"a pull request to {where}" if pull_request else where,
-            *changed,
-            *(f"  {name}: {value}" for name, value in values.items()),
-        ],
-        branches=(main,),
-        proposal=proposal if pull_request else None,
-        is_done=not main.changes,
-    )
+    message = f"Results on {dataset} {version}"
+    where, *changed = _change_lines(MAIN, files, changes)
+    where = f"a pull request to {where}" if pull_request else where
+    shares = [f"{name}: {value}" for name, value in values.items()]
+    lines += [message, where, *changed, *(f"  {share}" for share in shares)]
+    plan = facts | {"dataset": dataset, "version": version, "values": values}
+    plan |= {MAIN: _by_kind(changes), "nothing_to_do": not changes}
+    if not _is_agreed(lines, show, is_done=not changes, may_act=yes and bool(changes)):
+        return plan
+    if pull_request:
+        proposal = (
+            f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant "
+            "accuracy in the notes:\n\n" + "".join(f"- {share}\n" for share in shares)
+        )
+        done = {"address": target.propose(files, message=message, description=proposal)}
+    else:
+        done = _upload(target, revisions, files, show, message=message)
+    show(f"Published: {done['address']}")
+    return plan | {"done": done}
 
 
 def _read_results(target: Repository, path: str, revision: str) -> list[Any]:

@@ -8,18 +8,17 @@ huggingface_hub itself handles the token.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitInfo, HfApi
+    from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
     from huggingface_hub.hf_api import RepoFile
 
 log = logging.getLogger(__name__)
@@ -36,69 +35,42 @@ Changes = Mapping[str, Literal["added", "changed", "removed"]]
 """Path → what a commit does to it; in order of kinds and paths."""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file to publish."""
-
-    path: str
-    content: Path | bytes
-    size: int
-    git_oid: str
-    sha256: str
-
-    def is_same(self, other: RepoFile) -> bool:
-        """Return whether the file on the Hub has the same content."""
-        if self.size != other.size:
-            return False
-        # With large file storage, `blob_id` is the pointer's id.
-        return self.sha256 == other.lfs.sha256 if other.lfs else self.git_oid == other.blob_id
+Removable = Callable[[str], bool]
+"""Whether a file, by its path, goes from a branch if it is not among the wanted ones."""
 
 
-def make_file(path: str, content: Path | bytes) -> File:
-    """Make a file with its size and digests.
+def nothing(_: str) -> bool:
+    """Keep all files."""
+    return False
 
-    >>> make_file("a", b"hello").git_oid  # as `git hash-object` says
-    'b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0'
-    """
-    size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    # git names its objects by SHA-1; nothing here is secured by it.
-    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    sha256 = hashlib.sha256()
-    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            git.update(block)
-            sha256.update(block)
-    return File(path, content, size, git.hexdigest(), sha256.hexdigest())
+
+def is_same(file: CommitOperationAdd, other: RepoFile) -> bool:
+    """Return whether a file on the Hub has the same content."""
+    size = file.upload_info.size
+    if size != other.size:
+        return False
+    if other.lfs:  # `blob_id` is the pointer's id
+        return file.upload_info.sha256.hex() == other.lfs.sha256
+    with file.as_file() as stream:  # git names its objects by SHA-1; nothing is secured by it
+        content = b"blob %d\0" % size + stream.read()
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest() == other.blob_id
 
 
 def compare(
-    files: Iterable[File],
+    files: Iterable[CommitOperationAdd],
     present: Mapping[str, RepoFile],
-    removable: Callable[[str], bool] | None = None,
+    removable: Removable = nothing,
 ) -> Changes:
     """Find the changes that make the files on the Hub equal to these."""
-    wanted = {file.path: file for file in files}
+    wanted = {file.path_in_repo: file for file in files}
     added = dict.fromkeys(sorted(wanted.keys() - present.keys()), "added")
     common = sorted(wanted.keys() & present.keys())
-    changed = {path: "changed" for path in common if not wanted[path].is_same(present[path])}
-    surplus = sorted(present.keys() - wanted.keys())
-    removed = {path: "removed" for path in surplus if removable and removable(path)}
-    return added | changed | removed  # type: ignore[return-value]
+    changed = {path: "changed" for path in common if not is_same(wanted[path], present[path])}
+    surplus = sorted(filter(removable, present.keys() - wanted.keys()))
+    return added | changed | dict.fromkeys(surplus, "removed")  # type: ignore[return-value]
 
 
 # --- Repositories ---
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Current state of a repository."""
-
-    private: bool
-    head: str
-    """Commit of `main`."""
-    branches: Mapping[str, str]
-    """Name of a branch → commit."""
-    tags: Mapping[str, str]
 
 
 def is_offline() -> bool:
@@ -187,8 +159,11 @@ class Repository:
 
         return call_hub(doing, attempt)
 
-    def state(self) -> State | None:
-        """Read its state; None if it does not exist, or is not visible to you."""
+    def look(self) -> tuple[bool, dict[str, str]] | None:
+        """Read whether it is private, and its branches and tags with their commits.
+
+        None if it does not exist, or is not visible to you.
+        """
         from huggingface_hub.errors import RepositoryNotFoundError
 
         doing = f"looking at {self.name}"
@@ -196,9 +171,8 @@ class Repository:
         if info is None:
             return None
         refs = self.call(doing, hub_api().list_repo_refs)
-        branches = {ref.name: ref.target_commit for ref in refs.branches}
-        tags = {ref.name: ref.target_commit for ref in refs.tags}
-        return State(bool(info.private), branches.get(MAIN, str(info.sha)), branches, tags)
+        commits = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
+        return bool(info.private), {MAIN: str(info.sha)} | commits
 
     def files(self, revision: str) -> dict[str, RepoFile]:
         """List the files of a revision, by path."""
@@ -213,19 +187,24 @@ class Repository:
         doing = f"looking at {self.name}"
         return str(self.call(doing, hub_api().repo_info, revision=revision).sha)
 
+    def make_branch(self, branch: str, revision: str) -> None:
+        """Make a branch at a commit, if there is none."""
+        options: dict[str, Any] = {"branch": branch, "revision": revision, "exist_ok": True}
+        self.call(f"making the branch {branch}", hub_api().create_branch, **options)
+
     def make_equal(
         self,
-        files: Sequence[File],
+        files: Iterable[CommitOperationAdd],
         *,
         message: str,
         revision: str = MAIN,
-        removable: Callable[[str], bool] | None = None,
-        planned_on: str | None = None,
+        removable: Removable = nothing,
+        parent: str | None = None,
     ) -> str:
         """Make a branch equal to these files, by one commit if necessary; return the commit's id.
 
-        The commit's parent is the head that was read here, or earlier as `planned_on`: if somebody
-        else commits in between, this is an error, and nothing is overwritten.
+        The commit's parent is the given one, or the head that is read here: if somebody else
+        commits in between, this is an error, and nothing is overwritten.
         """
 
         def attempt() -> str:
@@ -233,17 +212,14 @@ class Repository:
             changes = compare(files, self.files(head), removable)
             if not changes:
                 return head
-            if planned_on not in (None, head):
-                raise PublishError(
-                    f"uploading to {self.name}: something else changed {revision} since "
-                    "it was looked at; run the same command again"
-                )
-            made = self._commit(files, changes, message, revision=revision, parent_commit=head)
-            return str(made.oid)
+            options = {"revision": revision, "parent_commit": parent or head}
+            return str(self._commit(files, changes, message, **options).oid)
 
         return call_hub(f"uploading to {self.name}", attempt)
 
-    def propose(self, files: Sequence[File], *, message: str, description: str) -> str:
+    def propose(
+        self, files: Iterable[CommitOperationAdd], *, message: str, description: str
+    ) -> str:
         """Open a pull request with these files, or update an open one; return its address."""
 
         def attempt() -> int:
@@ -257,9 +233,8 @@ class Repository:
             )
             number = next((request.num for request in requests if request.title == message), None)
             if number is None:
-                new: Changes = {file.path: "added" for file in files}
                 options = {"commit_description": description, "revision": MAIN, "create_pr": True}
-                number = self._commit(files, new, message, **options).pr_num
+                number = self._commit(files, compare(files, {}), message, **options).pr_num
             return int(number or 0)
 
         number = call_hub(f"opening a pull request in {self.name}", attempt)
@@ -267,17 +242,15 @@ class Repository:
         return f"{self.address}/discussions/{number}"
 
     def _commit(
-        self, files: Sequence[File], changes: Changes, message: str, **options: Any
+        self, files: Iterable[CommitOperationAdd], changes: Changes, message: str, **options: Any
     ) -> CommitInfo:
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+        from huggingface_hub import CommitOperationDelete
 
-        wanted = {file.path: file.content for file in files}
-        # New objects for each commit, as huggingface_hub modifies them.
-        operations = [
-            CommitOperationDelete(path)
-            if change == "removed"
-            else CommitOperationAdd(path, wanted[path])
-            for path, change in changes.items()
+        removed = (path for path, change in changes.items() if change == "removed")
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            *map(CommitOperationDelete, removed),
+            # Copies, as huggingface_hub marks what it has committed.
+            *(copy(file) for file in files if file.path_in_repo in changes),
         ]
         options |= {"commit_message": message, "repo_type": self.kind}
         made: CommitInfo = hub_api().create_commit(self.name, operations, **options)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,9 +22,6 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.schema import DATASET_NAME
-
-if TYPE_CHECKING:
-    from merge_dataset.hub.publication import PublishingPlan
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +71,9 @@ def publish_dataset_command(
     \b
       merge-nli publish dataset --repo somebody/merge-nli --version 2.0.0 --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.publication import plan_dataset
+    from merge_dataset.hub.publication import push_to_hub
 
-    publish(plan_dataset(folder, repo, version=version, private=private), yes, output)
+    _publish(output, push_to_hub, folder, repo, version=version, private=private, yes=yes)
 
 
 @publish_app.command("metric")
@@ -99,12 +96,12 @@ def publish_metric_command(
     \b
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.publication import plan_metric
+    from merge_dataset.hub.publication import publish_metric
     from merge_metric.register import SPACE
     from merge_metric.seed_variant_accuracy.scoring import score
 
     example = EXAMPLE | {"result": score(**EXAMPLE["arguments"])}
-    publish(plan_metric(SPACE, repo, example, private=private), yes, output)
+    _publish(output, publish_metric, SPACE, repo, example, private=private, yes=yes)
 
 
 @publish_app.command("results")
@@ -143,14 +140,14 @@ def publish_results_command(
       merge-nli publish results predictions.parquet --dataset merge-nli
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
-    from merge_dataset.hub.publication import plan_results
+    from merge_dataset.hub.publication import publish_results
     from merge_metric.exports.registry import require_date
 
     require_date("date", date)
     model = Repository(repo, "model")
     figures = _model_figures(predictions, dataset, config or (), repo, merge_labels or ())
-    planned = plan_results(figures, model, dataset, dataset_repo, pull_request=pr, date=date)
-    publish(planned, yes, output)
+    given = (figures, model, dataset, dataset_repo)
+    _publish(output, publish_results, *given, pull_request=pr, date=date, yes=yes)
 
 
 EXAMPLE: Final[dict[str, Any]] = {
@@ -214,35 +211,13 @@ def _model_figures(
     return figures
 
 
-def publish(planned: PublishingPlan, yes: bool, output: OutputFormat) -> None:
-    """Show a plan, carry it out if the user agrees, and say what was done."""
-    from merge_dataset.hub.publication import carry_out
-
-    if output == "text":  # shown at once, as the rest takes time
-        typer.echo("\n".join(planned.lines))
-    done = carry_out(planned) if yes and planned.has_steps else None
-    lines: list[str] = []
-    outcome: dict[str, Any] | None = None
-    if done is None:
-        undone = "Nothing was written. To do this, add --yes."
-        lines.append("Nothing to do." if planned.is_done else undone)
-    else:
-        outcome = {"address": done.address, "revision": done.revision, "tagged": done.tagged,
-                   "committed": done.committed, **done.loaded}  # fmt: skip
-        if planned.usage:
-            lines.append(f"main is at {done.revision}{'' if done.committed else ', as before'}")
-        if rows := done.loaded.get("rows"):
-            count = sum(sum(splits.values()) for splits in rows.values())
-            lines.append(
-                f"loaded back: {len(rows)} configurations, {count:,} rows, as in the folder"
-            )
-        if figures := done.loaded.get("figures"):
-            listed = ", ".join(f"{name} {value}" for name, value in figures.items())
-            lines.append(f"loaded back: {listed}")
-        lines += [f"Published: {done.address}", *filter(None, [planned.usage])]
-    changes = {branch.name: branch.by_kind() for branch in planned.branches}
-    whole = {"repository": planned.repository.name, **planned.facts, **changes}
-    write_result(output, whole | {"nothing_to_do": planned.is_done, "done": outcome}, *lines)
+def _publish(
+    output: OutputFormat, publish: Callable[..., dict[str, Any]], *given: Any, **options: Any
+) -> None:
+    """Publish; write lines as they come, or what it returns as JSON."""
+    whole = publish(*given, **options, show=typer.echo if output == "text" else lambda _: None)
+    if output == "json":
+        write_result(output, whole)
 
 
 @command()

@@ -76,7 +76,7 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
     assert "90 % 33.33, 95 % interval 0.0-50.0; accuracy on seeds 66.67; 3 seeds, 10 var" in notes
     repo = desk.hub.repo("model", MODEL)
     assert repo.history() == [f"Results on {DATASET} v1.0.0", "initial commit"]
-    assert f"/{MODEL}/commit/{repo.branches['main']}" in result.out
+    assert f"main is at {repo.branches['main']}\nPublished: {desk.hub.url}/{MODEL}\n" in result.out
     desk.hub.requests.clear()
     again = publish(desk, predictions, folder, "--yes", "--date", "2025-10-28")
     assert again.out.splitlines()[-1] == "Nothing to do."
