@@ -456,8 +456,6 @@ def publish_results(
     `notes`, a text with other figures. Results on the same dataset for other tasks are kept.
     `dataset` is the repository of the published folder, `date` (ISO 8601) the evaluation's day.
     """
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
     tasks = task_ids(folder)
     if other := sorted(figures.keys() - set(tasks)):
         raise ValueError(
@@ -469,25 +467,20 @@ def publish_results(
     if not is_offline():
         version, revision = find_revision(folder, dataset)
         if revisions is None:
-            raise PublishError(
-                f"expected a model repository {target.name}, found none that you may see: publish "
-                "the model first"
-            )
-    common: dict[str, Any] = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
-    entries = [EvalResultEntry(task_id=name, **of, **common) for name, of in figures.items()]
+            raise PublishError(f"{target.name}: expected a model repository, found none to see")
     path = f".eval_results/{dataset.replace('/', '__')}.yaml"
     earlier = _read_results(target, path, revisions[MAIN]) if revisions else []
-    entries += [entry for entry in earlier if entry.task_id not in figures]
-    listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
-    text = yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100)
+    common = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
+    text = _with_figures(earlier, {name: {**of, **common} for name, of in figures.items()})
     files = _files({path: text.encode()})
     changes = _changes(target, revisions, MAIN, files)
     values = {config: of["value"] for config, of in figures.items()}
     message = f"Results on {dataset} {version}"
-    where, *changed = _change_lines(MAIN, files, changes)
-    where = f"a pull request to {where}" if pull_request else where
+    where, *changed = _change_lines(
+        "a pull request to main" if pull_request else MAIN, files, changes
+    )
     shares = [f"{name}: {value}" for name, value in values.items()]
-    lines += [message, where, *changed, *(f"  {share}" for share in shares)]
+    lines += [message, *_change_lines(branch, files, changes), *(f"  {share}" for share in shares)]
     plan = facts | {"dataset": dataset, "version": version, "values": values}
     plan |= {MAIN: _by_kind(changes), "nothing_to_do": not changes}
     if not _is_agreed(lines, show, is_done=not changes, may_act=yes and bool(changes)):
@@ -502,6 +495,16 @@ def publish_results(
         done = _upload(target, revisions, files, show, message=message)
     show(f"Published: {done['address']}")
     return plan | {"done": done}
+
+
+def _with_figures(earlier: Iterable[Any], figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write results as YAML: new ones by task, and earlier ones of other tasks."""
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    entries = [entry for entry in earlier if entry.task_id not in figures]
+    entries += [EvalResultEntry(task_id=name, **of) for name, of in figures.items()]
+    listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
+    return str(yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _read_results(target: Repository, path: str, revision: str) -> list[Any]:

@@ -159,7 +159,7 @@ def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> 
     assert desk.written() == []
     del desk.hub.repos["model", MODEL]
     said = refused(desk, predictions, folder, code=1)
-    assert f"expected a model repository {MODEL}, found none that you may see" in said
+    assert f"{MODEL}: expected a model repository, found none to see" in said
     desk.hub.make("model", MODEL)
     shown = publish(desk, predictions, folder, token=None)
     assert "not logged in, which --yes needs" in shown.out
