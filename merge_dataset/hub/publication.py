@@ -476,9 +476,7 @@ def publish_results(
     changes = _changes(target, revisions, MAIN, files)
     values = {config: of["value"] for config, of in figures.items()}
     message = f"Results on {dataset} {version}"
-    where, *changed = _change_lines(
-        "a pull request to main" if pull_request else MAIN, files, changes
-    )
+    branch = "a pull request to main" if pull_request else MAIN
     shares = [f"{name}: {value}" for name, value in values.items()]
     lines += [message, *_change_lines(branch, files, changes), *(f"  {share}" for share in shares)]
     plan = facts | {"dataset": dataset, "version": version, "values": values}
