@@ -229,9 +229,9 @@ def _row(y: float, seed: Seed) -> list[str]:
         (CHANGED, _changes(seed) if seed.answer == seed.label else None),
         (OPPOSITE, _changes(seed, opposite=True) if seed.answer == seed.label else None),
     ]
-    said = {True: "yes", False: "no", None: "–"}
+    words_of = {True: "yes", False: "no", None: "–"}
     for x, cell in cells:
-        shown = cell if isinstance(cell, str) else said[cell]  # type: ignore[index]
+        shown = cell if isinstance(cell, str) else words_of[cell]  # type: ignore[index]
         parts.append(text(x, base, shown, text_anchor="middle"))
     return parts
 

@@ -15,10 +15,10 @@ def side(name: str, *cpu: float) -> Side:
 def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
     machine = {"cpu": "x", "cores": 1, "instructions": [], "memory_gb": 1, "system": "y",
                "torch_threads": 1}  # fmt: skip
-    found = [_in_json(row) for row in rows]
+    result = [_in_json(row) for row in rows]
     return [
         {"section": section, "name": "n", "date": "2026-01-01 00:00", "commit": "c",
-         "machine": machine, "load": [0, 0], "rows": found}
+         "machine": machine, "load": [0, 0], "rows": result}
     ]  # fmt: skip
 
 
@@ -45,10 +45,10 @@ def test_slower_is_a_ratio_that_fell_beyond_noise(cpu: tuple[float, ...], is_slo
     theirs = side("peer", 2.0, 2.0, 2.0)
     kept = measured(compare("m", side("ours", 1.0, 2 / 2.1, 2 / 1.9), theirs, unit="u"))
     new = [compare(name, side("ours", *cpu), theirs, unit="u") for name in ("m", "other")]
-    found = slower(kept, measured(*new))
-    assert bool(found) is is_slower
-    if found:
-        assert found == ["slower: m: ours / peer: 1.43× (1.33–1.54), was 2× (1.9–2.1)"]
+    result = slower(kept, measured(*new))
+    assert bool(result) is is_slower
+    if result:
+        assert result == ["slower: m: ours / peer: 1.43× (1.33–1.54), was 2× (1.9–2.1)"]
 
 
 def test_the_readmes_lines() -> None:

@@ -18,12 +18,12 @@ WORKS = [CITATION["preferred-citation"], *CITATION["references"]]
 def entries() -> dict[str, dict[str, str]]:
     """Address → fields of each BibTeX entry of a card with all sources."""
     text = citation_section(KNOWN_SOURCES, paraphrases=True)
-    found = {}
+    result = {}
     for entry in re.findall(r"^@.*?^}", text, flags=re.DOTALL | re.MULTILINE):
         field = r"^  (\w+) = \{(.*?)\}(?:,\n(?=  \w+ = )|\n\})"
         fields = dict(re.findall(field, entry, flags=re.DOTALL | re.MULTILINE))
-        found[fields["url"]] = {name: plain(value) for name, value in fields.items()}
-    return found
+        result[fields["url"]] = {name: plain(value) for name, value in fields.items()}
+    return result
 
 
 def plain(text: str) -> str:

@@ -67,8 +67,8 @@ def figures(page: str) -> Iterator[tuple[str, str]]:
         text = re.sub(pattern, "", text, flags=re.DOTALL | re.MULTILINE)
     heading = ""
     for line in text.splitlines():
-        if found := re.match(r"#+ (.*)", line):
-            heading = found[1]
+        if result := re.match(r"#+ (.*)", line):
+            heading = result[1]
             continue
         for match in FIGURE.finditer(line):
             number, _, unit = match[0].rstrip("., ").replace("%", " %").partition(" ")
@@ -81,14 +81,14 @@ def figures(page: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_has_a_source(page: str) -> None:
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for heading, figure in figures(page):
-        found.setdefault(heading, []).append(figure)
+        result.setdefault(heading, []).append(figure)
     stated = CLAIMS.get(page, {})
-    for heading in found.keys() | stated.keys():
-        there = "  ".join(found.get(heading, []))
-        said, *sources = stated.get(heading, [""])
-        assert said == there, f"{page}: tests/claims.toml:\n{heading!r} = [{there!r}, 'SOURCE']"
+    for heading in result.keys() | stated.keys():
+        there = "  ".join(result.get(heading, []))
+        text, *sources = stated.get(heading, [""])
+        assert text == there, f"{page}: tests/claims.toml:\n{heading!r} = [{there!r}, 'SOURCE']"
         assert sources, f"{page}, {heading}: expected a source"
         for source in sources:
             check_source(source, page, there.split("  "))
@@ -102,7 +102,7 @@ def check_source(source: str, page: str, there: list[str]) -> None:
         assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{page}: {source}"
     elif kind == "stands in":
         text = (ROOT / what).read_text(encoding="utf-8")
-        assert [each for each in there if each.split()[0] not in text] == [], f"{page}: {source}"
+        assert [item for item in there if item.split()[0] not in text] == [], f"{page}: {source}"
     elif kind == "cites":
         assert what in (ROOT / page).read_text(encoding="utf-8"), f"{page}: {source}"
 
@@ -113,9 +113,9 @@ def test_claims_are_of_pages() -> None:
 
 def test_figures_of_the_judged_variants() -> None:
     first, second = (read_judgements([folder]) for folder in JUDGED)
-    sizes = [len(each.variant_ids) for each in (first, second)]
-    good = [float(each.good.mean()) for each in (first, second)]
-    doubtful = sum(int((each.mean("R") < 4).sum()) for each in (first, second)) / sum(sizes)
+    sizes = [len(item.variant_ids) for item in (first, second)]
+    good = [float(item.good.mean()) for item in (first, second)]
+    doubtful = sum(int((item.mean("R") < 4).sum()) for item in (first, second)) / sum(sizes)
     assert 0.02 <= doubtful <= 0.03  # "2 to 3 in a hundred"
     readme, card = (
         " ".join((ROOT / page).read_text(encoding="utf-8").split())
@@ -151,17 +151,17 @@ def test_figures_of_the_recipe_clean() -> None:
     clean, default = share("clean", "true false"), share("default", "true")
     assert [clean, default] == ["45 51 % [37, 65]", "35 31 % [19, 48]"]
     assert "Of 45 such variants by two small masked LMs 51 % [37, 65] read well" in CLEAN_READ
-    said = "of 45 by the recipe `clean` 51 % [37, 65] read well, of 35 by default 31 % [19, 48]"
+    text = "of 45 by the recipe `clean` 51 % [37, 65] read well, of 35 by default 31 % [19, 48]"
     for name in ("README.md", "generation/signals.md"):
-        assert said in " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        assert text in " ".join((ROOT / name).read_text(encoding="utf-8").split())
     page = (folder / "README.md").read_text(encoding="utf-8")
     for name, recipe, blind in (
         ("`clean`, known", "clean", "false"),
         ("`clean`, blind", "clean", "true"),
         ("by default, blind", "default", "true"),
     ):
-        count, _, found = share(recipe, blind).partition(" ")
-        assert f"| {name} | {count} | {found} |" in page
+        count, _, result = share(recipe, blind).partition(" ")
+        assert f"| {name} | {count} | {result} |" in page
 
 
 def test_figures_of_the_demo_are_those_of_its_output() -> None:
@@ -169,7 +169,7 @@ def test_figures_of_the_demo_are_those_of_its_output() -> None:
     for page in ("README.md", "docs/pypi.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         lines |= {line := re.findall(r"^all  .*$", text, flags=re.MULTILINE)[0]}
-        said = [each for _, each in figures(page) if each.endswith("%") and "." in each]
-        assert said, page
-        assert {each.removesuffix(" %") for each in said} <= set(line.split()), page
+        message = [item for _, item in figures(page) if item.endswith("%") and "." in item]
+        assert message, page
+        assert {item.removesuffix(" %") for item in message} <= set(line.split()), page
     assert len(lines) == 1

@@ -46,7 +46,7 @@ def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) 
     """Wrap a live model on the processor, and its copy on the GPU."""
     tokenizer = helpers.tiny_tokenizer(kind)
     places = (copy.deepcopy(model).to(device) for device in ("cpu", DEVICE))
-    return [make(Loaded(each, tokenizer, kind, "1")) for each in places]
+    return [make(Loaded(place, tokenizer, kind, "1")) for place in places]
 
 
 @pytest.mark.parametrize("kind", MASKED_LMS)
@@ -91,13 +91,13 @@ def test_likelihoods(kind: str) -> None:
 def test_answers_in_words(kind: str) -> None:
     make = partial(WritingModel, prompt=read_prompt("none"), words=Words(max_tokens=8))
     both = on_both(make, tiny_language_models, kind, tiny_language_models.tiny_lm(kind))
-    said = []
+    text = []
     for model in both:
         texts = dict[int, str]()
         for batch in model.answer(PAIRS[:6]):
             texts |= dict(zip(batch.positions, batch.texts or (), strict=True))
-        said.append(texts)
-    assert said[0] == said[1]
+        text.append(texts)
+    assert text[0] == text[1]
 
 
 @pytest.mark.parametrize("kind", tiny_generators.KINDS)
@@ -108,6 +108,6 @@ def test_paraphrases(kind: str) -> None:
     requests = [ParaphraseRequest(text, 1.0) for text in TEXTS[:8]]
     one, other = (generator.candidates(requests) for generator in both)
     for here, there in zip(one, other, strict=True):
-        assert [each.text for each in here] == [each.text for each in there]
-        scores = [[each.score for each in of] for of in (here, there)]
+        assert [item.text for item in here] == [item.text for item in there]
+        scores = [[item.score for item in of] for of in (here, there)]
         np.testing.assert_allclose(*scores, rtol=ATOL, atol=ATOL)

@@ -54,10 +54,10 @@ def is_module(name: str) -> bool:
 
 def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str]:
     """All modules that a text imports: `from a import b` is a.b if that is a module, else a."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -66,15 +66,15 @@ def imports_of(source: str, module: str, *, is_package: bool = False) -> set[str
                 base = ".".join(filter(None, (*above, base)))
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                found.add(full if base.startswith(OURS) and is_module(full) else base)
+                result.add(full if base.startswith(OURS) and is_module(full) else base)
         elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"}:
             name = node.args[0] if node.args else None
             if module == "merge_dataset.lazy_names":
                 continue  # the public names of a package, which TYPE_CHECKING imports, too
             if not isinstance(name, ast.Constant):
                 raise ValueError(f"{module}:{node.lineno}: imports what only its run can tell")
-            found.add(str(name.value))
-    return found
+            result.add(str(name.value))
+    return result
 
 
 def _called(call: ast.Call) -> str:

@@ -153,9 +153,9 @@ def test_other_tasks(here: Path, tmp_path: Path) -> None:
     seeds, relaxed, strict = (float(figures[n]) for n in (0, -2, -1))
     assert (relaxed, strict) == (0, 0), "it does not see which words they are"
     page = (ROOT / "generation/other-tasks.md").read_text(encoding="utf-8")
-    assert (said := re.search(r"is right on ([\d.]+) % of the (\d+) eligible seeds", page))
-    assert float(said[1]) == seeds
-    assert f"2 models on the same {said[2]} seeds" in scored
+    assert (text := re.search(r"is right on ([\d.]+) % of the (\d+) eligible seeds", page))
+    assert float(text[1]) == seeds
+    assert f"2 models on the same {text[2]} seeds" in scored
     assert "labels:entailment,not_entailment|merged:contradiction,neutral=" in outputs[6]
     assert "label: not_entailment" in outputs[6]
     assert "reading.jsonl: 42 problems" in outputs[7]
@@ -272,9 +272,11 @@ def test_options_are_known() -> None:
 
     def options(group: Any) -> set[str]:
         commands = [group.get_command(None, name) for name in group.list_commands(None)]
-        own = [option for each in commands for option in each.params]
+        own = [option for command in commands for option in command.params]
         names = {name for option in own for name in (*option.opts, *option.secondary_opts)}
-        return names.union(*(options(each) for each in commands if isinstance(each, TyperGroup)))
+        return names.union(
+            *(options(command) for command in commands if isinstance(command, TyperGroup))
+        )
 
     group = get_command(app)
     assert isinstance(group, TyperGroup)
@@ -328,8 +330,8 @@ def test_licences_are_those_of_the_files() -> None:
     shots = ROOT / "merge_metric/models/shots"
     assert {path.name for path in shots.iterdir()} == {"snli.toml", "mnli.toml", "mixed.toml"}
     for name in ("snli", "mnli"):
-        said = tomllib.loads((shots / f"{name}.toml").read_text())["licence"]
-        assert rows[f"merge_metric/models/shots/{name}.toml"] == said
+        message = tomllib.loads((shots / f"{name}.toml").read_text())["licence"]
+        assert rows[f"merge_metric/models/shots/{name}.toml"] == message
     assert rows["merge_metric/report/assets/uPlot.iife.min.js"].startswith("MIT")
     assert "CC0 1.0" in (ROOT / "generation/demo/README.md").read_text()
 

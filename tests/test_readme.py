@@ -47,8 +47,8 @@ def demo(once: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, str]:
 
     def make(folder: Path) -> None:
         (folder / "cwd").mkdir()
-        said = run(["merge-nli", "demo"], folder / "cwd", folder / "home")
-        (folder / "output").write_text(said, encoding="utf-8")
+        text = run(["merge-nli", "demo"], folder / "cwd", folder / "home")
+        (folder / "output").write_text(text, encoding="utf-8")
 
     place = tmp_path / "demo"
     shutil.copytree(once("demo", make), place)
@@ -142,7 +142,7 @@ def test_picture_of_the_worked_example_is_right() -> None:
     assert [seed.answer == seed.label for seed in seeds] == [True, True, True, False, False]
     assert [seed.answers.count(seed.label) for seed in seeds] == [9, 10, 7, 6, 2]
     figures = figures_of(seeds)
-    for name, percent, said in (
+    for name, percent, text in (
         ("seed_accuracy", 60, "S 60 %"),
         ("variant_accuracy", 68, "34 of 50 variants (68 %)"),
         ("seed_variant_accuracy", 40, "SV@90 40 %"),
@@ -150,7 +150,7 @@ def test_picture_of_the_worked_example_is_right() -> None:
         ("strict_fooling_rate", 33, "r_s 33 %"),
     ):
         assert round(100 * figures[name]) == percent
-        assert said in README
+        assert text in README
         assert f">{percent} %<" in draw_example("")
     assert (figures["matching_threshold_low"], figures["matching_threshold_high"]) == (61, 70)
     assert "MC 61" in README
@@ -181,7 +181,7 @@ def test_seeds_of_the_worked_example_are_the_demos(demo: tuple[Path, Path, str])
         seed_id, label = labels[seed.premise, seed.hypothesis]
         assert label == seed.label
         assert len(seed.replacements) == len(seed.answers) == 10
-        assert {(seed_id, seed.word, each) for each in seed.replacements} <= variants
+        assert {(seed_id, seed.word, replacement) for replacement in seed.replacements} <= variants
 
 
 @pytest.mark.slow
@@ -246,8 +246,8 @@ def test_publish_commands_of_the_page_run(demo: tuple[Path, Path, str], tmp_path
         desk.hub.make("model", "somebody/model")
         for line in block.replace("\\\n", " ").replace("USER", "somebody").splitlines():
             words = [paths.get(word, word) for word in line.split()[2:]]
-            said = desk.good(*words, verify=True).out
-            assert ("Nothing was written." in said) == ("--yes" not in words)
+            text = desk.good(*words, verify=True).out
+            assert ("Nothing was written." in text) == ("--yes" not in words)
         uploaded = desk.hub.repo("dataset", "somebody/merge-nli").at("v1.0.0")
         assert uploaded["demo/seeds.parquet"] == (folder / "demo/seeds.parquet").read_bytes()
         assert "scoring.py" in desk.hub.repo("space", "somebody/seed_variant_accuracy").at("main")

@@ -53,17 +53,17 @@ def test_site_is_read_without_a_network(tmp_path: Path) -> None:
         scheme = "return document.body.dataset.mdColorScheme"
         assert browser.execute_script(scheme) == "slate"
         pictures = browser.find_elements(By.CSS_SELECTOR, "article img")
-        shown = [each.get_attribute("src") for each in pictures if each.is_displayed()]
+        shown = [picture.get_attribute("src") for picture in pictures if picture.is_displayed()]
         assert shown
         assert all("-dark." in name for name in shown), "pictures follow the site's switch"
         field = browser.find_element(By.CSS_SELECTOR, "input.md-search__input")
         field.click()
         field.send_keys("fooling rate")
         for _ in range(100):
-            said = browser.find_element(By.CSS_SELECTOR, ".md-search-result__meta").text
-            if "matching" in said:
+            message = browser.find_element(By.CSS_SELECTOR, ".md-search-result__meta").text
+            if "matching" in message:
                 break
             time.sleep(0.2)
-        assert re.match(r"\d+ matching documents", said)
+        assert re.match(r"\d+ matching documents", message)
         assert outside(requests(browser)) == []
         assert console_errors(browser) == []

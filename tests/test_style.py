@@ -39,24 +39,24 @@ def descriptions(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if text := ast.get_docstring(node):
                 yield getattr(node, "lineno", 1), text
-            for before, each in zip(node.body, node.body[1:], strict=False):
+            for before, item in zip(node.body, node.body[1:], strict=False):
                 if (
                     isinstance(before, ast.Assign | ast.AnnAssign)
-                    and isinstance(each, ast.Expr)
-                    and isinstance(each.value, ast.Constant)
-                    and isinstance(each.value.value, str)
+                    and isinstance(item, ast.Expr)
+                    and isinstance(item.value, ast.Constant)
+                    and isinstance(item.value.value, str)
                 ):
-                    yield each.lineno, each.value.value
+                    yield item.lineno, item.value.value
 
 
 def test_descriptions_are_plain() -> None:
     """A first line is independent: "Yield block results", not "Of all blocks"."""
-    found = [
-        (str(path), *each)
+    result = [
+        (str(path), *description)
         for path, tree in modules(*PACKAGES).items()
-        for each in descriptions(tree)
+        for description in descriptions(tree)
     ]
-    assert len(found) > 1000
+    assert len(result) > 1000
     of_tests = [  # not parsed, which would take seconds
         (str(path.relative_to(ROOT)), number, line.strip().removeprefix('"""'))
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -64,8 +64,8 @@ def test_descriptions_are_plain() -> None:
         if line.lstrip().startswith('"""')
     ]
     assert len(of_tests) > 1000
-    found += of_tests
-    odd = [f"{path}:{line}: {text[:60]}" for path, line, text in found if NO_OPENING.match(text)]
+    result += of_tests
+    odd = [f"{path}:{line}: {text[:60]}" for path, line, text in result if NO_OPENING.match(text)]
     assert odd == []
 
 

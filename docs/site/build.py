@@ -73,9 +73,9 @@ def api_page(package: str) -> str:
     """Write the page on a package: its docstring, then its public names."""
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
     (names,) = (
-        ast.literal_eval(each.value)
-        for each in tree.body
-        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__all__"
+        ast.literal_eval(item.value)
+        for item in tree.body
+        if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "__all__"
     )
     options = {"show_root_heading": False, "members": names}
     return f"# {package}\n\n::: {package}\n    options: {json.dumps(options)}\n"
@@ -103,9 +103,9 @@ def build() -> int:
     if code := subprocess.run(command, env=quiet, check=False).returncode:
         return code
     outside = [
-        f"{file.relative_to(SITE)}: {found[0]}"
+        f"{file.relative_to(SITE)}: {result[0]}"
         for file in SITE.rglob("*.html")
-        if (found := _OUTSIDE.search(file.read_text(encoding="utf-8")))
+        if (result := _OUTSIDE.search(file.read_text(encoding="utf-8")))
     ]
     sys.stdout.write("\n".join([*outside, f"{SITE / 'index.html'}: open it in a browser\n"]))
     return int(bool(outside))

@@ -49,7 +49,7 @@ def test_classifier(
     dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
 ) -> None:
     folder = large_classifier(shared_models)
-    pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
+    pairs = [(item["sentence1"], item["sentence2"]) for item in labelled]
     ours = on_gpu(on_device.over_pairs, dtype, model=str(folder), pairs=pairs)
     flop = classifier_flop(folder, pairs)
     peer = on_device.padded_pairs
@@ -85,8 +85,8 @@ def measure(
             running.enter_context(contender)
             rows = spread(range(units), FEWEST)
             for _ in range(4):  # one question takes less time in a larger batch
-                each = contender.ask(rows=rows).wall / len(rows)
-                rows = spread(range(units), max(FEWEST, int(budget / each)))
+                item = contender.ask(rows=rows).wall / len(rows)
+                rows = spread(range(units), max(FEWEST, int(budget / item)))
             contender.ask(rows=rows)
             chosen.append(rows)
             requests.append(partial(contender.ask, rows=rows))
@@ -96,8 +96,8 @@ def measure(
     peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products)
     # Wall-clock time: the work of the processor beside a GPU is free.
     sides = [
-        Side.of(contender.name, [replace(reply, cpu=reply.wall) for reply in each], len(rows))
-        for contender, each, rows in zip(contenders, replies, chosen, strict=True)
+        Side.of(contender.name, [replace(reply, cpu=reply.wall) for reply in item], len(rows))
+        for contender, item, rows in zip(contenders, replies, chosen, strict=True)
     ]
     own = dict(zip(chosen[0], replies[0][0].answer, strict=True))
     pairs = zip(chosen[1], replies[1][0].answer, strict=True)
@@ -125,11 +125,11 @@ def agreement(ours: Sequence[Any], theirs: Sequence[Any]) -> str:
 
 def masked_words(problems: Sequence[dict[str, str]], folder: Path) -> list[Context]:
     tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
-    found: list[Context] = []
+    result: list[Context] = []
     for sentence in dict.fromkeys(p[side] for side in ("sentence1", "sentence2") for p in problems):
         words = [word for word in sentence.split()[1:-1] if word in tokens and len(word) > 2]
-        found += [(sentence, w, sentence.index(w)) for w in words if sentence.count(w) == 1]
-    return found[:QUESTIONS]
+        result += [(sentence, w, sentence.index(w)) for w in words if sentence.count(w) == 1]
+    return result[:QUESTIONS]
 
 
 def large_classifier(shared_models: Path) -> Path:

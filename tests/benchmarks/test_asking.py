@@ -69,11 +69,11 @@ def test_asking(
     ]
     with contenders[0], contenders[1]:
         replies = in_turn(rounds, *(contender.ask for contender in contenders))
-    less, everything = (each[0].answer for each in replies)
+    less, everything = (reply[0].answer for reply in replies)
     assert less["variants"] == everything["variants"]
     share = less["questions"] / everything["questions"]
     read = everything["characters"] / less["characters"]
     sides = sides_of(contenders, replies, problems)
-    said = f"same variants from {share:.0%} of the questions; {read:.2f}× fewer characters"
-    row = compare(f"asking, {mlms} masked LMs", *sides, unit="problem", agreement=said)
+    text = f"same variants from {share:.0%} of the questions; {read:.2f}× fewer characters"
+    row = compare(f"asking, {mlms} masked LMs", *sides, unit="problem", agreement=text)
     Measurement("asking", f"{mlms}").write([row])

@@ -27,7 +27,7 @@ def test_runtimes(
     if not folder.is_dir():
         pytest.skip(f"needs {folder}")
     measurement = Measurement("classifier", f"{model}-runtimes")
-    pairs = [(each["sentence1"], each["sentence2"]) for each in labelled]
+    pairs = [(item["sentence1"], item["sentence2"]) for item in labelled]
     pairs = [pairs[i] for i in spread(range(len(pairs)), PAIRS[model])]
     where: dict[str, Any] = {"model": str(folder), "pairs": pairs}
     plain = Contender("PyTorch's public layers", over_pairs, where | {"packed": False})
@@ -55,10 +55,10 @@ def test_runtimes(
         requests = [partial(contender.ask, rows=rows) for contender in contenders]
         *replies, products = in_turn(rounds, *requests, partial(yardstick.ask, times=20))
     packed = products_flop(*shape) / float(np.median([reply.cpu for reply in products]))
-    found = [np.array(each[0].answer) for each in replies]
+    result = [np.array(item[0].answer) for item in replies]
     ours, *theirs = sides_of(contenders, replies, len(rows))
     theirs.sort(key=lambda side: float(np.median(side.cpu)))
-    apart = max(float(abs(each - found[0]).max()) for each in found[1:])
+    apart = max(float(abs(item - result[0]).max()) for item in result[1:])
     measurement.write(
         [
             compare(

@@ -31,7 +31,7 @@ def test_cost(
 ) -> None:
     device = request.config.getoption("--device")
     every = find_contexts(labelled, shared_models, 10 * request.config.getoption("--contexts"))
-    contexts = [each for each in every if len(each[0].split()) == WORDS]
+    contexts = [item for item in every if len(item[0].split()) == WORDS]
     measurement = Measurement("cost", f"{shape}-{device}")
     sides = []
     dtypes = ["float32", *(["bfloat16"] if device != "cpu" or has_bfloat16() else [])]
@@ -46,8 +46,8 @@ def test_cost(
         with Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu") as ours:
             trial = spread(range(len(contexts)), FEWEST)
             ours.ask(rows=trial)
-            each = ours.ask(rows=trial).wall / len(trial)
-            chosen = spread(range(len(contexts)), max(FEWEST, int(budget / each)))
+            item = ours.ask(rows=trial).wall / len(trial)
+            chosen = spread(range(len(contexts)), max(FEWEST, int(budget / item)))
             [replies] = in_turn(rounds, lambda chosen=chosen: ours.ask(rows=chosen))
         sides.append(Side.of(name, replies, len(chosen)))
     reference, *reduced = sides
@@ -59,5 +59,5 @@ def test_cost(
 def row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row:
     seconds = statistics.median(side.cpu if hour == "core hour" else side.wall)
     problems = 3600 / seconds / QUESTIONS_PER_PROBLEM
-    said = f"{problems:,.0f} of SNLI's problems per {hour}"
-    return Row(f"cost, {shape}", "question", side, reference, agreement=said)
+    text = f"{problems:,.0f} of SNLI's problems per {hour}"
+    return Row(f"cost, {shape}", "question", side, reference, agreement=text)

@@ -37,10 +37,10 @@ def ask() -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
     lm = model()
 
     def answer(pairs: list[tuple[str, str]]) -> Callable[[], Any]:
-        found = np.empty((len(pairs), 3))
+        result = np.empty((len(pairs), 3))
         for answers in lm.answer([(p, h) for p, h in pairs]):
-            found[answers.positions] = answers.probabilities
-        return found.tolist
+            result[answers.positions] = answers.probabilities
+        return result.tolist
 
     return answer
 
@@ -62,8 +62,8 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
     }
     ours = Contender("ours, prefix cached", ask)
     theirs = [
-        Contender(said, load, {"gguf": str(gguf), **asked}, python)
-        for said, load, gguf, python in (
+        Contender(text, load, {"gguf": str(gguf), **asked}, python)
+        for text, load, gguf, python in (
             ("llama.cpp, its 4-bit weights", llama_cpp, weights, server_python),
             ("llama.cpp, float32", llama_cpp, tmp_path / "float32.gguf", server_python),
             ("transformers, batches after a prefix", transformers, weights, sys.executable),
@@ -73,11 +73,11 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
         for contender in (ours, *theirs):
             running.enter_context(contender)
         ours.ask(pairs=pairs)
-        requests = [partial(ours.ask, pairs=pairs), *(each.ask for each in theirs)]
+        requests = [partial(ours.ask, pairs=pairs), *(their.ask for their in theirs)]
         replies = in_turn(rounds, *requests)
     side, *others = sides_of((ours, *theirs), replies, len(pairs))
-    found = [np.array(each[0].answer) for each in replies]
-    apart = [float(abs(each - found[0]).max()) for each in found]
+    result = [np.array(reply[0].answer) for reply in replies]
+    apart = [float(abs(item - result[0]).max()) for item in result]
     row = partial(compare, "language model with six examples, SmolLM2-135M, beside peers", side)
     rows = [
         row(peer, unit="pair", at_least=1, agreement=f"probabilities differ by {most:.0e} at most")

@@ -168,8 +168,8 @@ def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> 
     figures, replicates, computed = sides_of((ours, again, whole), replies, 1)
     ingestion = computed.beyond(figures, "evaluate's own ingestion")
     row = partial(compare, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)
-    said = "compute gives what score gives"
-    measurement.write([row(figures, ingestion, agreement=said), row(replicates, ingestion)])
+    text = "compute gives what score gives"
+    measurement.write([row(figures, ingestion, agreement=text), row(replicates, ingestion)])
     assert replies[2][0].answer == replies[0][0].answer
 
 

@@ -87,7 +87,9 @@ def test_suggestions(
         for dtype in ("float32", *dtypes)
     ]  # fmt: skip
     asked, products = ask_in_turn([*ours, *peers], len(contexts), rounds, budget, yardsticks)
-    packed = [products_flop(*shape) / statistics.median(r.cpu for r in each) for each in products]
+    packed = [
+        products_flop(*shape) / statistics.median(r.cpu for r in product) for product in products
+    ]
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
     reference, *others = asked
     reduced, theirs = others[: len(dtypes)], others[len(dtypes) :]
@@ -113,46 +115,46 @@ def test_suggestions(
         for asked in others
     ]
     for asked, fastest in zip(reduced, packed[1:], strict=True):
-        said = f"{changed_decisions(reference, asked):.1%} of the more probable words change"
+        text = f"{changed_decisions(reference, asked):.1%} of the more probable words change"
         rows.append(
             row(
                 asked.side,
                 best_reduced.side,
                 at_least=1,
-                agreement=said,
+                agreement=text,
                 flop=flop,
                 packed=fastest,
             )
         )
-        rows.append(row(asked.side, reference.side, agreement=said))
+        rows.append(row(asked.side, reference.side, agreement=text))
     measurement.write(rows)
     [exact] = [asked for asked in theirs if asked.contender.name == EXACT]
-    for i, found in exact.answers.items():
-        assert_same_set(reference.answers[i], found)
+    for i, result in exact.answers.items():
+        assert_same_set(reference.answers[i], result)
 
 
 def peers_of(
     model: str, folder: Path
 ) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
     home = str(FOLDER / "textattack")
-    found: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
+    result: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
         (EXACT, fill_mask.pipeline, {"batch_size": 32}),
     ]
     kind = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     exact = {"heads": _HEADS[kind]}
-    found += [
+    result += [
         (name, exported.suggestions, exact | {"runtime": name.replace(" ", "").lower()})
         for name in RUNTIMES
     ]
     if has_bfloat16():
         reduced = {"runtime": "openvino", "precision": "bf16"}
-        found.append((REDUCED_RUNTIME, exported.suggestions, exact | reduced))
+        result.append((REDUCED_RUNTIME, exported.suggestions, exact | reduced))
     if not model.startswith("ALBERT"):
-        found.append((AS_SHIPPED, fill_mask.text_attack, {"home": home}))
+        result.append((AS_SHIPPED, fill_mask.text_attack, {"home": home}))
     if not model.startswith(("ALBERT", "ELECTRA")):
         named = {"model_type": "roberta" if model.startswith("RoBERTa") else "bert"}
-        found.append((NLPAUG, fill_mask.nlpaug, named))
-    return found
+        result.append((NLPAUG, fill_mask.nlpaug, named))
+    return result
 
 
 def ask_in_turn(
@@ -168,19 +170,19 @@ def ask_in_turn(
         for contender in contenders:
             running.enter_context(contender)
             contender.ask(rows=trial)  # the first forward pass does setup work
-            each = contender.ask(rows=trial).cpu / len(trial)
-            few = max(FEWEST, int(budget / each))
+            item = contender.ask(rows=trial).cpu / len(trial)
+            few = max(FEWEST, int(budget / item))
             rows = spread(range(contexts), contexts if is_ours(contender) else few)
             contender.ask(rows=rows)  # and for batches of other shapes
-            times = max(1, int(budget / 10 / (each * len(rows))))
+            times = max(1, int(budget / 10 / (item * len(rows))))
             chosen.append(rows)
             requests.append(partial(contender.ask, rows=rows, times=times))
         for yardstick in yardsticks:
             running.enter_context(yardstick)
-            each = yardstick.ask(times=3).cpu
-            requests.append(partial(yardstick.ask, times=max(3, int(budget / 10 / each))))
+            item = yardstick.ask(times=3).cpu
+            requests.append(partial(yardstick.ask, times=max(3, int(budget / 10 / item))))
         replies = in_turn(rounds, *requests)
-    asked = [Asked(*each) for each in zip(contenders, chosen, replies, strict=False)]
+    asked = [Asked(*item) for item in zip(contenders, chosen, replies, strict=False)]
     return asked, replies[len(contenders) :]
 
 
@@ -191,13 +193,13 @@ def is_ours(contender: Contender) -> bool:
 def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
     """In how many contexts the sets are equal, or which share of their words we have."""
     equal, shares = 0, []
-    for i, found in theirs.answers.items():
+    for i, result in theirs.answers.items():
         tokens = set(ours.answers[i][0])
-        if isinstance(found[0], str):
+        if isinstance(result[0], str):
             top = {_plain(pieces(token)) for token in tokens}
-            shares.append(np.mean([_plain(word) in top for word in found]))
+            shares.append(np.mean([_plain(word) in top for word in result]))
         else:
-            equal += set(found) == tokens
+            equal += set(result) == tokens
     if shares:
         return f"{np.mean(shares):.0%} of its words are in our top {TOP}"
     return f"top {TOP} equal in {equal} of {len(theirs.rows)}"

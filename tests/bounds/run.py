@@ -84,7 +84,9 @@ def main(words: Sequence[str]) -> int:
         say(f"\n{trial.name}")
         outcomes = [try_demo(trial), try_base(trial), try_tests(trial)]
         good = good and all(ok for ok, _ in outcomes)
-        table.append((trial.name, *(said for _, said in outcomes), version_of(trial, "torch")))
+        table.append(
+            (trial.name, *(message for _, message in outcomes), version_of(trial, "torch"))
+        )
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
@@ -160,10 +162,10 @@ def try_tests(trial: Trial) -> tuple[bool, str]:
     new_folder(trial, "tests")
     done = call(str(commands / "python"), "-m", "pytest", *options, *ignored, cwd=CLONE)
     last = done.stdout.rstrip().rpartition("\n")[2]
-    said = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?)", last)) or "none ran"
+    text = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?)", last)) or "none ran"
     if done.returncode:
         failed(trial, "tests", done)
-    return done.returncode == 0, said
+    return done.returncode == 0, text
 
 
 def failed(trial: Trial, kind: str, done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
@@ -180,9 +182,9 @@ def failed(trial: Trial, kind: str, done: subprocess.CompletedProcess[str]) -> t
 def demo_extras() -> list[str]:
     """The extras of the README's first `pip install` that names any."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"pip install .*\[([\w,]+)\]", text)
-    assert found is not None, "README.md says nowhere which extras the demo needs"
-    return found[1].split(",")
+    result = re.search(r"pip install .*\[([\w,]+)\]", text)
+    assert result is not None, "README.md says nowhere which extras the demo needs"
+    return result[1].split(",")
 
 
 def interpreter(version: str) -> str | None:
@@ -190,9 +192,9 @@ def interpreter(version: str) -> str | None:
     places = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     places += sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
     for place in places:
-        found = place / f"python{version}"
-        if found.is_file() and call(str(found), "-c", "", cwd=PLACE).returncode == 0:
-            return str(found)
+        result = place / f"python{version}"
+        if result.is_file() and call(str(result), "-c", "", cwd=PLACE).returncode == 0:
+            return str(result)
     return None
 
 

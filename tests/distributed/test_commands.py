@@ -108,8 +108,8 @@ def on_ray(
                 CLUSTER, ray, *program, str(folder), json.dumps(ON_RAY), timeout=800
             )
     assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    yield {record["name"]: (folder / record["name"], record) for record in said}
+    text = [json.loads(line) for line in done.stdout.splitlines()]
+    yield {record["name"]: (folder / record["name"], record) for record in text}
     shutil.rmtree(folder)
 
 
@@ -121,8 +121,8 @@ def test_on_ray(
     on_ray: dict[str, tuple[Path, dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder, said = on_ray[name]
-    assert said["code"] == 0, said["output"]
-    assert said["killed"] == ([1, True] if ON_RAY[name] else [])
+    folder, text = on_ray[name]
+    assert text["code"] == 0, text["output"]
+    assert text["killed"] == ([1, True] if ON_RAY[name] else [])
     monkeypatch.chdir(folder)
     assert made(name) == whole

@@ -47,11 +47,11 @@ class Try:
             return False
         self.attack.counts[self.area, held] += 1
         if not held:
-            said = "".join(traceback.format_exception(kind, error, tb, limit=-3)).strip()
+            text = "".join(traceback.format_exception(kind, error, tb, limit=-3)).strip()
             self.attack.failures.append(
                 f"{self.area}, try {self.number}; again: FAULTS_SEED={self.attack.seed} "
                 f"FAULTS_SHARE={self.attack.share:g} FAULTS_ONLY={self.number} .venv/bin/pytest "
-                f"-m '' '{self.attack.test}'\n{said}"
+                f"-m '' '{self.attack.test}'\n{text}"
             )
         return True
 

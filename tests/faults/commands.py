@@ -141,16 +141,16 @@ def snapshot(folder: Path) -> dict[str, str]:
 
     Of a model's answers, the questions count: how many files they are in depends on interruptions.
     """
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.suffix == ".answers" and path.parent.name[-13:-12] == "-":
             keys = sorted(set(keys_in(path.parent)))
-            found[path.parent.relative_to(folder).as_posix()] = digest_of([k.hex() for k in keys])
+            result[path.parent.relative_to(folder).as_posix()] = digest_of([k.hex() for k in keys])
             continue
         if path.is_file() and not re.search(r"^(tmp|home)/|^hf/.*(\.lock|__pycache__)", name):
-            found[name] = digest_of_file(path)
-    return found
+            result[name] = digest_of_file(path)
+    return result
 
 
 def environment_of(folder: Path) -> dict[str, str]:

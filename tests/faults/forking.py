@@ -80,9 +80,9 @@ class Forks:
         call = Call([*map(str, arguments)], **more)
         self._process.stdin.write(json.dumps(asdict(call)) + "\n")
         self._process.stdin.flush()
-        while (said := self._read())["ended"] is not None:
-            self._ended[said["pid"]] = said["ended"]
-        pid: int = said["pid"]
+        while (text := self._read())["ended"] is not None:
+            self._ended[text["pid"]] = text["ended"]
+        pid: int = text["pid"]
         self._began[pid] = time.monotonic()
         return pid
 
@@ -114,8 +114,8 @@ class Forks:
         until = time.monotonic() + seconds
         while pid not in self._ended and (left := until - time.monotonic()) > 0:
             if select.select([self._process.stdout], [], [], left)[0]:
-                said = self._read()
-                self._ended[said["pid"]] = said["ended"]
+                text = self._read()
+                self._ended[text["pid"]] = text["ended"]
         return pid in self._ended
 
     def _read(self) -> dict[str, Any]:
@@ -151,11 +151,11 @@ def main(folder: str, logs: str) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for package in ("generation", "merge_dataset", "merge_metric"):
-        for found in pkgutil.walk_packages(
+        for result in pkgutil.walk_packages(
             importlib.import_module(package).__path__, f"{package}."
         ):
-            if "templates" not in found.name and not found.name.endswith(".app"):
-                importlib.import_module(found.name)
+            if "templates" not in result.name and not result.name.endswith(".app"):
+                importlib.import_module(result.name)
     waiting = b""
     running: set[int] = set()
     while True:
@@ -254,8 +254,8 @@ def _watch(call: Call, folder: str) -> list[str]:
     top = Path(folder).resolve()
 
     def note(what: str, *paths: Any) -> None:
-        found = [Path(f"/proc/self/fd/{p}").readlink() if isinstance(p, int) else p for p in paths]
-        full = [Path.cwd() / os.fsdecode(path) for path in found]
+        result = [Path(f"/proc/self/fd/{p}").readlink() if isinstance(p, int) else p for p in paths]
+        full = [Path.cwd() / os.fsdecode(path) for path in result]
         if full[0].is_relative_to(top):
             names = " ".join(str(path.relative_to(top)) for path in full)
             trace.append(f"{what} {names}")

@@ -32,8 +32,8 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 def do(*commands: str) -> None:
     for command in commands:
-        code, printed, said = call(*command.split())
-        assert code == 0, f"{command}: {printed[-300:]} {said[-300:]}"
+        code, printed, text = call(*command.split())
+        assert code == 0, f"{command}: {printed[-300:]} {text[-300:]}"
 
 
 def make(folder: Path) -> None:

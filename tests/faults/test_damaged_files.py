@@ -158,8 +158,8 @@ def test_damage_is_noticed_or_harmless(
     monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
     shutil.copytree(once("damaged", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
-        found = {path for pattern in reader.files for path in Path().glob(pattern)}
-        paths = sorted(path for path in found if path.is_file() and path.stat().st_size)
+        result = {path for pattern in reader.files for path in Path().glob(pattern)}
+        paths = sorted(path for path in result if path.is_file() and path.stat().st_size)
         whole = {path: path.read_bytes() for path in paths}
         known = {path: outcome(reader, str(path))[:2] for path in paths if "{}" in reader.command}
         usual = outcome(reader)[:2]
@@ -173,7 +173,7 @@ def test_damage_is_noticed_or_harmless(
                 # Another model's predictions rightly give that model's figures.
                 others = [] if "{}" in reader.command else paths
                 with damaged(path, others, attempt.random) as how:
-                    code, made, said = outcome(reader, str(path))
+                    code, made, text = outcome(reader, str(path))
                 _restore(whole)  # a failed build has begun to write
                 read = path
                 if reader.goes_on:
@@ -181,7 +181,7 @@ def test_damage_is_noticed_or_harmless(
                 expected = known.get(path, usual)[1]
                 if code == 0 and path.suffix == reader.unchecked and how.startswith("flip"):
                     expected = made
-                _check(code, said, made, expected, read, f"{how} in {path}")
+                _check(code, text, made, expected, read, f"{how} in {path}")
 
 
 def _restore(whole: Mapping[Path, bytes]) -> None:

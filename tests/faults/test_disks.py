@@ -103,8 +103,8 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
         assert ended.status == 2, ended.stderr
         assert line.startswith("error: "), ended.stderr
         assert any(cure in line for cure in CURES), line
-        said = line.removeprefix("error: ")
-        assert str(workshop.folder) in line or re.match(r"[\w.…/-]+: ", said), line
+        text = line.removeprefix("error: ")
+        assert str(workshop.folder) in line or re.match(r"[\w.…/-]+: ", text), line
         assert not re.search(r"/\.[^/]+\.(partial|lock|answers)", line), line
 
 

@@ -191,12 +191,12 @@ def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) 
                 command = COMMANDS[attempt.number % len(COMMANDS)]
                 path = Path(f"model{hostile_predictions.KINDS[attempt.number % 3]}")
                 is_wrong = _write_odd(path, attempt.random)
-                code, found, error = figures(command, path)
+                code, result, error = figures(command, path)
                 if is_wrong:
                     assert path.name in said(error)
                     assert code == 2
                 else:
-                    assert (code, found) == (0, known[command])
+                    assert (code, result) == (0, known[command])
 
 
 def _write_odd(path: Path, random: Random) -> bool:

@@ -68,16 +68,16 @@ def test_every_command_is_killed() -> None:
 def _kill(workshop: Workshop, name: str, attempt: Try) -> None:
     good = workshop.undisturbed(name)
     workshop.restore()
-    arguments, said = words(name), [name]
-    with noted(lambda: "; ".join(said)):
+    arguments, text = words(name), [name]
+    with noted(lambda: "; ".join(text)):
         for _ in range(attempt.random.choice((1, 1, 2))):
-            said.append(_killed_once(workshop, name, arguments, attempt))
+            text.append(_killed_once(workshop, name, arguments, attempt))
             require_whole(workshop, name)
         ended = workshop.forks.run(*arguments)
         if SAYS_NOTHING in ended.stderr:
             ended = workshop.forks.run(*arguments, "--overwrite")
         if ended.status == 2 and any(word in ended.stderr for word in FINISHED):
-            said.append("was finished")
+            text.append("was finished")
         else:
             assert ended.status == 0, ended.stderr
         after = snapshot(workshop.folder)
@@ -124,5 +124,5 @@ def require_whole(workshop: Workshop, name: str) -> None:
     for data in (workshop.folder / "merge-nli", workshop.folder / "new-data"):
         if data.is_dir() and collections(data):
             # An interrupted export may leave files behind, and lack the card.
-            found = check_dataset(data)
-            assert [name for name in found if not name.startswith((".", "README.md"))] == []
+            result = check_dataset(data)
+            assert [name for name in result if not name.startswith((".", "README.md"))] == []

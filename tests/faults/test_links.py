@@ -100,14 +100,14 @@ def _try(kind: Kind, folder: Path, *, is_relative: bool) -> None:
         target = place.absolute() if kind.leads == "itself" else up if is_relative else elsewhere
         place.symlink_to(target)
         before = snapshot(folder / "elsewhere"), snapshot(folder / "work")
-        code, printed, said = small_world.call(*kind.command.split())
+        code, printed, text = small_world.call(*kind.command.split())
         after = snapshot(folder / "elsewhere"), snapshot(folder / "work")
-    with noted(lambda: f"{kind}: {code}, {printed[-300:]} {said[-600:]}"):
+    with noted(lambda: f"{kind}: {code}, {printed[-300:]} {text[-600:]}"):
         assert (code == 0) == (kind.ends == "passes")
         assert not kind.kept or before[0].items() <= after[0].items()
         if code:
             assert code in (1, 2)
-            assert "error: " in said if code == 2 else "merge-nli" in printed
+            assert "error: " in text if code == 2 else "merge-nli" in printed
             assert [name for name in after[1] if "partial" in name or ".old" in name] == []
             assert before[1].items() <= after[1].items()
-            assert "[Errno" not in said + printed
+            assert "[Errno" not in text + printed

@@ -84,14 +84,14 @@ def _ask(number: int, random: Random) -> None:
         key = [] if in_url else ["--api-key-env", "THE_KEY"]
         command = ["predict", "--model", "m", "--base-url", url, *key, "--dataset", "merge-nli",
                    "--shots", "none", "--out", "p.jsonl", "--overwrite"]  # fmt: skip
-        code, printed, said = small_world.call(*command)
+        code, printed, text = small_world.call(*command)
         assert len(server.requests) > begins
-    assert code == 0 or "error: " in said, said
-    found = (printed + said + _everything(Path())).lower()
+    assert code == 0 or "error: " in text, text
+    result = (printed + text + _everything(Path())).lower()
     for spelling in (KEY, quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode()[:12]):
-        assert spelling.lower() not in found
-        assert spelling[:9].lower() not in found
-    assert "Traceback" not in said
+        assert spelling.lower() not in result
+        assert spelling[:9].lower() not in result
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize("where", ["model", "data", "dataset", "mlm", "predictions"])
@@ -108,11 +108,11 @@ def test_keys_in_urls_that_are_no_servers(
         "predictions": f"score {url} --dataset merge-nli",
     }
     with chdir(tmp_path):
-        code, printed, said = small_world.call(*commands[where].split())
-        found = printed + said + _everything(Path())
+        code, printed, text = small_world.call(*commands[where].split())
+        result = printed + text + _everything(Path())
     assert code == 2
-    assert "Hidden" not in found
-    assert "***" in said
+    assert "Hidden" not in result
+    assert "***" in text
 
 
 def test_servers_that_do_something_else_than_asked(
@@ -132,9 +132,9 @@ def _ask_for_something_else(random: Random, number: int) -> None:
 
     def answer(request: Request, asked: int) -> Reply:
         tokens = 2 * len(request.payload["prompt"].split())
-        said = {"model": model, "usage": {"prompt_tokens": min(tokens, limit or tokens)}}
+        text = {"model": model, "usage": {"prompt_tokens": min(tokens, limit or tokens)}}
         good = _completion(" A", B=-3.0, C=-4.0)
-        return Reply(good | (said if asked >= begins else {}))
+        return Reply(good | (text if asked >= begins else {}))
 
     with serving(answer) as server:
         Path("p.parquet").unlink(missing_ok=True)
@@ -144,12 +144,12 @@ def _ask_for_something_else(random: Random, number: int) -> None:
         assert code == 2
         assert "--strict-server refuses such answers" in refused
         begins = 0
-        code, _, said = small_world.call(*command)
-    assert code == 0, said
+        code, _, message = small_world.call(*command)
+    assert code == 0, message
     metadata = read_metadata(Path("p.parquet"))
     for wrong, what, words in (
         (model != "m", "answered_as", "the server says they are of"),
         (limit is not None, "prompts_cut", "the server seems to cut them"),
     ):
         assert (what in metadata) == wrong
-        assert said.count(words) == wrong
+        assert message.count(words) == wrong

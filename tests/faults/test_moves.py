@@ -113,12 +113,12 @@ def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
             digests = [_copied(source, copy, files[:first])]
             assert workshop.forks.run(*words(REPLACE)).status == 0
             digests.append(_copied(source, copy, files[first:]))
-            found = check_dataset(copy) if collections(copy) else ["none"]
+            result = check_dataset(copy) if collections(copy) else ["none"]
             is_mixed = snapshot(copy) not in (
                 snapshot(workshop.base / "merge-nli"),
                 snapshot(source),
             )
-            assert bool(found) == is_mixed, (first, files, found)
+            assert bool(result) == is_mixed, (first, files, result)
 
 
 def _copied(source: Path, copy: Path, files: list[Path]) -> None:
@@ -200,11 +200,11 @@ def test_changed_between_phases(attack: Attack, once: Callable[..., Path], tmp_p
             with chdir(folder):
                 change(attempt.random)
                 before = snapshot(Path())
-                code, _, said = small_world.call(*command.split())
-                assert (code == 0) == (ends == "passes"), said
+                code, _, text = small_world.call(*command.split())
+                assert (code == 0) == (ends == "passes"), text
                 if code:
                     assert code == 2
-                    assert "error: " in said
+                    assert "error: " in text
                     assert snapshot(Path()) == before
                 elif command.startswith("build"):
                     made = snapshot(Path("new-data"))

@@ -60,12 +60,12 @@ def _rows_of(path: Path) -> str:
 
 def _made(folder: Path, name: str) -> dict[str, str]:
     """Digests of Parquet files by name, and names of other files; `o` replaces `name`."""
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         place = str(path.relative_to(folder)).replace(name, "o")
         if path.is_file() and not path.name.startswith("."):
-            found[place] = _rows_of(path) if path.suffix == ".parquet" else ""
-    return found
+            result[place] = _rows_of(path) if path.suffix == ".parquet" else ""
+    return result
 
 
 def _run(
@@ -85,8 +85,8 @@ def _run(
     places["o"] = f"out/{name}/o{name.removeprefix('./')}"
     words = [word.format(**places) for word in command.split()]
     with chdir(folder):
-        code, printed, said = small_world.call(*words)
-    return code, printed, said, _made(folder / "out", name.removeprefix("./"))
+        code, printed, text = small_world.call(*words)
+    return code, printed, text, _made(folder / "out", name.removeprefix("./"))
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -100,11 +100,11 @@ def test_names(kind: str, attack: Attack, once: Callable[..., Path], tmp_path: P
         name = NAMES[kind][attempt.number % len(NAMES[kind])]
         command = COMMANDS[attempt.random.randrange(len(COMMANDS))]
         with attempt:
-            code, printed, said, made = _run(tmp_path, world, name, command)
-            note = f"{name!r}: {command}: {code}, {said[-600:]}"
+            code, printed, message, made = _run(tmp_path, world, name, command)
+            note = f"{name!r}: {command}: {code}, {message[-600:]}"
             usual = _run(tmp_path, world, "plain", command)
             if kind == "not UTF-8" and code and not usual[0]:
-                assert "UTF-8" in said + printed, note
+                assert "UTF-8" in message + printed, note
                 continue
             assert (code, sorted(made)) == (usual[0], sorted(usual[3])), note
             assert made == usual[3], note

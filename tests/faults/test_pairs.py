@@ -78,13 +78,13 @@ def test_two_at_once(group: str, attack: Attack, workshop: Workshop) -> None:
 
 
 def _in_turn(workshop: Workshop, first: str, second: str) -> list[dict[str, str]]:
-    found = []
+    result = []
     for lines in ((first,), (second,), (first, second), (second, first)):
         workshop.restore()
         for line in lines:
             workshop.forks.run(*words(line))
-        found.append(snapshot(workshop.folder))
-    return found
+        result.append(snapshot(workshop.folder))
+    return result
 
 
 def _both(
@@ -98,12 +98,12 @@ def _both(
     other = workshop.forks.start(*words(second))
     ended = workshop.forks.ended(other, attempt.random.choice((2.0, 8.0)))
     os.kill(one, signal.SIGCONT)
-    said = [workshop.forks.end(one), ended or workshop.forks.end(other)]
+    text = [workshop.forks.end(one), ended or workshop.forks.end(other)]
     meeting = f"{first} | {second}; the first stopped before change {number}"
-    lines = [f"{end.status}: {end.stderr[-300:]}" for end in said]
+    lines = [f"{end.status}: {end.stderr[-300:]}" for end in text]
     with noted(lambda: "\n".join([meeting, *lines])):
-        assert 0 in [end.status for end in said]
-        for end in said:
+        assert 0 in [end.status for end in text]
+        for end in text:
             _require_words(end)
         after = snapshot(workshop.folder)
         names = {name for known in good for name in known}

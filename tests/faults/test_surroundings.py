@@ -69,8 +69,8 @@ def _limit(name: str, least: int, most: int) -> Around:
 def _foreign(*patterns: str, mode: int) -> Around:
 
     def around(workshop: Workshop, random: Random) -> dict[str, Any]:
-        found = sorted({path for pattern in patterns for path in workshop.base.glob(pattern)})
-        chosen = random.choice([path for path in found if path.is_dir() == bool(mode & 0o100)])
+        result = sorted({path for pattern in patterns for path in workshop.base.glob(pattern)})
+        chosen = random.choice([path for path in result if path.is_dir() == bool(mode & 0o100)])
         path = workshop.folder / chosen.relative_to(workshop.base)
         os.chown(path, NOBODY, NOBODY)
         path.chmod(mode)
@@ -181,13 +181,13 @@ def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> No
                 env={name: value for name, value in asked.items() if value is not None},
             )  # fmt: skip
             encoding = around.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
-            said, told = (output.decode(encoding) for output in (ended.stdout, ended.stderr))
+            text, told = (output.decode(encoding) for output in (ended.stdout, ended.stderr))
             assert ended.returncode == 0, (name, around, told[-900:])
             assert "Traceback" not in told
             usual = _SPEED.sub("", good.stdout)
             in_it = usual.encode(encoding, "backslashreplace").decode(encoding)
             in_ascii = usual.encode("ascii", "backslashreplace").decode()
-            assert _SPEED.sub("", said) in (usual, in_it, in_ascii), (name, around)
+            assert _SPEED.sub("", text) in (usual, in_it, in_ascii), (name, around)
             made = snapshot(workshop.folder)
             assert _without_caches(made) == _without_caches(good.after), (name, around)
 
@@ -201,8 +201,8 @@ def _try(workshop: Workshop, name: str, kind: Kind, attempt: Try) -> None:
     workshop.restore()
     call = kind.around(workshop, attempt.random)
     ended = workshop.forks.run(*words(name), **call)
-    said = f"{ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
-    with noted(lambda: f"{name}; {call}: {said}"):
+    text = f"{ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
+    with noted(lambda: f"{name}; {call}: {text}"):
         _require_good_end(workshop, kind, call, ended, good)
         require_whole(workshop, name)
         for path in (workshop.folder, *workshop.folder.rglob("*")):
@@ -220,9 +220,9 @@ def _require_good_end(
     if ended.status == 0:
         assert kind.ends != "refused"
         assert snapshot(workshop.folder) == good.after
-        said, usual = (_SPEED.sub("", process.stdout) for process in (ended, good))
+        text, usual = (_SPEED.sub("", process.stdout) for process in (ended, good))
         in_ascii = usual.encode("ascii", "backslashreplace").decode()
-        assert said in (usual, in_ascii) or "stdout" in call
+        assert text in (usual, in_ascii) or "stdout" in call
         return
     assert kind.ends != "passes"
     if "AS" in call.get("limits", {}) and (ended.status < 0 or ended.stderr.endswith("ABORT\n")):

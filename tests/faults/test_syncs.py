@@ -18,7 +18,7 @@ def test_synced_before_renamed(attack: Attack, workshop: Workshop) -> None:
 
 def unsynced(changes: list[str], files: dict[str, str]) -> list[str]:
     synced: set[str] = set()
-    found = []
+    result = []
     for change in changes:
         what, name, *new = change.split()
         if what == "fsync":
@@ -27,9 +27,9 @@ def unsynced(changes: list[str], files: dict[str, str]) -> list[str]:
             synced.discard(name)
         elif what == "os.rename" and not name.startswith("hf/datasets") and ".old" not in new[0]:
             inside = [file.removeprefix(new[0]) for file in files if file.startswith(f"{new[0]}/")]
-            found += [f"{name}{rest}" for rest in inside or [""] if f"{name}{rest}" not in synced]
+            result += [f"{name}{rest}" for rest in inside or [""] if f"{name}{rest}" not in synced]
             synced |= {f"{new[0]}{rest}" for rest in inside or [""] if f"{name}{rest}" in synced}
-    return found
+    return result
 
 
 def test_what_is_not_synced_is_found() -> None:

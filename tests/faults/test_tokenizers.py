@@ -41,8 +41,8 @@ def changed(folder: Path, to: Path, settings: Mapping[str, Any] | None, **file: 
 
 
 def stated(folder: Path) -> Json:
-    found: Json = json.loads((folder / TOKENIZER_CONFIG).read_text())
-    return found
+    result: Json = json.loads((folder / TOKENIZER_CONFIG).read_text())
+    return result
 
 
 def read(folder: Path) -> Any:
@@ -65,8 +65,8 @@ def test_a_classifier_answers_as_with_its_own_class(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = changed(MODEL, tmp_path / "m", stated(MODEL) | {"tokenizer_class": name})
-    found = answers(Classifier.load(folder, device="cpu"), PAIRS)
-    np.testing.assert_equal(found, usual())
+    result = answers(Classifier.load(folder, device="cpu"), PAIRS)
+    np.testing.assert_equal(result, usual())
     assert caplog.messages == [
         f"m: {name}, as {TOKENIZER_CONFIG} has it, does not make the tokens that {TOKENIZER} says: "
         "they are made as the file says"
@@ -78,10 +78,10 @@ def test_masked_lms(kind: str, tmp_path: Path) -> None:
     plain = tiny_model(kind)
     other = "BertTokenizer" if kind != "bert-cased" else "RobertaTokenizer"
     folder = changed(plain, tmp_path / "m", stated(plain) | {"tokenizer_class": other})
-    found = read(folder)
+    result = read(folder)
     wanted = Tokenizer.from_file(str(plain / TOKENIZER)).encode(TEXT).ids
-    assert found(TEXT)["input_ids"] == read(plain)(TEXT)["input_ids"] == wanted
-    assert found.mask_token == read(plain).mask_token
+    assert result(TEXT)["input_ids"] == read(plain)(TEXT)["input_ids"] == wanted
+    assert result.mask_token == read(plain).mask_token
 
 
 @pytest.mark.parametrize("other", ["BertTokenizer", "LlamaTokenizer", "NoSuchTokenizer"])
@@ -92,9 +92,12 @@ def test_language_models(other: str, tmp_path: Path) -> None:
     tokenizer.chat_template = "{{ messages[0]['content'] }}"
     tokenizer.save_pretrained(plain)
     folder = changed(plain, tmp_path / "m", stated(plain) | {"tokenizer_class": other})
-    found = read(folder)
-    assert found(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
-    assert (found.eos_token, found.chat_template) == (tokenizer.eos_token, tokenizer.chat_template)
+    result = read(folder)
+    assert result(TEXT)["input_ids"] == tokenizer(TEXT)["input_ids"]
+    assert (result.eos_token, result.chat_template) == (
+        tokenizer.eos_token,
+        tokenizer.chat_template,
+    )
 
 
 UNCASED = tiny_classifier("bert-uncased", ("entailment", "neutral", "contradiction"))

@@ -159,10 +159,10 @@ def test_wrappers_of_models(
             caplog.clear()
             if way.ends != "refused":
                 _evaluate(model, folder)
-                said = [message for message in caplog.messages if "warning: " in message]
-                assert bool(said) == (way.ends == "said"), said
-                assert len(set(said)) == len(said), said
-                assert way.ends == "passes" or any(way.why in message for message in said), said
+                text = [message for message in caplog.messages if "warning: " in message]
+                assert bool(text) == (way.ends == "said"), text
+                assert len(set(text)) == len(text), text
+                assert way.ends == "passes" or any(way.why in message for message in text), text
             else:
                 with pytest.raises(ValueError, match=re.escape(way.why)):
                     _evaluate(model, folder)
@@ -302,11 +302,11 @@ def test_files_changed_on_the_way(
                 f"analyse accuracy {path} --dataset {dataset}",
                 f"report {path} --dataset {dataset} --n-bootstrap 0 --out {path}.md",
             )
-            code, _, said = small_world.call(*attempt.random.choice(commands).split())
-            assert code == (2 if change.ends == "refused" else 0), said
-            warned = [line for line in said.splitlines() if "warning: " in line]
-            assert change.ends == "refused" or len(warned) == (change.ends == "said"), said
-            assert change.says in said
+            code, _, text = small_world.call(*attempt.random.choice(commands).split())
+            assert code == (2 if change.ends == "refused" else 0), text
+            warned = [line for line in text.splitlines() if "warning: " in line]
+            assert change.ends == "refused" or len(warned) == (change.ends == "said"), text
+            assert change.says in text
 
 
 def test_the_same_texts_in_other_subsamples(
@@ -328,10 +328,10 @@ def test_the_same_texts_in_other_subsamples(
                 attempt.random.shuffle(rows)
             schema = pq.read_schema(variants)
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), variants)
-            code, _, said = small_world.call(
+            code, _, text = small_world.call(
                 "score", str(path), "--dataset", str(other), "--n-bootstrap", "0"
             )
-            assert code == 0, said
-            assert ("these predictions are of another draw" in said) == bool(attempt.number % 3), (
-                said
+            assert code == 0, text
+            assert ("these predictions are of another draw" in text) == bool(attempt.number % 3), (
+                text
             )

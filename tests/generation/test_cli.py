@@ -176,8 +176,8 @@ def test_ctrl_c_where_python_or_a_library_swallows_it(when: str, ends: int) -> N
         main()"""
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    said = f"\n{STOPPED}\n" if ends else ""
-    assert (done.returncode, done.stdout, done.stderr) == (ends, "", said)
+    message = f"\n{STOPPED}\n" if ends else ""
+    assert (done.returncode, done.stdout, done.stderr) == (ends, "", message)
 
 
 def test_errors_that_lead_to_themselves_are_no_ctrl_c() -> None:

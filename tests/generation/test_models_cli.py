@@ -24,26 +24,26 @@ def models(*words: object, code: int = 0) -> list[dict[str, Any]]:
 
 def test_what_lies_in_folders() -> None:
     named, nameless = tiny_classifier("bart"), tiny_classifier("xlnet", NAMELESS)
-    found = models(named, tiny_model("roberta"), "--recipe", "demo")
-    assert [each["kind"] for each in found] == ["sequence classifier", "masked LM", "masked LM"]
-    assert [each["labels"] for each in found] == ["e,n,c (id2label)", None, None]
-    assert {(each["weights"], each["tokenizer"]) for each in found} == {
+    result = models(named, tiny_model("roberta"), "--recipe", "demo")
+    assert [item["kind"] for item in result] == ["sequence classifier", "masked LM", "masked LM"]
+    assert [item["labels"] for item in result] == ["e,n,c (id2label)", None, None]
+    assert {(item["weights"], item["tokenizer"]) for item in result} == {
         ("safetensors", "tokenizer.json")
     }
-    assert found[2]["name"] == "bert-tiny-mlm"
-    for each in found:
-        assert (each["download_bytes"], each["loading"], each["wrong"]) == (0, "", "")
-        assert each["memory_bytes"] == 600_000_000 + 2 * 4 * each["parameters"]
+    assert result[2]["name"] == "bert-tiny-mlm"
+    for item in result:
+        assert (item["download_bytes"], item["loading"], item["wrong"]) == (0, "", "")
+        assert item["memory_bytes"] == 600_000_000 + 2 * 4 * item["parameters"]
     for order, told in (("c,e,n", "c,e,n (given)"), ("seeds", "from the seeds")):
-        (each,) = models(nameless, "--label-order", order)
-        assert (each["labels"], bool(each["loading"])) == (told, order == "seeds")
+        (item,) = models(nameless, "--label-order", order)
+        assert (item["labels"], bool(item["loading"])) == (told, order == "seeds")
 
 
 def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Machine("cpu", 500_000_000)
     monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: small)
-    (found,) = models(tiny_model("roberta"), code=1)
-    assert found["wrong"] == (
+    (result,) = models(tiny_model("roberta"), code=1)
+    assert result["wrong"] == (
         "needs about 600.4 MB of memory as float32, cpu has 500.0 MB: take another machine, or "
         "--dtype bfloat16"
     )
@@ -95,12 +95,12 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
     done = shop.run(*ALL, "--format", "json", token=TOKEN)
     assert done.code == 0, done.out
     told = json.loads(done.out)
-    found = {each["model"]: each for each in told["rows"]}
-    assert set(found) == {*PAPER_MLMS, *PAPER_MODELS}
+    result = {row["model"]: row for row in told["rows"]}
+    assert set(result) == {*PAPER_MLMS, *PAPER_MODELS}
     assert "(roberta-base-mnli)" in told["notes"][0]
     by_seeds = {p.model for p in read_presets("paper") if p.label_order == "seeds"}
     for name, layout in PAPER_MODELS.items():
-        labels = found[name]["labels"]
+        labels = result[name]["labels"]
         if layout.task == "lm":
             assert labels is None
         elif name in by_seeds:
@@ -109,19 +109,19 @@ def test_the_papers_models_on_a_hub(shop: Console) -> None:
             assert labels == (
                 f"{layout.order} (documented)" if layout.order else "c,n,e (id2label)"
             )
-    for each in found.values():
-        assert each["wrong"] == ""
-        assert each["commit"]
-        assert each["download_bytes"] > 0
-        assert each["loading"].startswith("downloads ")
+    for value in result.values():
+        assert value["wrong"] == ""
+        assert value["commit"]
+        assert value["download_bytes"] > 0
+        assert value["loading"].startswith("downloads ")
 
 
 @pytest.mark.slow
 def test_gated_and_not_downloaded(shop: Console) -> None:
     done = shop.run(*ALL, "--only", "LLM,BERT-B-M")
     assert done.code == 1
-    said = " ".join(done.out.split())
-    assert said.count("the model is gated: ask for access at https://huggingface.co/") == 2
+    text = " ".join(done.out.split())
+    assert text.count("the model is gated: ask for access at https://huggingface.co/") == 2
     shop.forget()
     offline = shop.run(*ALL, offline=True)
     assert offline.code == 1

@@ -100,16 +100,16 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
     ]
     assert read_block(run.problems, 0) == seeds
     expected = reference(seeds, models, k=60, sharing=(0, 1))
-    found = {
+    result = {
         (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
             tuple(tuple(row[name]) for name in READING.mlms),
             pytest.approx(row["log_odds"], abs=1e-3),
         )
         for row in pq.read_table(run.replacements).to_pylist()
     }
-    assert found == expected
+    assert result == expected
     assert len(expected) > 10
-    answered = [each.mlms[2] for each in expected.values()]
+    answered = [value.mlms[2] for value in expected.values()]
     assert any(answered)
     assert not all(answered)
     manifest = json.loads(run.manifest.read_text())

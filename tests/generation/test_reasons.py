@@ -17,7 +17,7 @@ def test_a_reason_is_its_name() -> None:
     assert pa.array([reason], pa.string()).to_pylist() == ["other_class"]
     assert pickle.loads(pickle.dumps(reason)) is reason
     assert Reason("other_class") is REASONS[reason.number] is reason
-    assert [each.number for each in Reason] == list(range(len(REASONS)))
+    assert [item.number for item in Reason] == list(range(len(REASONS)))
 
     class Other(RejectionReason):
         EMPTY = "empty", "candidates", "nothing is left of it"

@@ -38,8 +38,8 @@ def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], 
 def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
     text = word.join(pieces)
     spans, start = [], 0
-    for piece in pieces[:-1]:
-        start += len(piece)
+    for part in pieces[:-1]:
+        start += len(part)
         spans.append((start, start + len(word)))
         start += len(word)
     new, new_spans = substitute(text, spans, other)
@@ -91,9 +91,9 @@ def variant_rows(
     spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
 ) -> pa.Table:
     edits = [
-        [(of_text, each.replacement.replacement) for of_text in spans[key]]
-        for each in variants
-        for key in [(each.replacement.seed_id, each.replacement.word)]
+        [(of_text, item.replacement.replacement) for of_text in spans[key]]
+        for item in variants
+        for key in [(item.replacement.seed_id, item.replacement.word)]
     ]
     return variant_columns(variant_table(variants), seeds, edits)
 

@@ -100,14 +100,14 @@ def real_seeds(path: Path, source: str, count: int) -> list[Seed]:
 
 def found_in(path: Path) -> dict[Key, Expected]:
     rows = pq.read_table(path).to_pylist()
-    found = {
+    result = {
         (row["seed_id"], row["word"], row["word_class"], row["replacement"]): Expected(
             tuple(tuple(row[name]) for name in row if name.endswith("_mlms")), row["log_odds"]
         )
         for row in rows
     }
-    assert len(found) == len(rows)
-    return found
+    assert len(result) == len(rows)
+    return result
 
 
 def assert_equal(found: Mapping[Key, Expected], expected: Mapping[Key, Expected]) -> None:
@@ -238,5 +238,5 @@ def test_real_models_on_real_problems(
     assert any(len(e.mlms[0]) == 2 for e in expected.values())
     run = tmp_path / "run"
     settings = {"suggestions_per_occurrence": 200, "word_classes": ("noun", "verb", "adjective")}
-    found = run_pipeline(run, some, models, **settings)
-    assert_equal(found, expected)
+    result = run_pipeline(run, some, models, **settings)
+    assert_equal(result, expected)

@@ -75,20 +75,20 @@ def passed(model: Path, text: str, span: Span, word: str) -> dict[str, int] | No
     original, ids[place] = ids[place], mlm.tokenizer.mask_token_id
     scores = mlm._logits[place, *ids]
     ranked = sorted(range(len(scores)), key=lambda number: -scores[number])[:K]
-    found = Counter(suggestions=len(ranked))
+    result = Counter(suggestions=len(ranked))
     for number in ranked:
-        piece = mlm._pieces[number]
-        read = mlm.read(piece)[0]
+        part = mlm._pieces[number]
+        read = mlm.read(part)[0]
         is_word = (
             number not in mlm.tokenizer.all_special_ids
             and read.isalpha()
-            and mlm.is_whole_word(piece, mlm._pieces[original])
+            and mlm.is_whole_word(part, mlm._pieces[original])
         )
         same = is_word and keeps_class(text, word, cased_like(read.lower(), word), "coarse")
         more = scores[number] > scores[original]
-        found += Counter(whole_words=is_word, same_class=same, more_probable=more)
-        found += Counter(both=same and more)
-    return dict(found)
+        result += Counter(whole_words=is_word, same_class=same, more_probable=more)
+        result += Counter(both=same and more)
+    return dict(result)
 
 
 class Tagger(FakeTagger):

@@ -20,9 +20,9 @@ from merge_dataset.files import write_table
 
 @given(st.text(max_size=30))
 def test_a_slug_is_a_file_name(text: str) -> None:
-    found = slug(text)
-    assert re.fullmatch(r"[A-Za-z0-9.-]*", found)
-    assert slug(found) == found
+    result = slug(text)
+    assert re.fullmatch(r"[A-Za-z0-9.-]*", result)
+    assert slug(result) == result
 
 
 IDS = st.text("ab:/~1é", min_size=1, max_size=5)

@@ -69,8 +69,8 @@ Parts = dict[str, Lines]
 
 
 def processor() -> str:
-    found = np._core._multiarray_umath.__cpu_features__
-    return " ".join([platform.machine(), *sorted(name for name, has in found.items() if has)])
+    result = np._core._multiarray_umath.__cpu_features__
+    return " ".join([platform.machine(), *sorted(name for name, has in result.items() if has)])
 
 
 def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, Parts]]:
@@ -89,12 +89,12 @@ def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, P
                 world.steps[command](folder)
                 yield command, _files(folder, before)
                 continue
-            code, printed, said = _call(command)
+            code, printed, message = _call(command)
             parts = {"exit": [str(code)]}
             if printed:
                 parts["stdout"] = _text_lines(printed, folder)
-            if said:
-                parts["stderr"] = _text_lines(_without_progress(said), folder)
+            if message:
+                parts["stderr"] = _text_lines(_without_progress(message), folder)
             yield command, parts | _files(folder, before)
             if say:
                 say(f"{time.monotonic() - began:7.1f} s  {command}")
@@ -115,12 +115,12 @@ def _call(command: str) -> tuple[int | str, str, str]:
 
 def _state(folder: Path) -> dict[str, tuple[int, int]]:
     """Times and sizes of all files by name, to detect the files that a command writes."""
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             status = path.stat()
-            found[path.relative_to(folder).as_posix()] = (status.st_mtime_ns, status.st_size)
-    return found
+            result[path.relative_to(folder).as_posix()] = (status.st_mtime_ns, status.st_size)
+    return result
 
 
 _UNREAD: Final = re.compile(r"\.(lock|log|pyc|npy|npz)$|(^|/)(stores|suggestions|questions)/|^hf/")
@@ -180,9 +180,9 @@ _DATA: Final = re.compile(r'<script type="application/json" id="data">(.*?)</scr
 
 def _text_lines(text: str, folder: Path) -> Lines:
     """Split text into lines, JSON into values, and the data embedded in a page into values."""
-    if found := _DATA.search(text):
-        rest = text[: found.start(1)] + text[found.end(1) :]
-        data = json.loads(found[1].replace("<\\/", "</"))
+    if result := _DATA.search(text):
+        rest = text[: result.start(1)] + text[result.end(1) :]
+        data = json.loads(result[1].replace("<\\/", "</"))
         return [
             *(_normal(line, folder) for line in _json_lines(data, "data")),
             *_normal(rest, folder).splitlines(),
@@ -210,18 +210,18 @@ def _json_lines(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
         value = inner
     if isinstance(value, dict) and value:
-        for key, each in value.items():
+        for key, item in value.items():
             below = f"{path}.{key}" if path else str(key)
             if key in VOLATILE_KEYS:
                 yield f"{below} = …"
             else:
-                yield from _json_lines(each, below)
-    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        for number, each in enumerate(value):
-            yield from _json_lines(each, f"{path}[{number}]")
-    elif isinstance(value, list) and any(isinstance(each, list) for each in value):
-        for number, each in enumerate(value):
-            yield f"{path}[{number}] = {json.dumps(each, ensure_ascii=False)}"
+                yield from _json_lines(item, below)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for number, item in enumerate(value):
+            yield from _json_lines(item, f"{path}[{number}]")
+    elif isinstance(value, list) and any(isinstance(item, list) for item in value):
+        for number, item in enumerate(value):
+            yield f"{path}[{number}] = {json.dumps(item, ensure_ascii=False)}"
     else:
         yield f"{path} = {json.dumps(value, ensure_ascii=False)}"
 
@@ -243,7 +243,7 @@ _BAR: Final = re.compile(r"^[^|]*\d+%\|[^|]*\|[^\[]*\[[^\]]*\]")
 def _without_progress(said: str) -> str:
     """Remove progress bars from stderr, as they depend on the speed; keep messages."""
     pieces = re.split(r"[\r\n]", said)
-    return "\n".join(left for piece in pieces if (left := _BAR.sub("", piece, count=1).strip()))
+    return "\n".join(left for part in pieces if (left := _BAR.sub("", part, count=1).strip()))
 
 
 def _digest(content: bytes) -> str:
@@ -292,13 +292,13 @@ def write(path: Path, commands: Mapping[str, Parts]) -> None:
 
 
 def read(path: Path) -> dict[str, dict[str, Kept]]:
-    found: dict[str, dict[str, Kept]] = {}
+    result: dict[str, dict[str, Kept]] = {}
     parts: dict[str, Kept] = {}
     kept = Kept([])
     for line in path.read_text(encoding="utf-8").split("\n"):
         mark, rest = line[:1], line[2:]
         if mark == "$":
-            parts = found[rest] = {}
+            parts = result[rest] = {}
         elif mark == "#":
             name, _, digest = rest.partition(", all of ")
             kept = parts[name] = Kept([], digest)
@@ -306,14 +306,14 @@ def read(path: Path) -> dict[str, dict[str, Kept]]:
             kept.digests += [rest[i : i + 2] for i in range(0, len(rest), 2)]
         elif mark == " ":
             kept.lines.append(rest)
-    return found
+    return result
 
 
 def differences(
     before: Mapping[str, Mapping[str, Kept]], now: Mapping[str, Parts], whole: Mapping[str, Parts]
 ) -> Iterator[str]:
     """Yield a text on each changed command; `whole` has all former lines, if they are known."""
-    for command in [*before, *(each for each in now if each not in before)]:
+    for command in [*before, *(item for item in now if item not in before)]:
         if command not in now:
             yield f"$ {command}\n  is no longer run"
             continue
@@ -321,19 +321,19 @@ def differences(
             yield f"$ {command}\n  is not in the record: make golden-keep"
             continue
         old, new = before[command], now[command]
-        found = []
-        for name in [*old, *(each for each in new if each not in old)]:
+        result = []
+        for name in [*old, *(item for item in new if item not in old)]:
             if name not in new:
-                found.append(f"# {name}: there is none now; it was")
-                found += [f"- {line}" for line in old[name].lines[:SHOWN]]
+                result.append(f"# {name}: there is none now; it was")
+                result += [f"- {line}" for line in old[name].lines[:SHOWN]]
             elif name not in old:
-                found.append(f"# {name}: there was none; it is")
-                found += [f"+ {line}" for line in new[name][:SHOWN]]
+                result.append(f"# {name}: there was none; it is")
+                result += [f"+ {line}" for line in new[name][:SHOWN]]
             elif lines := list(_changed(old[name], new[name], whole.get(command, {}).get(name))):
-                found.append(f"# {name}: {len(lines)} lines of difference")
-                found += lines[:SHOWN]
-        if found:
-            yield "\n  ".join([f"$ {command}", *found])
+                result.append(f"# {name}: {len(lines)} lines of difference")
+                result += lines[:SHOWN]
+        if result:
+            yield "\n  ".join([f"$ {command}", *result])
 
 
 def _changed(old: Kept, new: Lines, whole: Lines | None) -> Iterator[str]:
@@ -392,8 +392,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (WHOLE / f"today-{copy}").write_bytes(gzip.compress(text, mtime=0))
         old = asked.before / copy
         whole = json.loads(gzip.decompress(old.read_bytes())) if old.is_file() else {}
-        found = list(differences(read(KEPT / f"{name}.txt"), now, whole))
-        differing += len(found)
-        print(*found, sep="\n\n")
-        print(f"{name}: {len(now)} commands, {len(found)} differ", flush=True)
+        result = list(differences(read(KEPT / f"{name}.txt"), now, whole))
+        differing += len(result)
+        print(*result, sep="\n\n")
+        print(f"{name}: {len(now)} commands, {len(result)} differ", flush=True)
     return 1 if differing else 0

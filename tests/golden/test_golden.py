@@ -54,6 +54,6 @@ def test_a_difference_names_command_part_and_lines(tmp_path: Path) -> None:
     assert "# b: there was none" in text
     (text,) = differences(kept, {"score a": changed}, COMMAND)
     assert f"- 151: {LONG[150]}" in text
-    assert [each.split("\n")[0] for each in differences(kept, {"score b": {}}, {})] == [
+    assert [difference.split("\n")[0] for difference in differences(kept, {"score b": {}}, {})] == [
         "$ score a", "$ score b",
     ]  # fmt: skip

@@ -42,11 +42,11 @@ class World:
 
 def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
     """Read the distinct problems of a dataset folder, variants and seeds, sorted by id."""
-    found: dict[str, Row] = {}
+    result: dict[str, Row] = {}
     for path in sorted((dataset / source).rglob("*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():
-            found.setdefault(row["variant_id"], row)
-    return [found[name] for name in sorted(found)]
+            result.setdefault(row["variant_id"], row)
+    return [result[name] for name in sorted(result)]
 
 
 def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3) -> list[Row]:
@@ -60,8 +60,8 @@ def answers(rows: Iterable[Row], model: str, ability: float, *, labels: int = 3)
         answer = row["label"] if right else other
         weights = [draw.random() for _ in range(labels)]
         weights[answer] += 1
-        each = {k: row[k] for k in ("variant_id", "seed_id", "label")} | {"prediction": answer}
-        made.append(each | {"probabilities": [weight / sum(weights) for weight in weights]})
+        item = {k: row[k] for k in ("variant_id", "seed_id", "label")} | {"prediction": answer}
+        made.append(item | {"probabilities": [weight / sum(weights) for weight in weights]})
     return made
 
 
@@ -246,7 +246,7 @@ DATASETS: Final = (
 
 def _all(dataset: str, *groups: Sequence[str]) -> tuple[str, ...]:
     return tuple(
-        each.format(f"--dataset {dataset}", folder=dataset) for group in groups for each in group
+        item.format(f"--dataset {dataset}", folder=dataset) for group in groups for item in group
     )
 
 
@@ -392,9 +392,9 @@ FORMAT_COMMANDS: Final = (
     "check merge-nli",
     "baseline majority --dataset merge-nli --config pairs --out majority.parquet",
     *(
-        each.format(source)
+        item.format(source)
         for source in ("pairs", "reading")
-        for each in (
+        for item in (
             "score {0}/a.parquet --dataset merge-nli",
             "score {0}/a.jsonl --dataset merge-nli --format json --n-bootstrap 100",
             "score {0}/a.parquet --n-bootstrap 0",

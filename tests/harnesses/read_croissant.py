@@ -10,7 +10,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     return value.item() if hasattr(value, "item") else value
 
 

@@ -20,7 +20,7 @@ def main(config: str, tasks: str, export: str, folder: str) -> dict[str, object]
     Converter(text, project_dir=folder).convert_to_json_min(export, folder, is_dir=False)
     return {
         "controls": [control.name for control in interface.controls],
-        "objects": [each.name for each in interface.objects],
+        "objects": [item.name for item in interface.objects],
     }
 
 

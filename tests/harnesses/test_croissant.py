@@ -30,14 +30,14 @@ def records(folder: Path, *names: str) -> Any:
 
 def test_records_are_the_rows(folder: Path) -> None:
     names = ["snli/seeds", "snli/variants", "snli_verbs/seeds", "snli_verbs/variants"]
-    found = records(folder, *names, "labels")
+    result = records(folder, *names, "labels")
     for name in names:
         config, _, split = name.partition("/")
         files = split_files(folder, config)[split]
         rows = [row for file in files for row in pq.ParquetFile(folder / file).read().to_pylist()]
-        assert found[name] == rows
-    assert len(found["snli/variants"]) == 72
-    assert found["labels"] == [
+        assert result[name] == rows
+    assert len(result["snli/variants"]) == 72
+    assert result["labels"] == [
         {"code": 0, "name": "entailment"},
         {"code": 1, "name": "neutral"},
         {"code": 2, "name": "contradiction"},

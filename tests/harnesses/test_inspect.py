@@ -49,10 +49,10 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
     rows = place.ours(CONFIG, "--chat-template")
     expected = place.figures(CONFIG, (50, 90))
     (scores,) = log["results"]["scores"]
-    found = {name: each["value"] for name, each in scores["metrics"].items()}
-    counts = [found.pop(name) for name in ("n_seeds", "n_variants", "n_seeds_left_out")]
+    result = {name: item["value"] for name, item in scores["metrics"].items()}
+    counts = [result.pop(name) for name in ("n_seeds", "n_variants", "n_seeds_left_out")]
     assert counts == [8, 72, 0]
-    assert found == pytest.approx(expected, nan_ok=True)
+    assert result == pytest.approx(expected, nan_ok=True)
     assert 0 < expected["variant_accuracy"] < 1
     assert len(log["samples"]) == len(rows)
     assert_answers(answers_of(log), rows)
@@ -99,11 +99,11 @@ def test_the_hubs_benchmark(place: Place) -> None:
         row["variant_id"]: len(row["premise"] + row["hypothesis"]) % 3 == row["label"]
         for row in rows.to_pylist()
     }
-    found = {}
+    result = {}
     for sample in log["samples"]:
         (score,) = sample["scores"].values()
-        found[sample["metadata"]["variant_id"]] = score["value"] == "C"
-    assert found == expected
+        result[sample["metadata"]["variant_id"]] = score["value"] == "C"
+    assert result == expected
     (scores,) = log["results"]["scores"]
     accuracy = scores["metrics"]["accuracy"]["value"]
     assert accuracy == pytest.approx(sum(expected.values()) / len(expected))
@@ -124,8 +124,8 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
     rows = place.ours(config, "--chat-template", *asked)
     expected = place.figures(config, (90,), allow_missing=config == "snli")
     (scores,) = log["results"]["scores"]
-    found = {name: each["value"] for name, each in scores["metrics"].items()}
-    assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    result = {name: item["value"] for name, item in scores["metrics"].items()}
+    assert {name: result[name] for name in expected} == pytest.approx(expected, nan_ok=True)
     assert_answers(answers_of(log), rows, CASES[case][0].labels)
 
 
@@ -140,7 +140,7 @@ def test_answers_without_letters(place: Place) -> None:
     assert log["status"] == "success"
     sampled = place.ours(CONFIG, "--chat-template", "--limit-seeds", "2", "--rng-seed", "3")
     assert {sample["id"] for sample in log["samples"]} == set(sampled)
-    answers = [s["metadata"]["answer"] for each in log["samples"] for s in each["scores"].values()]
+    answers = [s["metadata"]["answer"] for item in log["samples"] for s in item["scores"].values()]
     kinds = {tuple(answer["probabilities"]) for answer in answers}
     assert (1 / 3, 1 / 3, 1 / 3) in kinds
     assert kinds <= {(1 / 3, 1 / 3, 1 / 3), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)}

@@ -69,10 +69,10 @@ def test_there_and_back(tmp_path: Path) -> None:
     export = tmp_path / "export.json"
     export.write_text(json.dumps(exported), encoding="utf-8")
     words = [READER, config, tasks, export, tmp_path / "min"]
-    found = json.loads(
+    result = json.loads(
         run([python_of("MERGE_NLI_LABEL_STUDIO_PYTHON"), *map(str, words)], tmp_path)
     )
-    assert found == {"controls": ["fluency", "reasoning", "comment"], "objects": ["problem"]}
+    assert result == {"controls": ["fluency", "reasoning", "comment"], "objects": ["problem"]}
     expected = sorted(
         (
             "ann@example.org" if number % 2 else "label-studio-7",

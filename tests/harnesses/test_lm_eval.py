@@ -28,10 +28,10 @@ def lm_eval(place: Place, tasks: str, *options: str) -> tuple[dict[str, Any], li
     figures = {
         task: {
             name.removesuffix(",none"): value
-            for name, value in found.items()
+            for name, value in result.items()
             if name.endswith(",none") and "_stderr" not in name
         }
-        for task, found in results.items()
+        for task, result in results.items()
     }
     return figures, sorted(out.rglob("samples_*.jsonl"))
 
@@ -55,7 +55,7 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         assert scored["seed_variant_accuracy"] == pytest.approx(expected["sv@90"])
         logged = [json.loads(line) for line in file.read_text().splitlines()]
         assert len(logged) == len(rows)
-        assert_answers({each["sv@90"]["variant_id"]: each["sv@90"] for each in logged}, rows)
+        assert_answers({item["sv@90"]["variant_id"]: item["sv@90"] for item in logged}, rows)
     assert 0 < expected["variant_accuracy"] < 1
 
 
@@ -105,7 +105,7 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
     expected = place.figures(config, (90,), allow_missing=config == "snli")
     assert figures[task] == pytest.approx(expected, nan_ok=True)
     logged = [json.loads(line)["sv@90"] for line in samples.read_text().splitlines()]
-    assert_answers({each["variant_id"]: each for each in logged}, rows, CASES[case][0].labels)
+    assert_answers({item["variant_id"]: item for item in logged}, rows, CASES[case][0].labels)
 
 
 def first_prompt(samples: Path) -> str:

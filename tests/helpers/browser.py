@@ -37,8 +37,8 @@ def chromium(folder: Path) -> Iterator[Chrome]:
 
 def _program(*names: str) -> str:
     for name in names:
-        if found := shutil.which(name):
-            return found
+        if result := shutil.which(name):
+            return result
     raise FileNotFoundError(
         f"expected {' or '.join(names)} on the PATH, found none: "
         "tests marked `browser` need Chromium and chromedriver (Debian: chromium-driver)"

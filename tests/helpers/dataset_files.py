@@ -68,7 +68,7 @@ def variant_row(
     }
     for field, mlms in validated.items():
         row[f"{field}_mlms"] = list(mlms)
-        starts = [found.start() for found in re.finditer(rf"\b{word}\b", seed[field])]
+        starts = [result.start() for result in re.finditer(rf"\b{word}\b", seed[field])]
         shift = len(replacement) - len(word)
         row[field] = re.sub(rf"\b{word}\b", replacement, seed[field])
         row[f"{field}_spans"] = [

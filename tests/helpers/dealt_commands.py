@@ -106,14 +106,14 @@ def _prepare_paraphrases(folder: Path) -> None:
 
     pairs = [(premise, hypothesis) for premise, hypothesis, _ in many_problems(12, 0).values()]
     both = [*pairs, *(pair[::-1] for pair in pairs)]
-    found = one_by_one(folder / "classifier", both, 64).argmax(axis=1).tolist()
-    most = max(range(3), key=found.count)
+    result = one_by_one(folder / "classifier", both, 64).argmax(axis=1).tolist()
+    most = max(range(3), key=result.count)
     names = {(most + n) % 3: label for n, label in enumerate(LABELS)}
     judge = shutil.copytree(folder / "classifier", folder / "judge")
     config = json.loads((judge / "config.json").read_text())
     config |= {"id2label": names, "label2id": {label: n for n, label in names.items()}}
     (judge / "config.json").write_text(json.dumps(config))
-    problems = [(str(n), *pair, names[found[n]]) for n, pair in enumerate(pairs)]
+    problems = [(str(n), *pair, names[result[n]]) for n, pair in enumerate(pairs)]
     write_problems(folder / "paraphrased.jsonl", problems)
 
 
@@ -184,13 +184,13 @@ def main(executor: str, prepared: Path, folder: Path, killed: dict[str, bool]) -
         shutil.copytree(prepared, folder / name)
         with chdir(folder / name):
             options = ("--executor", executor, "--tasks", "2", "--workers", "2")
-            said = []
+            text = []
             if killed[name]:
                 with killing(name, kill_worker):
                     failed = run(name, *options)
-                said = [failed.exit_code, "killed by SIGKILL" in failed.stderr]
+                text = [failed.exit_code, "killed by SIGKILL" in failed.stderr]
             done = run(name, *options)
-            print(json.dumps({"name": name, "killed": said, "code": done.exit_code,
+            print(json.dumps({"name": name, "killed": text, "code": done.exit_code,
                               "output": done.output[-2000:]}), flush=True)  # fmt: skip
 
 

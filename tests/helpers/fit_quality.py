@@ -71,7 +71,10 @@ def read_judged(folder: Path) -> Judged:
     with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     totals = [
-        sum(each[row["variant_id"]].fluency + each[row["variant_id"]].reasoning for each in passes)
+        sum(
+            reading[row["variant_id"]].fluency + reading[row["variant_id"]].reasoning
+            for reading in passes
+        )
         for row in rows
     ]
     return Judged(
@@ -93,16 +96,16 @@ def _column(rows: Sequence[Mapping[str, str]], name: str) -> pa.Array:
 def together(*judged: Judged) -> Judged:
     return Judged(
         features={
-            name: np.concatenate([each.features[name] for each in judged])
+            name: np.concatenate([item.features[name] for item in judged])
             for name in judged[0].features
         },
-        good=np.concatenate([each.good for each in judged]),
-        seeds=tuple(seed for each in judged for seed in each.seeds),
+        good=np.concatenate([item.good for item in judged]),
+        seeds=tuple(seed for item in judged for seed in item.seeds),
     )
 
 
 def rows_of(judged: Judged, chosen: Sequence[str]) -> Floats:
-    values = np.stack([judged.features[each] for each in chosen], axis=1)
+    values = np.stack([judged.features[item] for item in chosen], axis=1)
     assert not np.isnan(values).any()
     return values
 
@@ -143,8 +146,8 @@ def out_of_fold(
 
 def on_others(fitted_on: Judged, judged: Judged, chosen: Sequence[str]) -> tuple[Floats, Floats]:
     """Return [n] probabilities by a model fitted on another session, and [n] good or not."""
-    found = fit(rows_of(fitted_on, chosen), fitted_on.good)
-    return found.probabilities(rows_of(judged, chosen)), judged.good.astype(np.float64)
+    result = fit(rows_of(fitted_on, chosen), fitted_on.good)
+    return result.probabilities(rows_of(judged, chosen)), judged.good.astype(np.float64)
 
 
 def auc(probability: Floats, good: Floats) -> float:
@@ -157,12 +160,12 @@ def interval(
     probability: Floats, good: Floats, less: Floats | None = None, *, replicates: int = 1000
 ) -> tuple[float, float]:
     """Return the bootstrapped 95 % interval of an AUC, or of its difference from that of `less`."""
-    rng, found = np.random.default_rng(0), []
+    rng, result = np.random.default_rng(0), []
     for _ in range(replicates):
         rows = rng.integers(0, len(good), len(good))
         other = 0.0 if less is None else auc(less[rows], good[rows])
-        found.append(auc(probability[rows], good[rows]) - other)
-    low, high = np.percentile(found, [2.5, 97.5])
+        result.append(auc(probability[rows], good[rows]) - other)
+    low, high = np.percentile(result, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -180,8 +183,8 @@ def summary(probability: Floats, good: Floats) -> dict[str, float]:
 
 
 def render(judged: Judged, date: str) -> str:
-    files = [path for each in SESSIONS for path in sorted((each / "answers").glob("*.csv"))]
-    files += [each / SIGNALS for each in SESSIONS]
+    files = [path for session in SESSIONS for path in sorted((session / "answers").glob("*.csv"))]
+    files += [session / SIGNALS for session in SESSIONS]
     lines = [
         "# Logistic regressions for the column quality: python -m helpers.fit_quality, in tests/.",
         "# z = intercept + sum of coefficient * (value - mean) / deviation; quality = 1/(1+e^-z).",
@@ -198,14 +201,14 @@ def render(judged: Judged, date: str) -> str:
           for path in files),
     ]  # fmt: skip
     for name, chosen in CHOSEN.items():
-        found = fit(rows_of(judged, chosen), judged.good)
-        lines += ["", f"[{name}]", f"intercept = {found.intercept:.9f}"]
-        for n, each in enumerate(chosen):
+        result = fit(rows_of(judged, chosen), judged.good)
+        lines += ["", f"[{name}]", f"intercept = {result.intercept:.9f}"]
+        for n, item in enumerate(chosen):
             lines += [
-                f"[{name}.features.{each}]",
-                f"mean = {found.means[n]:.9f}",
-                f"deviation = {found.deviations[n]:.9f}",
-                f"coefficient = {found.coefficients[n]:.9f}",
+                f"[{name}.features.{item}]",
+                f"mean = {result.means[n]:.9f}",
+                f"deviation = {result.deviations[n]:.9f}",
+                f"coefficient = {result.coefficients[n]:.9f}",
             ]
     return "\n".join([*lines, ""])
 
@@ -218,8 +221,8 @@ def measure(models: Path, work: Path) -> None:
 
     folders = [str(models / name) for name in MLMS]
     samples = [
-        [json.loads(line) for line in (each / "sample.jsonl").read_text("utf-8").splitlines()]
-        for each in SESSIONS
+        [json.loads(line) for line in (session / "sample.jsonl").read_text("utf-8").splitlines()]
+        for session in SESSIONS
     ]
     ranks = {}
     for source in ("snli", "mnli-m"):
@@ -227,9 +230,11 @@ def measure(models: Path, work: Path) -> None:
         with data.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["id", "premise", "hypothesis", "label"])
-            for each in (each for sample in samples for each in sample if each["source"] == source):
-                name = each["seed_id"].partition(":")[2]
-                writer.writerow([name, *each["seed_texts"].values(), each["label"]])
+            for judged in (
+                judged for sample in samples for judged in sample if judged["source"] == source
+            ):
+                name = judged["seed_id"].partition(":")[2]
+                writer.writerow([name, *judged["seed_texts"].values(), judged["label"]])
         config = Config.from_recipe("paper-v2", source=source, data=str(data), mlms=folders,
                                     min_replacements=1, run=str(work / source))  # fmt: skip
         names = [*REPLACEMENT_KEY, "mean_rank"]
@@ -241,16 +246,16 @@ def measure(models: Path, work: Path) -> None:
     mlms = [MaskedLM.load(folder) for folder in folders]
     for folder, sample in zip(SESSIONS, samples, strict=True):
         items = {
-            each["variant_id"]: [
-                item_of(*(each[f"{side}_{what}"][field] for side in ("seed", "variant")
+            judged["variant_id"]: [
+                item_of(*(judged[f"{side}_{what}"][field] for side in ("seed", "variant")
                           for what in ("texts", "spans")))
-                for field in each["seed_texts"]
+                for field in judged["seed_texts"]
             ]
-            for each in sample
+            for judged in sample
         }  # fmt: skip
-        every = list(dict.fromkeys(item for each in items.values() for item in each))
-        found = np.mean([neighbour_changes(mlm, every)["pll"].to_numpy() for mlm in mlms], axis=0)
-        change = dict(zip(every, found.tolist(), strict=True))
+        every = list(dict.fromkeys(item for judged in items.values() for item in judged))
+        result = np.mean([neighbour_changes(mlm, every)["pll"].to_numpy() for mlm in mlms], axis=0)
+        change = dict(zip(every, result.tolist(), strict=True))
         with (folder / SIGNALS).open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
         for row in rows:
@@ -269,21 +274,21 @@ def main() -> None:
         with TemporaryDirectory() as work:
             measure(Path(sys.argv[2]), Path(work))
         return
-    sessions = [read_judged(each) for each in SESSIONS]
+    sessions = [read_judged(session) for session in SESSIONS]
     judged = together(*sessions)
     write_text(SHIPPED, render(judged, sys.argv[1]))
     plain, _ = out_of_fold(judged, BEFORE)
     for name, chosen in COMPARED.items():
-        found, good = out_of_fold(judged, chosen)
+        result, good = out_of_fold(judged, chosen)
         others = on_others(*sessions, chosen)
         print(
-            f"{name}: out of fold {auc(found, good):.3f} {interval(found, good)}, more than "
-            f"grammar alone {interval(found, good, plain)}; fitted on 330, of 255 others "
+            f"{name}: out of fold {auc(result, good):.3f} {interval(result, good)}, more than "
+            f"grammar alone {interval(result, good, plain)}; fitted on 330, of 255 others "
             f"{auc(*others):.3f} {interval(*others)}"
         )
-        print(" ", summary(found, good))
+        print(" ", summary(result, good))
         for limit in LIMITS:
-            kept = found >= limit
+            kept = result >= limit
             low, high = wilson(int(good[kept].sum()), int(kept.sum()))
             print(
                 f"  from {limit}: {int(kept.sum())} kept, {good[kept].mean():.3f} "

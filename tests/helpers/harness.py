@@ -88,11 +88,11 @@ class Place:
             allow_missing=allow_missing,
             n_bootstrap=0,
         )
-        found = {name: result[config][name] for name in FIGURES}
-        found["without_label"] = result[config].get("without_label", {"share": 0.0})["share"]
+        outcome = {name: result[config][name] for name in FIGURES}
+        outcome["without_label"] = result[config].get("without_label", {"share": 0.0})["share"]
         curve = result[config]["sv_curve"]["accuracy"]
-        found |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
-        return {name: math.nan if value is None else value for name, value in found.items()}
+        outcome |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
+        return {name: math.nan if value is None else value for name, value in outcome.items()}
 
 
 def make_place(

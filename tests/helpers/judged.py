@@ -60,8 +60,8 @@ def write_session(folder: Path, dataset: Path, *, per_class: int = 100) -> Sessi
             if name == "ann" or rng.random() < 0.8:
                 noise = (rng.choice([0, 0, 0, 0, 1, -1]) for _ in truth)
                 scores = (min(5, max(1, s + n)) for s, n in zip(truth, noise, strict=True))
-                said = dict(zip(("fluency", "reasoning"), scores, strict=True))
-                answers[name].append({"variant_id": variant, **said})
+                text = dict(zip(("fluency", "reasoning"), scores, strict=True))
+                answers[name].append({"variant_id": variant, **text})
     for name, rows in answers.items():
         fill_in(folder / f"answers/{name}.csv", rows)
     return session

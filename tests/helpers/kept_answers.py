@@ -19,10 +19,10 @@ def keys_in(store: Path) -> list[bytes]:
 
 def suggestions_in(root: Path) -> dict[str, bytes]:
     """The answers in each store of suggestions of a run, as bytes, whatever files they are in."""
-    found = {}
+    result = {}
     for record in sorted((root.parent / "stores").iterdir()):
         store = suggestion_store(root, read_json(record))
         keys = np.unique(np.array(keys_in(store.folder), KEY))
         (batch,) = store.read(keys).to_batches()
-        found[store.folder.name] = keys.tobytes() + batch.serialize().to_pybytes()
-    return found
+        result[store.folder.name] = keys.tobytes() + batch.serialize().to_pybytes()
+    return result

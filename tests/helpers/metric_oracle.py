@@ -235,8 +235,8 @@ def where_curve_meets_s(accuracy: Sequence[Fraction], own: Fraction) -> Figures:
     """MC, its range and gap, and the last threshold at which the curve reaches `own`."""
     low, high, gap = matching(accuracy, own)
     holding = max((n for n, value in enumerate(accuracy, start=1) if value >= own), default=0)
-    found = (Fraction(low), Fraction(low), Fraction(high), gap, Fraction(holding))
-    return dict(zip(WHERE_CURVE_MEETS_S, found, strict=True))
+    result = (Fraction(low), Fraction(low), Fraction(high), gap, Fraction(holding))
+    return dict(zip(WHERE_CURVE_MEETS_S, result, strict=True))
 
 
 def figures(
@@ -283,15 +283,15 @@ def averaged(
     rows: Sequence[Row], threshold: int = 90, opposites: Iterable[Sequence[str]] = OPPOSITES
 ) -> dict[str, Any]:
     """Mean figures over subsamples, `_std`, counts, the mean curve and its matching threshold."""
-    each = [figures(part, threshold, opposites) for part in parts(rows)]
+    item = [figures(part, threshold, opposites) for part in parts(rows)]
     drawn = [row for row in rows if row.subsamples]
     spreading = [key for key in FIGURES if key not in WHERE_CURVE_MEETS_S]
-    result: dict[str, Any] = {key: mean(one[key] for one in each) for key in FIGURES}
-    result |= {f"{key}_std": spread(one[key] for one in each) for key in spreading}
+    result: dict[str, Any] = {key: mean(one[key] for one in item) for key in FIGURES}
+    result |= {f"{key}_std": spread(one[key] for one in item) for key in spreading}
     result |= {"n_seeds": len(by_seed(drawn)), "n_variants": len(drawn)}
     curves = [curve(part) for part in parts(rows)]
     accuracy = [sum(values, Fraction(0)) / len(curves) for values in zip(*curves, strict=True)]
-    thresholds = [one["matching_threshold"] for one in each]
+    thresholds = [one["matching_threshold"] for one in item]
     return result | {
         "curve": accuracy,
         "matching_threshold_per_subsample": mean(thresholds),
@@ -386,12 +386,14 @@ def divergences(
     for name, wanted in (("changed", True), ("unchanged", False)):
         group = [i for i in right if (rows[i].prediction != rows[i].own) == wanted]
         pairs = [(seed_probabilities[i], probabilities[i]) for i in group]
-        found = {
+        outcome = {
             f"jsd_{name}": [jensen_shannon(before, after) for before, after in pairs],
             f"ks_{name}": [kolmogorov_smirnov(before, after) for before, after in pairs],
             f"sigma_{name}": [statistics.pstdev(after) for _, after in pairs],
         }
-        result |= {k: sum(values) / len(values) if values else None for k, values in found.items()}
+        result |= {
+            k: sum(values) / len(values) if values else None for k, values in outcome.items()
+        }
     of_seeds = {rows[i].seed_id: statistics.pstdev(seed_probabilities[i]) for i in right}
     result["sigma_seeds"] = sum(of_seeds.values()) / len(of_seeds) if of_seeds else None
     return result

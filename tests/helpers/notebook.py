@@ -42,7 +42,7 @@ def keep(notebook: Any) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -52,7 +52,7 @@ def keep(notebook: Any) -> None:
 
 def texts(notebook: Any) -> list[str]:
     """Outputs of each code cell: streams, HTML if there is any, kinds of pictures."""
-    found = []
+    result = []
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
@@ -64,8 +64,8 @@ def texts(notebook: Any) -> list[str]:
             pictures = [kind for kind in data if kind.startswith("image/")]
             shown = output.get("text") or data.get("text/html") or data.get("text/plain", "")
             parts.append(", ".join(pictures) or shown)
-        found.append(re.sub(r"0x[0-9a-f]+", "0x…", "".join(parts)))
-    return found
+        result.append(re.sub(r"0x[0-9a-f]+", "0x…", "".join(parts)))
+    return result
 
 
 if __name__ == "__main__":

@@ -41,13 +41,13 @@ class Answers:
         rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
         there = np.array([row is not None for row in rows], np.bool_)
         rejected[there, CHEAP_REASONS.index(Reason.NOT_ALPHABETIC)] = self.rejected
-        found = [row or {} for row in rows]
+        result = [row or {} for row in rows]
         return Survivors(
-            starts=np.cumsum([0, *map(len, found)]),
+            starts=np.cumsum([0, *map(len, result)]),
             in_vocabulary=there,
             asked=np.ones(len(rows), np.bool_),
-            tokens=np.array([VOCABULARY.index(w) for row in found for w in row], np.int32),
-            log_odds=np.array([x for row in found for x in row.values()], np.float32),
+            tokens=np.array([VOCABULARY.index(w) for row in result for w in row], np.int32),
+            log_odds=np.array([x for row in result for x in row.values()], np.float32),
             rejected=rejected,
         )
 
@@ -95,7 +95,7 @@ class FakeTagger:
     def keeps_tokens(self, substitutions: Substitutions) -> Any:
         forms = (substitutions.forms[number].lower() for number in substitutions.form.tolist())
         tags = map(self.tags_of, substitutions.place.tolist(), forms)
-        return np.array([each is not None for each in tags], np.bool_)
+        return np.array([tag is not None for tag in tags], np.bool_)
 
 
 @dataclass
@@ -152,14 +152,14 @@ def run(
     """Run `find_replacements` for one word; `tags` by candidate or (side, candidate)."""
     shared = shared_words_of((premise, hypothesis))
     (one,) = (s for s in shared if s.word == word)
-    said: Mapping[Any, Any] = tags or {}
+    text: Mapping[Any, Any] = tags or {}
 
     def tags_of(side: int, candidate: str) -> Tags:
         sentence, positions = (premise, hypothesis)[side], one.positions[side]
-        if (side, candidate) in said:
-            return said[side, candidate]
-        if candidate in said:
-            return None if said[candidate] is None else (said[candidate],) * len(positions)
+        if (side, candidate) in text:
+            return text[side, candidate]
+        if candidate in text:
+            return None if text[candidate] is None else (text[candidate],) * len(positions)
         return tuple(sentence.tokens[i].tag for i in positions)
 
     return found((premise, hypothesis), one, candidates, tags_of, Config(**settings))

@@ -10,11 +10,11 @@ ROOT = Path(__file__).parents[2]
 def section(page: str, heading: str) -> str:
     """Text below a heading of a page, up to the next heading of level 2."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.search(
+    result = re.search(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE
     )
-    assert found is not None
-    return found[1]
+    assert result is not None
+    return result[1]
 
 
 def commands(text: str) -> list[list[str]]:

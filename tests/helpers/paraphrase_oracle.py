@@ -120,14 +120,14 @@ def expected_of(
             counts.setdefault(number, Counter())
             temperature = temperature_of(hypothesis, number, config)
             before = [form_of(clean(text, hypothesis)) for text in raw]
-            for rank, each in enumerate(
+            for rank, item in enumerate(
                 write(ParaphraseRequest(hypothesis, temperature, tuple(raw)))
             ):
-                text = clean(each.text, hypothesis)
+                text = clean(item.text, hypothesis)
                 entailed = entailing = None
                 if form_of(text) == "":
                     reason = "empty"
-                elif not each.finished:
+                elif not item.finished:
                     reason = "unfinished"
                 elif len(text) > 10 * config.max_new_tokens:
                     reason = "too_long"
@@ -153,12 +153,12 @@ def expected_of(
                         reason = "kept"
                         kept[hypothesis].append(text)
                 before.append(form_of(text))
-                raw.append(each.text)
+                raw.append(item.text)
                 counts[number][reason] += 1
                 rows.append({
-                    "hypothesis": hypothesis, "text": text, "raw_text": each.text,
+                    "hypothesis": hypothesis, "text": text, "raw_text": item.text,
                     "round": number, "rank": rank, "temperature": temperature,
-                    "score": each.score, "entailed": entailed, "entailing": entailing,
+                    "score": item.score, "entailed": entailed, "entailing": entailing,
                     "reason": reason,
                 })  # fmt: skip
     variants: dict[str, list[tuple[str, str]]] = {}
@@ -188,14 +188,14 @@ def check(run: RunFolder, expected: Expected, problems: Sequence[Problem]) -> No
         premise, hypothesis, label = by_id[row["seed_id"]]
         assert (row["premise"], row["hypothesis"]) == (premise, hypothesis)
         assert LABELS[row["label"]] == label
-    found: dict[str, list[tuple[str, str]]] = {}
+    result: dict[str, list[tuple[str, str]]] = {}
     variants = table(run, "variants")
     for row in variants:
-        found.setdefault(row["seed_id"], []).append((row["premise"], row["hypothesis"]))
+        result.setdefault(row["seed_id"], []).append((row["premise"], row["hypothesis"]))
         digest = hashlib.sha256(row["hypothesis"].encode()).hexdigest()[:12]
         assert row["variant_id"] == f"{row['seed_id']}/paraphrase/{digest}"
         assert row["original"] == by_id[row["seed_id"]][1]
-    assert {k: sorted(v) for k, v in found.items()} == {
+    assert {k: sorted(v) for k, v in result.items()} == {
         k: sorted(v) for k, v in expected.variants.items()
     }
     keys = [(row["seed_id"], row["variant_id"]) for row in variants]
@@ -233,7 +233,7 @@ class World:
             label = gold.get((premise, hypothesis), "-")
             if label == "-" or len(premise + hypothesis) % 4 == 0:
                 return entailment_mostly(premise, hypothesis)
-            return [0.6 if label == each else 0.2 for each in LABELS]
+            return [0.6 if label == item else 0.2 for item in LABELS]
 
         return cls(problems, random_writer(seed, others), verdict)
 

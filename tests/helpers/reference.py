@@ -78,7 +78,7 @@ class SlowMLM:
         self._logits: dict[tuple[Any, ...], list[float]] = {}
         vocabulary = self.tokenizer.get_vocab()
         self._known = set(vocabulary)
-        self._pieces = {number: piece for piece, number in vocabulary.items()}
+        self._pieces = {number: part for part, number in vocabulary.items()}
 
     def read(self, piece: str) -> tuple[str, bool]:
         """Text of a vocabulary entry, and whether it begins a word."""
@@ -121,14 +121,14 @@ class SlowMLM:
         self, text: str, span: Span, masked: Sequence[Span], k: int, probability_filter: bool
     ) -> dict[str, float] | None:
         """D4–D6: lower-case word → log-odds against the original; None if D3 fails."""
-        places = [self.locate(text, each) for each in masked]
+        places = [self.locate(text, item) for item in masked]
         place = self.locate(text, span)
         if place is None or None in places:
             return None
         ids = list(self.tokenizer(text)["input_ids"])
         original = ids[place]
-        for each in places:
-            ids[each] = self.tokenizer.mask_token_id
+        for item in places:
+            ids[item] = self.tokenizer.mask_token_id
         key = (place, *ids)
         if key not in self._logits:
             with torch.no_grad():
@@ -138,21 +138,21 @@ class SlowMLM:
         ranked = sorted(range(len(scores)), key=lambda number: -scores[number])
         if k < len(ranked):
             self.closest = min(self.closest, scores[ranked[k - 1]] - scores[ranked[k]])
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for number in ranked[:k]:
-            piece = self._pieces[number]
-            word = self.read(piece)[0]
+            part = self._pieces[number]
+            word = self.read(part)[0]
             if number in self.tokenizer.all_special_ids or not word.isalpha():
                 continue
-            if not self.is_whole_word(piece, self._pieces[original]):
+            if not self.is_whole_word(part, self._pieces[original]):
                 continue
             odds = scores[number] - scores[original]
             if number != original:
                 self.closest = min(self.closest, abs(odds))
             if probability_filter and not odds > 0:
                 continue
-            found[word.lower()] = max(odds, found.get(word.lower(), odds))
-        return found
+            result[word.lower()] = max(odds, result.get(word.lower(), odds))
+        return result
 
 
 @lru_cache
@@ -256,11 +256,11 @@ def reference(
                         continue
                     for other in set.intersection(*map(set, at_occurrences)):
                         if other not in problem:  # D7
-                            odds = min(found[other] for found in at_occurrences)
+                            odds = min(outcome[other] for outcome in at_occurrences)
                             union.setdefault(cased_like(other, word), {})[name] = odds
                 validated.append(union)
 
-            for replacement in {each for union in validated for each in union}:
+            for replacement in {item for union in validated for item in union}:
                 sides = [union.get(replacement, {}) for union in validated]
                 if combine == "intersection" and not all(sides):
                     continue

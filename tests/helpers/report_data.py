@@ -128,10 +128,10 @@ def paraphrased(made: Problems) -> Problems:
     """Add one to four paraphrases to two of three seeds of a dataset, one of them long."""
     for i, seed in enumerate(made.seeds):
         if i % 3 < 2:
-            said = seed["hypothesis"].rstrip(".")
-            texts = [f"It is so that {said} – {number}." for number in range(1 + i % 4)]
+            text = seed["hypothesis"].rstrip(".")
+            texts = [f"It is so that {text} – {number}." for number in range(1 + i % 4)]
             if i == 1:
-                texts[0] = f"{said}, {', '.join(['which is long and 😀 winding'] * 12)}{EVIL}."
+                texts[0] = f"{text}, {', '.join(['which is long and 😀 winding'] * 12)}{EVIL}."
             made.paraphrase(seed["seed_id"].removeprefix(f"{made.source}:"), *texts)
     return made
 
@@ -139,10 +139,10 @@ def paraphrased(made: Problems) -> Problems:
 def _fill(text: str, words: Mapping[str, str]) -> tuple[str, dict[str, list[list[int]]]]:
     made = ""
     spans: dict[str, list[list[int]]] = {word: [] for word in words}
-    for piece in text.replace("]", "[").split("["):
-        if piece in words:
-            spans[piece].append([len(made), len(made) + len(words[piece])])
-            made += words[piece]
+    for part in text.replace("]", "[").split("["):
+        if part in words:
+            spans[part].append([len(made), len(made) + len(words[part])])
+            made += words[part]
         else:
-            made += piece
+            made += part
     return made, spans

@@ -19,7 +19,7 @@ def sentence(tagged: str) -> Sentence:
 
 def tagged(text: str) -> tuple[Sentence, int]:
     """A sentence from "word/TAG word/TAG", and the position of the word in brackets, or -1."""
-    position = next((n for n, each in enumerate(text.split()) if each.startswith("[")), -1)
+    position = next((n for n, item in enumerate(text.split()) if item.startswith("[")), -1)
     return sentence(text.replace("[", "").replace("]", "")), position
 
 

@@ -77,9 +77,9 @@ def metaspace(*, letters: bool = True, end: bool = False) -> PreTrainedTokenizer
     tokenizer.train_from_iterator(_corpus(" "), trainer)
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     wanted = {f"▁{letter}": -1.0 for letter in "ABC" if letters}
-    pieces = {piece: round(score, 1) for piece, score in scores.items()} | wanted
+    pieces = {part: round(score, 1) for part, score in scores.items()} | wanted
     pieces = {p: s for p, s in pieces.items() if p in wanted or p not in {"▁A", "▁B", "▁C"}}
-    known = [(piece, 0.0) for piece in special] + sorted(
+    known = [(part, 0.0) for part in special] + sorted(
         item for item in pieces.items() if item[0] not in special
     )
     tokenizer = Tokenizer(models.Unigram(known, unk_id=0))
@@ -108,8 +108,8 @@ def words_and_spaces() -> PreTrainedTokenizerFast:
     breaks = pre_tokenizers.Split("\n", "isolated")
     pieces = pre_tokenizers.Sequence([breaks, split, pre_tokenizers.Punctuation()])
     vocabulary = {"<unk>": 0}
-    for piece, _ in pieces.pre_tokenize_str(text):
-        vocabulary.setdefault(piece, len(vocabulary))
+    for part, _ in pieces.pre_tokenize_str(text):
+        vocabulary.setdefault(part, len(vocabulary))
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pieces
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")

@@ -127,7 +127,7 @@ def _wordpiece(lowercase: bool) -> PreTrainedTokenizerFast:
     )
     pieces = special + sorted(tokenizer.get_vocab())
     return BertTokenizer(
-        vocab={piece: number for number, piece in enumerate(pieces)}, do_lower_case=lowercase
+        vocab={part: number for number, part in enumerate(pieces)}, do_lower_case=lowercase
     )
 
 
@@ -186,8 +186,8 @@ def _unigram(
     # Numbers and last decimals differ from process to process.
     scores = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     pieces = sorted(scores.keys() - {unknown})
-    return [(piece, 0.0) for piece in special_tokens] + [
-        (piece, round(scores[piece], 1)) for piece in pieces
+    return [(part, 0.0) for part in special_tokens] + [
+        (part, round(scores[part], 1)) for part in pieces
     ]
 
 

@@ -148,9 +148,9 @@ def test_a_name_is_one_folder(
     dataset = dataset.rename(tmp_path / "first")
     for folder, name in ((dataset, None), (other, None), (dataset, "again"), (copy, "first")):
         register_dataset(folder, name=name)
-    found = {name: as_dataset("dataset", name) for name in ("first", "MyOwn", "again")}
-    assert found == {"first": copy, "MyOwn": other, "again": dataset}
-    loaded = {name: len(datasets.load_dataset(name, "snli")["seeds"]) for name in found}
+    result = {name: as_dataset("dataset", name) for name in ("first", "MyOwn", "again")}
+    assert result == {"first": copy, "MyOwn": other, "again": dataset}
+    loaded = {name: len(datasets.load_dataset(name, "snli")["seeds"]) for name in result}
     assert loaded == {"first": 3, "MyOwn": 1, "again": 3}
     assert as_dataset("dataset", "c/merge-nli") == Path("c/merge-nli")
     assert "replaces" not in caplog.text
@@ -198,13 +198,13 @@ def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_dataset(make_run("later", pairs="2"), tmp_path / "b" / "merge-nli")
-    found = []
+    result = []
     for place in (dataset.parent, tmp_path / "b"):
         monkeypatch.chdir(place)
         one = MergeNli(config_name="snli", data_dir="merge-nli", cache_dir=str(tmp_path / "cache"))
         one.download_and_prepare()
-        found.append(one.as_dataset(split="seeds")["seed_id"][:])
-    assert found == [["snli:1", "snli:2", "snli:3"], ["snli:2"]]
+        result.append(one.as_dataset(split="seeds")["seed_id"][:])
+    assert result == [["snli:1", "snli:2", "snli:3"], ["snli:2"]]
 
 
 def test_missing_files_are_named(dataset: Path, tmp_path: Path) -> None:

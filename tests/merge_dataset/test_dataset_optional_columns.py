@@ -89,8 +89,8 @@ def test_the_card_names_those_that_are_null_throughout(mixed: Path) -> None:
                                           if name in t.column_names)}  # fmt: skip
     assert set() < null < set(names)
     text = render(mixed)
-    said = ", ".join(f"`{name}`" for name in names if name in null)
-    assert f"empty in `seeds`. Null throughout: {said}.\n" in text
+    message = ", ".join(f"`{name}`" for name in names if name in null)
+    assert f"empty in `seeds`. Null throughout: {message}.\n" in text
     assert not any(f"| `{name}` |" in text for name in null)
     assert "Both splits of a configuration have the same columns." in text
     path = next(mixed.rglob("variants.parquet"))
@@ -102,10 +102,10 @@ def test_a_collection_has_the_same_columns_in_all_files(mixed: Path, tmp_path: P
     path = mixed / "snli/verbs/variants.parquet"
     rows = read_rows(path)
     write_rows(path, [{k: v for k, v in row.items() if k != "quality"} for row in rows])
-    found = [line for line in check_dataset(mixed) if "optional" in line]
-    assert len(found) == 1
-    assert "snli/verbs/variants.parquet" in found[0]
-    assert "expected the optional columns of its collection: quality; got none" in found[0]
+    result = [line for line in check_dataset(mixed) if "optional" in line]
+    assert len(result) == 1
+    assert "snli/verbs/variants.parquet" in result[0]
+    assert "expected the optional columns of its collection: quality; got none" in result[0]
     out = ("--out", tmp_path / "flat")
     assert "expected what" in refused("export", "csv", mixed, "--config", "snli", *out)
 
@@ -162,11 +162,11 @@ def test_values_that_cannot_be(
     data = shutil.copytree(flagged, tmp_path / "data")
     edit(data / "snli/nouns/variants.parquet", change)
     other = ("README.md", "snli/nouns/variants.parquet: expected what was written, byte for byte")
-    found = [line for line in check_dataset(data) if not line.startswith(other)]
+    result = [line for line in check_dataset(data) if not line.startswith(other)]
     if problem is None:
-        assert found == []
+        assert result == []
     else:
-        assert any(f"expected {problem}" in line for line in found), found
+        assert any(f"expected {problem}" in line for line in result), result
 
 
 def test_flags_of_one_word_are_one() -> None:

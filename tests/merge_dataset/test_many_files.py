@@ -95,13 +95,13 @@ def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
             table[95]["variant_id"] = table[0]["seed_id"]
             del table[20:22]
         write_rows(folder / f"{name}.parquet", table)
-    found = check_dataset(folder)
+    result = check_dataset(folder)
     expected = (
         "ids that occur once", "texts that stand in one variant", "label of the seed",
         "premise_spans", "another id than any seed's", "every seed to have variants",
     )  # fmt: skip
     for problem_text in expected:
-        assert any(problem_text in line for line in found), (problem_text, found)
+        assert any(problem_text in line for line in result), (problem_text, result)
 
 
 def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:
         require_dataset(folder)
     with pytest.raises(FileNotFoundError, match=message):
         read_problems(str(folder))
-    assert any(f"{SOURCE}/nouns/variants.parquet" in found for found in check_dataset(folder))
+    assert any(f"{SOURCE}/nouns/variants.parquet" in result for result in check_dataset(folder))

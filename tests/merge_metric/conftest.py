@@ -34,9 +34,9 @@ def plots_fit_a_paper(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         savefig(figure, *arguments, **options)
         if rcParams["font.size"] == 8:
             texts = [
-                each for each in figure.findobj(Text) if each.get_text() and each.get_visible()
+                item for item in figure.findobj(Text) if item.get_text() and item.get_visible()
             ]
-            sizes = {each.get_fontsize() for each in texts}
+            sizes = {item.get_fontsize() for item in texts}
             assert min(sizes, default=SMALLEST) >= SMALLEST
             assert figure.get_figwidth() <= PAGE + 0.001
 

@@ -52,12 +52,12 @@ def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
     path = tmp_path / "silent.parquet"
     rows = {name: named[name] for name in ("variant_id", "seed_id", "label")}
     pq.write_table(pa.table({**rows, "prediction": lost}), path)
-    (found,) = compare_files([path, files / "strong.parquet"], files / "merge-nli", n_bootstrap=9)
-    shares = {row["model"]: row.get("without_label") for row in found.models.rows}
+    (result,) = compare_files([path, files / "strong.parquet"], files / "merge-nli", n_bootstrap=9)
+    shares = {row["model"]: row.get("without_label") for row in result.models.rows}
     assert shares["strong"] is None
     assert shares["silent"] == pytest.approx(0.25, abs=0.02)
     share = f"{shares['silent']:.1%}"
-    assert f"Answers without a label count as wrong: silent {share}." in found.to_text()
+    assert f"Answers without a label count as wrong: silent {share}." in result.to_text()
 
 
 def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
@@ -69,11 +69,11 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
     result = compare_models(counts, config="snli", n_bootstrap=60, rng_seed=3)
 
     def tau(weights: Any = None) -> list[float]:
-        means = [figures(each, 90, weights).means() for each in counts.values()]
-        found = [[mean[key].round(9) for mean in means] for key in ("seed_accuracy", DECISIVE)]
+        means = [figures(count, 90, weights).means() for count in counts.values()]
+        outcome = [[mean[key].round(9) for mean in means] for key in ("seed_accuracy", DECISIVE)]
         return [
-            float(kendalltau(*([v[n] for v in values] for values in found)).statistic)
-            for n in range(len(found[0][0]))
+            float(kendalltau(*([v[n] for v in values] for values in outcome)).statistic)
+            for n in range(len(outcome[0][0]))
         ]
 
     assert result.kendall_tau is not None
@@ -94,7 +94,7 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
 def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row]]) -> None:
     runs = {name: run(rows) for name, rows in models.items()}
     settings: dict[str, Any] = {"correctness_threshold": 70, "n_bootstrap": 300, "rng_seed": 5}
-    counts = {name: each.counts for name, each in runs.items()}
+    counts = {name: item.counts for name, item in runs.items()}
     result = compare_models(counts, config="snli", **settings)
     assert {row["model"] for row in result.models.rows} == set(models)
     for row in result.models.rows:
@@ -194,6 +194,6 @@ def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
     words = ("compare", *paths, "--n-bootstrap", 20)
     plain, explained = (command(*words, *more).stdout for more in ([], ["--explain"]))
     assert "What ranks and p-values are: --explain." in plain
-    for said in ("McNemar's exact test", "two models tie where"):
-        assert said not in " ".join(plain.split())
-        assert said in " ".join(explained.split())
+    for text in ("McNemar's exact test", "two models tie where"):
+        assert text not in " ".join(plain.split())
+        assert text in " ".join(explained.split())

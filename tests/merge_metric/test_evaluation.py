@@ -58,11 +58,11 @@ def run(model: Any, folder: Path, **options: Any) -> Evaluation:
 
 
 def test_functions_of_labels(folder: Path) -> None:
-    found = run(knows, folder)
-    assert found.name == "knows"
-    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
-    assert "jsd_changed" not in found.results["snli"]
-    assert "probabilities" not in read_predictions(found.predictions).column_names
+    result = run(knows, folder)
+    assert result.name == "knows"
+    assert result.results["snli"]["seed_variant_accuracy"] == 1.0
+    assert "jsd_changed" not in result.results["snli"]
+    assert "probabilities" not in read_predictions(result.predictions).column_names
     names = ("Entailment", "neutral", "CONTRADICTION ")
     by_name = run(lambda pairs: [names[label] for label in knows(pairs)], folder, name="named")
     assert by_name.results["snli"]["variant_accuracy"] == 1.0
@@ -93,14 +93,14 @@ def test_label_orders_from_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     def turned(pairs: Pairs) -> list[int]:
         return [(answers[pair] + 1) % 3 for pair in pairs]
 
-    found = run(turned, folder, label_order="seeds").results["snli"]
-    assert found["seed_variant_accuracy"] == 1.0
+    result = run(turned, folder, label_order="seeds").results["snli"]
+    assert result["seed_variant_accuracy"] == 1.0
     assert run(turned, folder).results["snli"]["seed_accuracy"] == 0.0
     assert "its classes are taken for e,n,c: try `label_order` c,e,n" in caplog.text
     names = ("neutral", "contradiction", "entailment")
     run(lambda pairs: [names[answers[pair]] for pair in pairs], folder)
-    said = "entailment for contradiction, neutral for entailment, contradiction for neutral"
-    assert f"it seems to say {said}" in caplog.text
+    message = "entailment for contradiction, neutral for entailment, contradiction for neutral"
+    assert f"it seems to say {message}" in caplog.text
 
 
 def test_functions_of_probabilities(folder: Path) -> None:
@@ -110,10 +110,10 @@ def test_functions_of_probabilities(folder: Path) -> None:
         sizes.append(len(pairs))
         return 0.7 * np.eye(3)[knows(pairs)] + 0.1
 
-    found = run(soft, folder, batch_size=7)
+    result = run(soft, folder, batch_size=7)
     assert set(sizes[:-1]) == {7}
-    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
-    first = read_predictions(found.predictions)["probabilities"][0].as_py()
+    assert result.results["snli"]["seed_variant_accuracy"] == 1.0
+    first = read_predictions(result.predictions)["probabilities"][0].as_py()
     assert first == pytest.approx([0.8, 0.1, 0.1])
     turned = run(lambda pairs: soft(pairs)[:, [2, 0, 1]], folder, label_order="c,e,n")
     assert turned.results["snli"]["seed_variant_accuracy"] == 1.0
@@ -148,8 +148,8 @@ def test_estimators(folder: Path) -> None:
     pairs = list(gold())
     labels = [("entailment", "neutral", "contradiction")[label] for label in gold().values()]
     frequent = DummyClassifier(strategy="prior").fit(pairs, labels)  # classes: c, e, n
-    found = run(frequent, folder)
-    rows = read_predictions(found.predictions)
+    result = run(frequent, folder)
+    rows = read_predictions(result.predictions)
     shares = np.bincount(list(gold().values())) / len(labels)
     assert rows["probabilities"][0].as_py() == pytest.approx(shares.tolist())
 
@@ -188,10 +188,10 @@ def test_networks_answer_as_predict_does(folder: Path, tmp_path: Path) -> None:
     model.train()
     expected = by_name.results["snli"]
     for kind in kinds:
-        found = run(kind, folder, name="live").results["snli"]
+        result = run(kind, folder, name="live").results["snli"]
         # Products in float32 differ in their last bits by processor, and so do divergences.
         close = pytest.approx({key: expected[key] for key in KEYS}, abs=1e-8)
-        assert {key: found[key] for key in KEYS} == close
+        assert {key: result[key] for key in KEYS} == close
         assert model.training
     before = as_model((model, tokenizer)).describe().identity["revision"]
     with pytest.MonkeyPatch.context() as patch:
@@ -219,10 +219,10 @@ def test_a_real_cross_encoder(folder: Path, tmp_path: Path) -> None:
     saved = CrossEncoder(str(tmp_path / "s"), **options)
     assert isinstance(saved.activation_fn, torch.nn.Softmax)
     for model in (plain.train(), saved):
-        found = run(model, folder)
-        assert found.name == Path(model.config._name_or_path).name
+        result = run(model, folder)
+        assert result.name == Path(model.config._name_or_path).name
         assert plain.training
-        rows = read_predictions(found.predictions).to_pylist()
+        rows = read_predictions(result.predictions).to_pylist()
         assert len(rows) == len(by_id)
         for row in rows:
             other = by_id[row["variant_id"]]
@@ -244,9 +244,9 @@ def test_cross_encoders(folder: Path) -> None:
             columns = np.array([1, 2, 0])  # column 1 is entailment, ...
             return np.eye(3)[columns[knows(pairs)]]
 
-    found = run(CrossEncoder(), folder)
-    assert found.name == "CrossEncoder"
-    assert found.results["snli"]["seed_variant_accuracy"] == 1.0
+    result = run(CrossEncoder(), folder)
+    assert result.name == "CrossEncoder"
+    assert result.results["snli"]["seed_variant_accuracy"] == 1.0
 
 
 def test_clients_of_servers(folder: Path) -> None:
@@ -265,10 +265,10 @@ def test_clients_of_servers(folder: Path) -> None:
             run(client, folder, name="gpt", strict_server=True)
         with pytest.raises(ValueError, match="an OpenAI client: expected name"):
             run(client, folder)
-        found = run(client, folder, name="gpt", limit_seeds=1)
+        result = run(client, folder, name="gpt", limit_seeds=1)
     assert set(seen) == {("Bearer sk-hidden-4711", "gpt")}
-    assert b"hidden" not in found.predictions.read_bytes()
-    assert found.results["snli"]["n_seeds"] == 1
+    assert b"hidden" not in result.predictions.read_bytes()
+    assert result.results["snli"]["n_seeds"] == 1
 
 
 def test_results_are_those_of_the_commands(
@@ -276,7 +276,7 @@ def test_results_are_those_of_the_commands(
 ) -> None:
     first = evaluate_model(knows, folder, n_bootstrap=50, progress=False, name="a")
     second = evaluate_model(always, folder, n_bootstrap=50, progress=False, name="b")
-    files = [str(each.save(tmp_path / f"{each.name}.parquet")) for each in (first, second)]
+    files = [str(item.save(tmp_path / f"{item.name}.parquet")) for item in (first, second)]
     with pytest.raises(FileExistsError, match=r"a\.parquet: expected no file"):
         first.save(files[0])
     assert score_file(files[0], folder, n_bootstrap=50) == first.results
@@ -312,9 +312,9 @@ def test_trackers_that_are_not_installed(
     monkeypatch.syspath_prepend(str(tmp_path))
     if (spec := find_spec(tracker)) and spec.origin:
         pytest.skip(f"{tracker} is installed")
-    found = run(knows, folder)
+    result = run(knows, folder)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'merge-nli\[{tracker}\]'"):
-        found.log(tracker)  # type: ignore[arg-type]
+        result.log(tracker)  # type: ignore[arg-type]
     told = refused("score", "nowhere.parquet", "--log-to", tracker)
     extra = f"merge-nli[{tracker}]"
     assert told == f"error: this command needs {tracker}; run: pip install '{extra}'\n"

@@ -70,15 +70,15 @@ def write_dataset(folder: Path, problem_format: ProblemFormat) -> Path:
 def predicted(gold_as: dict[str, str], *, probabilities: bool = True) -> list[dict[str, Any]]:
     rows = []
     for n, (gold, own, others) in enumerate(answers()):
-        for word, said in zip(("", *WORDS), (own, *others), strict=True):
+        for word, text in zip(("", *WORDS), (own, *others), strict=True):
             row = {
                 "variant_id": f"rte:{n}" + (f"/noun/dog/{word}" if word else ""),
                 "seed_id": f"rte:{n}",
                 "label": gold_as.get(gold, gold),
-                "prediction": said,
+                "prediction": text,
             }
             if probabilities:  # the sum of the others may be higher: answers are mapped, not summed
-                row["probabilities"] = [0.4 if label == said else 0.3 for label in LABELS]
+                row["probabilities"] = [0.4 if label == text else 0.3 for label in LABELS]
             rows.append(row)
     return rows
 
@@ -124,7 +124,7 @@ def test_merged_figures_are_those_of_two_classes(
 def test_unmerged_figures_are_wrong_and_the_case_is_said(
     world: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = (
+    message = (
         "warning: predicts contradiction (16 %) although no problem has such a gold label, so "
         "these answers count as wrong; where the data have fewer classes than the model, "
         f"`merge_labels` {MERGED} counts labels as one"
@@ -142,7 +142,7 @@ def test_unmerged_figures_are_wrong_and_the_case_is_said(
     for name, call in calls.items():
         caplog.clear()
         call()
-        assert any(text.endswith(said) for text in caplog.messages), name
+        assert any(text.endswith(message) for text in caplog.messages), name
     caplog.clear()
     run("score", file, "--dataset", folder)
     shown = map(MessageFormatter("%(message)s").format, caplog.records)
@@ -161,9 +161,9 @@ def answered(world: Path) -> Any:
 
 
 def test_the_metric(caplog: pytest.LogCaptureFixture) -> None:
-    rows = [(n, *each) for n, each in enumerate(answers())]
+    rows = [(n, *item) for n, item in enumerate(answers())]
     columns: dict[str, Any] = {
-        "predictions": [said for *_, others in rows for said in others],
+        "predictions": [message for *_, others in rows for message in others],
         "references": [gold for _, gold, _, others in rows for _ in others],
         "seed_ids": [n for n, *_, others in rows for _ in others],
         "seed_predictions": [own for _, _, own, others in rows for _ in others],
@@ -172,8 +172,8 @@ def test_the_metric(caplog: pytest.LogCaptureFixture) -> None:
     assert figures(score(**columns, merge_labels=MERGED)) == [87.5, 2.9, 2.9]
     own = [[0.5, 0.25, 0.25]] * len(columns["predictions"])
     given = {"probabilities": own, "seed_probabilities": own}
-    found = score(**columns, **given, merge_labels=[MERGED])
-    assert found["sigma_unchanged"] == pytest.approx(0)  # of 0.5 and 0.5
+    result = score(**columns, **given, merge_labels=[MERGED])
+    assert result["sigma_unchanged"] == pytest.approx(0)  # of 0.5 and 0.5
     assert not caplog.messages
     mapped = [name.replace("not_entailment", "neutral") for name in columns["references"]]
     assert figures(score(**columns | {"references": mapped})) == [72.5, 10.3, 6.9]
@@ -191,16 +191,16 @@ def test_predict_notes_it_and_all_that_follows_knows(
     result = evaluate_model(
         answered(world), folder, out=tmp_path / "p.parquet", merge_labels=MERGED, n_bootstrap=10
     )
-    (found,) = result.results.values()
-    assert figures(found) == [87.5, 2.9, 2.9]
+    (outcome,) = result.results.values()
+    assert figures(outcome) == [87.5, 2.9, 2.9]
     metadata = json.loads(pq.read_schema(tmp_path / "p.parquet").metadata[b"merge_nli"])
     assert metadata["merge_labels"] == MERGED
     assert metadata["label_order_check"]["accuracy"] == 0.875
     (again,) = score_file(tmp_path / "p.parquet", folder, n_bootstrap=10).values()
-    assert again == found
+    assert again == outcome
     saved = result.save(tmp_path / "p.jsonl")
     (again,) = score_file(saved, folder, merge_labels=MERGED, n_bootstrap=10).values()
-    assert again == found
+    assert again == outcome
     report = json.loads(result.report(tmp_path / "report.json").read_text())
     assert {row["gold"] for row in report["seeds"]} == {"entailment", "not_entailment"}
 
@@ -219,10 +219,10 @@ def test_classifiers_sum_probabilities(world: Path, tmp_path: Path, dataset: str
         assert "expected the order itself with --merge-labels" in told
     told = run(*words, tiny_classifier("electra", LABELS), *more, "--merge-labels", MERGED).stdout
     assert f"--merge-labels {MERGED}" in told.splitlines()[-1]
-    (found,) = score_file(
+    (result,) = score_file(
         out, world / dataset, allow_missing=True, merge_labels=MERGED, n_bootstrap=0
     ).values()
-    assert found["sigma_unchanged"] <= 0.5
+    assert result["sigma_unchanged"] <= 0.5
     if dataset == "two":
         rows = [json.loads(line) for line in out.read_text().splitlines()]
         assert {len(row["probabilities"]) for row in rows} == {4}
@@ -248,7 +248,7 @@ def test_analyses_reports_and_seeds(world: Path, tmp_path: Path) -> None:
         "--out", tmp_path / "results")  # fmt: skip
     lines = (tmp_path / "results/samples.jsonl").read_text().splitlines()
     samples = list(map(json.loads, lines))
-    assert sum(each["evaluation"]["is_correct"] for each in samples[:40]) == 35
+    assert sum(sample["evaluation"]["is_correct"] for sample in samples[:40]) == 35
 
 
 @pytest.mark.parametrize(
@@ -267,13 +267,13 @@ def test_forms_that_are_refused(given: Any, said: str) -> None:
 
 
 def test_labels_that_do_not_fit(world: Path) -> None:
-    for given, said in (
+    for given, message in (
         ("maybe=unsure", "got 'maybe' (maybe=unsure)"),
         ("contradiction,neutral,entailment=all", "got all of them as 'all'"),
     ):
         with pytest.raises(ValueError, match="merge_labels: expected some of the labels") as error:
             score_file(world / "three.jsonl", world / "three", merge_labels=given)
-        assert said in str(error.value)
+        assert message in str(error.value)
     advice = f"where contradiction and neutral count as one: `merge_labels` {MERGED}"
     for file, dataset in (("two.jsonl", "two"), ("two.jsonl", "three")):
         with pytest.raises(ValueError, match="expected one of") as error:

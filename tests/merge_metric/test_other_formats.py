@@ -60,11 +60,11 @@ def test_a_classifier_of_two_labels(folder: Path, tmp_path: Path, config: str) -
 
 def test_classifiers_of_other_classes(folder: Path) -> None:
     arguments = ("predict", "--dataset", folder, "--config", "pairs", "--model")
-    said = refused(*arguments, tiny_classifier("bert-uncased"))
-    assert "expected a classifier of other, same, got one of 3 classes" in said
+    text = refused(*arguments, tiny_classifier("bert-uncased"))
+    assert "expected a classifier of other, same, got one of 3 classes" in text
     nameless = tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1"))
-    said = refused(*arguments, nameless)
-    assert "id2label names other, same, got LABEL_0, LABEL_1" in said
+    text = refused(*arguments, nameless)
+    assert "id2label names other, same, got LABEL_0, LABEL_1" in text
 
 
 @pytest.mark.parametrize("config", ["pairs", "reading"])
@@ -81,15 +81,15 @@ def test_baselines_that_learn(folder: Path, tmp_path: Path, config: str) -> None
     for name, more in (("majority", options[:4]), ("hypothesis-only", options)):
         out = tmp_path / f"{name}.parquet"
         run("baseline", name, *more, "--out", out)
-        found = pq.read_table(out)
-        assert set(found["prediction"].to_pylist()) <= set(problem_format.labels)
-        assert len(found["probabilities"][0]) == len(problem_format.labels)
-    described = json.loads(found.schema.metadata[b"merge_nli"])
+        result = pq.read_table(out)
+        assert set(result["prediction"].to_pylist()) <= set(problem_format.labels)
+        assert len(result["probabilities"][0]) == len(problem_format.labels)
+    described = json.loads(result.schema.metadata[b"merge_nli"])
     assert described["training_data"]["left_out"] == 1
     rows[3]["label"] = "perhaps"
     write(tmp_path / "t.jsonl", rows)
-    said = refused("baseline", "hypothesis-only", *options, "--out", out, "--overwrite")
-    assert f"expected a label out of {', '.join(problem_format.labels)}, got 'perhaps'" in said
+    text = refused("baseline", "hypothesis-only", *options, "--out", out, "--overwrite")
+    assert f"expected a label out of {', '.join(problem_format.labels)}, got 'perhaps'" in text
 
 
 def test_label_orders() -> None:

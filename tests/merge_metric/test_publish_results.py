@@ -106,8 +106,8 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
     repo = desk.hub.repo("model", MODEL)
     repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False)}, "Earlier")
     desk.hub.fail("resolve", 503, times=99)
-    said = refused(desk, predictions, folder, "--yes", code=1)
-    assert f"reading {FILE} of {MODEL}: the Hub failed" in said
+    text = refused(desk, predictions, folder, "--yes", code=1)
+    assert f"reading {FILE} of {MODEL}: the Hub failed" in text
     assert results(desk) == old
     desk.hub.forgive()
     publish(desk, predictions, folder, "--yes")
@@ -117,8 +117,8 @@ def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, fold
 @pytest.mark.slow
 @pytest.mark.usefixtures("dataset")
 def test_pull_request_and_again(desk: Desk, predictions: Path, folder: Path) -> None:
-    said = refused(desk, predictions, folder, "--yes", token=STRANGER, code=1)
-    assert "(403): You don't have write access to somebody/model" in said
+    text = refused(desk, predictions, folder, "--yes", token=STRANGER, code=1)
+    assert "(403): You don't have write access to somebody/model" in text
     first = publish(desk, predictions, folder, "--pr", "--yes", token=STRANGER)
     assert f"Published: {desk.hub.url}/{MODEL}/discussions/1" in first.out
     repo = desk.hub.repo("model", MODEL)
@@ -138,13 +138,13 @@ def test_figures_of_data_that_are_not_published(
 ) -> None:
     rows = pq.read_table(folder / "snli/seeds.parquet").to_pylist()
     write_rows(folder / "snli/seeds.parquet", [{**row, "source": "x"} for row in rows])
-    said = refused(desk, predictions, folder, "--yes", code=1)
-    assert f"expected a version of {DATASET} with the data of {folder}, got v1.0.0" in said
+    text = refused(desk, predictions, folder, "--yes", code=1)
+    assert f"expected a version of {DATASET} with the data of {folder}, got v1.0.0" in text
     dataset.tags.clear()
     assert "got no version, with other data" in refused(desk, predictions, folder, code=1)
     del desk.hub.repos["dataset", DATASET]
-    said = refused(desk, predictions, folder, code=1)
-    assert f"expected a dataset repository {DATASET}, found none that you may see" in said
+    text = refused(desk, predictions, folder, code=1)
+    assert f"expected a dataset repository {DATASET}, found none that you may see" in text
     assert desk.hub.repo("model", MODEL).history() == ["initial commit"]
 
 
@@ -154,12 +154,12 @@ def test_results_there_are_none(desk: Desk, predictions: Path, folder: Path) -> 
     """A file of this name with other content is not overwritten; errors for no model, no token."""
     for content in (b"value: 3", b"- 3", b"- {value: 3}", b"{", b"a: [1"):
         desk.hub.repo("model", MODEL).add("main", {FILE: Entry(content, False)}, "Odd")
-        said = refused(desk, predictions, folder, "--yes", code=1)
-        assert f"{FILE} in the model repository: expected a list of results" in said
+        text = refused(desk, predictions, folder, "--yes", code=1)
+        assert f"{FILE} in the model repository: expected a list of results" in text
     assert desk.written() == []
     del desk.hub.repos["model", MODEL]
-    said = refused(desk, predictions, folder, code=1)
-    assert f"{MODEL}: expected a model repository, found none to see" in said
+    text = refused(desk, predictions, folder, code=1)
+    assert f"{MODEL}: expected a model repository, found none to see" in text
     desk.hub.make("model", MODEL)
     shown = publish(desk, predictions, folder, token=None)
     assert "not logged in, which --yes needs" in shown.out
@@ -181,10 +181,10 @@ def test_predictions_of_a_part_or_another_model(desk: Desk, folder: Path, tmp_pa
 
 
 def test_what_is_no_task(desk: Desk, predictions: Path, folder: Path) -> None:
-    said = refused(desk, predictions, folder, "--config", "snli_nouns")
-    assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in said
+    message = refused(desk, predictions, folder, "--config", "snli_nouns")
+    assert "expected tasks of the dataset's eval.yaml (demo, snli), got snli_nouns" in message
     for text in ("tasks: 3", "tasks: [{}]", "[", "x"):
         (folder / "eval.yaml").write_text(text)
-        said = refused(desk, predictions, folder)
-        assert "eval.yaml: expected a list `tasks` of tasks with an `id`, got" in said
+        message = refused(desk, predictions, folder)
+        assert "eval.yaml: expected a list `tasks` of tasks with an `id`, got" in message
     assert desk.hub.requests == []

@@ -67,14 +67,14 @@ def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_spaces_that_cannot_be(desk: Desk) -> None:
-    said = desk.refused("metric", "--repo", "somebody/sva")
-    assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in said
+    text = desk.refused("metric", "--repo", "somebody/sva")
+    assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in text
     assert desk.hub.requests == []
-    said = desk.refused("metric", "--repo", NAME, "--yes", token=STRANGER, code=1)
-    assert "You don't have the rights to create a space under the namespace" in said
-    said = desk.refused("metric", "--repo", NAME, "--yes", token=None, code=1)
-    assert "found no token" in said
+    text = desk.refused("metric", "--repo", NAME, "--yes", token=STRANGER, code=1)
+    assert "You don't have the rights to create a space under the namespace" in text
+    text = desk.refused("metric", "--repo", NAME, "--yes", token=None, code=1)
+    assert "found no token" in text
     assert desk.hub.repos == {}
     desk.hub.make("space", NAME, sdk="gradio")
-    said = desk.refused("metric", "--repo", NAME, "--private", "--yes")
-    assert "to be private, it is public" in said
+    text = desk.refused("metric", "--repo", NAME, "--private", "--yes")
+    assert "to be private, it is public" in text

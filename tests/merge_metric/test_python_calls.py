@@ -58,7 +58,7 @@ Call = Callable[[Any, Any], Any]
 OF_FILES: dict[str, Call] = {
     "analyse": lambda given, dataset: analyse("fooling", given, dataset)[0].to_text(),
     "compare_files": lambda given, dataset: [
-        each.as_dict() for each in compare_files(given, dataset, n_bootstrap=20)
+        file.as_dict() for file in compare_files(given, dataset, n_bootstrap=20)
     ],
     "compare_models": lambda given, dataset: compare_models(
         given, dataset=dataset, config="snli", n_bootstrap=20
@@ -138,7 +138,7 @@ def test_evaluations_are_predictions(
     name: str, folder: Path, evaluations: list[Evaluation]
 ) -> None:
     """The former error was: 'Evaluation' object has no attribute 'seed_ids'."""
-    by_file = [f"{each.name}={each.predictions}" for each in evaluations]
+    by_file = [f"{evaluation.name}={evaluation.predictions}" for evaluation in evaluations]
     assert OF_FILES[name](evaluations, folder) == OF_FILES[name](by_file, folder)
 
 
@@ -223,8 +223,8 @@ def test_predictions_are_written_as_the_suffix_says(
 
 def test_a_sample_is_no_lack(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = ask(folder, "some", "neutral", limit_seeds=4)
+        result = ask(folder, "some", "neutral", limit_seeds=4)
     assert "missing" not in caplog.text
-    assert found["n_seeds_left_out"] == 8
-    assert found.groups().title.startswith("snli, a sample of its seeds")
-    assert "missing" not in found.groups().title
+    assert result["n_seeds_left_out"] == 8
+    assert result.groups().title.startswith("snli, a sample of its seeds")
+    assert "missing" not in result.groups().title

@@ -13,21 +13,21 @@ NOTEBOOK = ROOT / "merge_metric" / "quickstart.ipynb"
 
 
 def cells(kind: str) -> list[dict[str, Any]]:
-    found = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    result = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     return [
-        each | {"source": "".join(each["source"])} for each in found if each["cell_type"] == kind
+        item | {"source": "".join(item["source"])} for item in result if item["cell_type"] == kind
     ]
 
 
 def test_links_and_extras_are_there() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", "\n".join(each["source"] for each in cells("markdown")))
+    links = re.findall(r"\]\(([^)]+)\)", "\n".join(cell["source"] for cell in cells("markdown")))
     assert len(links) > 3
     for link in links:
         assert (NOTEBOOK.parent / link).is_file(), link
     (extras,) = {
-        tuple(found.split(","))
-        for each in cells("code")
-        for found in re.findall(r"pip install [^[\n]*\[(.*?)\]", each["source"])
+        tuple(result.split(","))
+        for cell in cells("code")
+        for result in re.findall(r"pip install [^[\n]*\[(.*?)\]", cell["source"])
     }
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert set(extras) <= set(pyproject["project"]["optional-dependencies"])
@@ -36,10 +36,10 @@ def test_links_and_extras_are_there() -> None:
 def test_outputs_are_kept_without_this_machine() -> None:
     install, *others = cells("code")
     assert install["metadata"]["tags"] == ["skip-execution"]
-    assert [each["source"].splitlines()[0] for each in others if not each["outputs"]] == []
-    kinds = {output["output_type"] for each in others for output in each["outputs"]}
+    assert [item["source"].splitlines()[0] for item in others if not item["outputs"]] == []
+    kinds = {output["output_type"] for item in others for output in item["outputs"]}
     assert kinds == {"stream", "execute_result"}
-    text = json.dumps([each["outputs"] for each in others])
+    text = json.dumps([item["outputs"] for item in others])
     assert not re.search(r"/(root|tmp|home|work|Users)/|stderr", text)
     assert text.count('"image/png"') == 1
     assert len(NOTEBOOK.read_bytes()) < 200_000

@@ -122,8 +122,8 @@ NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?!\w)")
 def numbers(text: str) -> list[tuple[float, int]]:
     """Numbers in a text, with their decimals; not those in names such as SV@90 and bert-tiny-2."""
     text = re.sub(r"`[^`]*`|\]\([^)]*\)|\w+@\d+|\b[a-z]+-[\w-]+", " ", text)
-    found = (each.replace(",", "").replace("−", "-") for each in NUMBER.findall(text))
-    return [(float(each), len(each.partition(".")[2])) for each in found]
+    result = (match.replace(",", "").replace("−", "-") for match in NUMBER.findall(text))
+    return [(float(item), len(item.partition(".")[2])) for item in result]
 
 
 def places(printed: str) -> Iterator[list[tuple[float, int]]]:
@@ -189,15 +189,15 @@ def test_ours_is_what_the_commands_print(
             texts = [
                 text
                 for line, text in printed.items()
-                if any(set(each.split()) <= set(line.split()) for each in named)
+                if any(set(item.split()) <= set(line.split()) for item in named)
             ]
-            there = [each for text in texts for each in places(text)]
+            there = [item for text in texts for item in places(text)]
             for part in re.split(r"[;:()]", ours):
                 figures = numbers(part)
                 checked += len(figures)
                 if not any(
                     all(
-                        any(abs(each - value) <= 0.5 / 10**decimals + 1e-9 for each, _ in place)
+                        any(abs(item - value) <= 0.5 / 10**decimals + 1e-9 for item, _ in place)
                         for value, decimals in figures
                     )
                     for place in there or [[]]

@@ -55,16 +55,16 @@ class Mutant:
 
     def place(self, root: Path) -> Path:
         modules = (root / self.package).rglob("*.py")
-        found = {path: path.read_text("utf-8").count(self.text) for path in modules}
-        if sum(found.values()) != 1:
-            raise ValueError(f"expected {self.text!r} once, got it {sum(found.values())} times")
-        return next(path for path, count in found.items() if count)
+        result = {path: path.read_text("utf-8").count(self.text) for path in modules}
+        if sum(result.values()) != 1:
+            raise ValueError(f"expected {self.text!r} once, got it {sum(result.values())} times")
+        return next(path for path, count in result.items() if count)
 
     def nearest(self, root: Path) -> list[str]:
         """Paths of `tests` in any folder; names that no longer exist are ignored."""
         tops = [root / top for top in ("tests", *PACKAGES)]
-        found = [path for name in self.tests for top in tops for path in sorted(top.rglob(name))]
-        return [str(path.relative_to(root)) for path in found]
+        result = [path for name in self.tests for top in tops for path in sorted(top.rglob(name))]
+        return [str(path.relative_to(root)) for path in result]
 
     def room(self, root: Path) -> list[str]:
         """The module, and the tests of its room: the folder of that name, or the files above it."""
@@ -103,8 +103,8 @@ def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> st
         os.close(reading)
         status = 1
         try:
-            said = _run_pytest(tree, tests, options)
-            os.write(writing, json.dumps(said).encode())
+            text = _run_pytest(tree, tests, options)
+            os.write(writing, json.dumps(text).encode())
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -119,18 +119,18 @@ def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> st
         os.waitpid(pid, 0)
         return "(the tests hang)"
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    return "(the process ends)" if not said else json.loads(said)
+        text = pipe.read()
+    return "(the process ends)" if not text else json.loads(text)
 
 
 def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
     os.chdir(tree)
     os.environ["PYTHONPATH"] = str(tree)
-    sys.path[:] = [str(tree), *(each for each in sys.path if not Path(each).is_relative_to(ROOT)
-                                or ".venv" in each)]  # fmt: skip
+    sys.path[:] = [str(tree), *(item for item in sys.path if not Path(item).is_relative_to(ROOT)
+                                or ".venv" in item)]  # fmt: skip
     sys.dont_write_bytecode = True
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    text = io.StringIO()
+    with redirect_stdout(text), redirect_stderr(text):
         code = pytest.main(
             [
                 "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-W",
@@ -140,9 +140,9 @@ def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     # Names of cases may have spaces; " - " precedes the message.
-    if found := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said.getvalue(), re.MULTILINE):
-        return found[1]
-    return said.getvalue()[-300:].strip() or f"(exit status {code})"
+    if result := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text.getvalue(), re.MULTILINE):
+        return result[1]
+    return text.getvalue()[-300:].strip() or f"(exit status {code})"
 
 
 def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
@@ -173,7 +173,7 @@ def _tried(mutant: Mutant) -> tuple[Mutant, str, str]:
 
 
 def main(words: Sequence[str]) -> int:
-    mutants = [each for each in read_mutants() if not words or any(w in repr(each) for w in words)]
+    mutants = [item for item in read_mutants() if not words or any(w in repr(item) for w in words)]
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
     for library in LIBRARIES:
         with suppress(ImportError):

@@ -17,14 +17,14 @@ def tensorboard(folder: Path) -> Logged:
     runs: Logged = {}
     for place in {path.parent for path in folder.rglob("events.out.*")}:
         events = EventAccumulator(str(place)).Reload()
-        found: dict[str, Any] = {
-            tag: [[each.step, each.value] for each in events.Scalars(tag)]
+        result: dict[str, Any] = {
+            tag: [[item.step, item.value] for item in events.Scalars(tag)]
             for tag in events.Tags()["scalars"]
         }
         for tag in events.Tags()["tensors"]:
             (text,) = events.Tensors(tag)[-1].tensor_proto.string_val
-            found[tag.removesuffix("/text_summary")] = text.decode()
-        runs[place.relative_to(folder).as_posix()] = found
+            result[tag.removesuffix("/text_summary")] = text.decode()
+        runs[place.relative_to(folder).as_posix()] = result
     return runs
 
 
@@ -34,15 +34,15 @@ def mlflow(folder: Path) -> Logged:
     client, runs = MlflowClient(tracking_uri=folder.as_uri()), {}
     for experiment in client.search_experiments():
         for run in client.search_runs([experiment.experiment_id]):
-            found: dict[str, Any] = {
+            result: dict[str, Any] = {
                 name: [
-                    [each.step, each.value]
-                    for each in client.get_metric_history(run.info.run_id, name)
+                    [item.step, item.value]
+                    for item in client.get_metric_history(run.info.run_id, name)
                 ]
                 for name in run.data.metrics
             }
             tags = {k: v for k, v in run.data.tags.items() if k.startswith("merge.")}
-            runs[run.info.run_name] = found | tags | {"status": run.info.status}
+            runs[run.info.run_name] = result | tags | {"status": run.info.status}
     return runs
 
 
@@ -67,21 +67,21 @@ def wandb(folder: Path) -> Logged:
 
     runs: Logged = {}
     for path in folder.glob("offline-run-*/*.wandb"):
-        name, found = "", defaultdict[str, Any](list)
+        name, result = "", defaultdict[str, Any](list)
         for data in log_records(path.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             name = record.run.display_name or name
             row = {
-                ".".join(each.nested_key) or each.key: json.loads(each.value_json)
-                for each in record.history.item
+                ".".join(entry.nested_key) or entry.key: json.loads(entry.value_json)
+                for entry in record.history.item
             }
             for key, value in row.items():
-                found[key].append([row.get("train/global_step"), value])
-            for each in (*record.config.update, *record.run.config.update):
-                if each.key == "merge":
-                    found["config"] = json.loads(each.value_json)
-        runs[name] = dict(found)
+                result[key].append([row.get("train/global_step"), value])
+            for entry in (*record.config.update, *record.run.config.update):
+                if entry.key == "merge":
+                    result["config"] = json.loads(entry.value_json)
+        runs[name] = dict(result)
     return runs
 
 

@@ -79,25 +79,25 @@ def test_scores_in_every_tracker(place: Path) -> None:
     assert "tensorboard: logged to tensorboard/tiny" in done.stderr
     figures = trainer_figures(results)
     assert len(figures) == len(CONFIGS) * len(MAIN_FIGURES)
-    found = {tracker: runs["tiny"] for tracker, runs in logged(place).items()}
+    result = {tracker: runs["tiny"] for tracker, runs in logged(place).items()}
     for name, value in figures.items():
         slashed = name.replace("eval_", "eval/", 1)
-        assert found["mlflow"][name] == [[0, value]]
-        assert found["tensorboard"][slashed] == [[0, pytest.approx(value)]]
-        assert found["wandb"][slashed] == [[None, value]]
+        assert result["mlflow"][name] == [[0, value]]
+        assert result["tensorboard"][slashed] == [[0, pytest.approx(value)]]
+        assert result["wandb"][slashed] == [[None, value]]
     signature = results["snli_nouns"]["signature"]
-    assert found["mlflow"]["merge.signature_snli_nouns"] == signature
-    assert found["mlflow"]["status"] == "FINISHED"
-    assert found["tensorboard"]["merge/signature_snli_nouns"] == signature
+    assert result["mlflow"]["merge.signature_snli_nouns"] == signature
+    assert result["mlflow"]["status"] == "FINISHED"
+    assert result["tensorboard"]["merge/signature_snli_nouns"] == signature
     about = {"model": "tiny", "dataset": "merge-nli"}
-    assert found["wandb"]["config"].items() >= about.items()
+    assert result["wandb"]["config"].items() >= about.items()
 
 
 def test_names_are_those_of_training(place: Path) -> None:
     environment = offline(place) | {"TENSORBOARD_LOGGING_DIR": "tensorboard"}
     done = run(place, HERE / "train_and_log.py", place / "merge-nli", **environment)
     assert done.returncode == 0, done.stderr
-    found = logged(place)
+    result = logged(place)
     expected = {
         "mlflow": {f"eval_merge_{key}" for key in MAIN_FIGURES},
         "tensorboard": {f"eval/merge_{key}" for key in MAIN_FIGURES},
@@ -105,14 +105,14 @@ def test_names_are_those_of_training(place: Path) -> None:
     }
     for tracker, names in expected.items():
         # W&B's run of the training is still active, so it also gets what is logged later.
-        runs = [run for name, run in found[tracker].items() if name != "tiny"]
+        runs = [run for name, run in result[tracker].items() if name != "tiny"]
         steps: dict[str, list[int]] = {}
         for run_ in runs:
             for name in run_:
                 if "merge_" in name and "." not in name:
                     steps.setdefault(name, []).extend(step for step, _ in run_[name])
         assert set(steps) == names
-        assert all(sorted(each) == [1, 2, 3] for each in steps.values()), (tracker, steps)
+        assert all(sorted(item) == [1, 2, 3] for item in steps.values()), (tracker, steps)
 
 
 def test_what_trackers_refuse(place: Path) -> None:

@@ -31,11 +31,11 @@ def main(dataset: Path) -> None:
     )
     trainer.add_callback(SeedVariantCallback(trainer, dataset, "snli", limit_seeds=None))
     trainer.train()
-    found = evaluate_model(
+    result = evaluate_model(
         (model, tokenizer), dataset, "snli", name="after", n_bootstrap=0, progress=False
     )
     for tracker in get_args(Tracker):
-        print(tracker, found.log(tracker, step=3))
+        print(tracker, result.log(tracker, step=3))
 
 
 if __name__ == "__main__":

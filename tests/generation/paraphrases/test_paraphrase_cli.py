@@ -138,7 +138,7 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
     assert len(judged) > 10
     pairs = [(row["hypothesis"], row["text"]) for row in judged]
     there, back = (
-        one_by_one(real_run["classifier"], each, 64) for each in (pairs, [p[::-1] for p in pairs])
+        one_by_one(real_run["classifier"], item, 64) for item in (pairs, [p[::-1] for p in pairs])
     )
     entailment, kept = real_run["entailment"], 0
     for row, forth, reverse in zip(judged, there, back, strict=True):
@@ -173,13 +173,13 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copyfile(bundled_path("demo/problems.jsonl"), "snli_1.0_test.jsonl")
     page = bundled_path("paraphrases/README.md").read_text(encoding="utf-8")
     *made, analyse = commands(page)
-    said = []
+    text = []
     for command in made:
         words = [w.replace("FacebookAI/roberta-large-mnli", str(MODEL)) for w in command]
-        said.append(run(*words).stdout)
-    assert len(said) == 3
-    assert "configuration snli_paraphrases" in said[0]
-    assert "snli_paraphrases" in said[2]
+        text.append(run(*words).stdout)
+    assert len(text) == 3
+    assert "configuration snli_paraphrases" in text[0]
+    assert "snli_paraphrases" in text[2]
     shutil.copyfile("roberta.parquet", "other.parquet")
     shutil.copytree("merge-nli", "merge-nli-other")
     words = [w.replace("other.parquet@", "other=other.parquet@") for w in analyse]

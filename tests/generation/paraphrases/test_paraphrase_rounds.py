@@ -51,8 +51,8 @@ class Scripted:
         return np.array(rows).reshape(-1, 3)
 
     def run(self, config: ParaphraseConfig, *hypotheses: str) -> list[list[dict[str, Any]]]:
-        found = run_rounds(hypotheses or (GIRL,), config, rewrite=self.rewrite, judge=self.judge)
-        return list(found)
+        result = run_rounds(hypotheses or (GIRL,), config, rewrite=self.rewrite, judge=self.judge)
+        return list(result)
 
 
 def reasons(texts: Sequence[str | Candidate], **changes: Any) -> list[str | None]:
@@ -91,15 +91,15 @@ def test_temperatures_are_keyed() -> None:
     made = config(max_rounds=2)
     script = Scripted({}, {})
     script.run(made, "A.", "B.")
-    found = {(number, r.hypothesis): r.temperature
+    result = {(number, r.hypothesis): r.temperature
              for number, requests in enumerate(script.requests, start=1)
              for r in requests}  # fmt: skip
-    assert len(set(found.values())) == 4
-    assert found == {(n, h): temperature_of(h, n, made) for n, h in found}
-    assert temperature_of("A.", 1, config(rng_seed=1)) != found[1, "A."]
+    assert len(set(result.values())) == 4
+    assert result == {(n, h): temperature_of(h, n, made) for n, h in result}
+    assert temperature_of("A.", 1, config(rng_seed=1)) != result[1, "A."]
     alone = Scripted({})
     alone.run(config(), "B.")
-    assert alone.requests[0][0].temperature == found[1, "B."]
+    assert alone.requests[0][0].temperature == result[1, "B."]
 
 
 @given(st.text(max_size=40))

@@ -52,9 +52,9 @@ def test_the_oracle_sees_every_reason(tmp_path: Path) -> None:
     for seed in range(12):
         world = World.of(seed)
         config = settings(tmp_path, tmp_path, k=2)
-        found = expected_of(world.problems, config, world.write, world.verdict)
-        seen |= {row["reason"] for row in found.candidates}
-        seen |= {reason for reason, _ in found.exclusions.values()}
+        result = expected_of(world.problems, config, world.write, world.verdict)
+        seen |= {row["reason"] for row in result.candidates}
+        seen |= {reason for reason, _ in result.exclusions.values()}
     assert seen >= {*REASONS, "kept", "unlabelled", "answered_wrong", "no_paraphrase"}
 
 

@@ -80,7 +80,7 @@ def slow_search(
     groups: list[list[tuple[Tokens, float, float]]] = [
         [((), 0.0, 0.0)] for _ in range(decoding.num_beam_groups)
     ]
-    found: list[list[Beam]] = [[] for _ in groups]
+    result: list[list[Beam]] = [[] for _ in groups]
     for step in range(decoding.max_new_tokens):
         chosen = Counter(ids[step] for ids in earlier if step < len(ids))
         for g, beams in enumerate(groups):
@@ -99,15 +99,15 @@ def slow_search(
             options.sort(key=lambda option: -option[0])
             for _, ended, tokens, log_prob, _ in options[:size]:
                 if ended:
-                    found[g].append(Beam(tokens, True, log_prob / len(tokens)))
-            found[g] = sorted(found[g], key=lambda beam: -beam.score)[:size]
+                    result[g].append(Beam(tokens, True, log_prob / len(tokens)))
+            result[g] = sorted(result[g], key=lambda beam: -beam.score)[:size]
             going_on = [o for o in options if not o[1]][:size]
-            groups[g] = [] if len(found[g]) == size else [o[2:] for o in going_on]
+            groups[g] = [] if len(result[g]) == size else [o[2:] for o in going_on]
             chosen.update(tokens[-1] for tokens, _, _ in groups[g])
     for g, beams in enumerate(groups):
         cut = [Beam(t, False, log_prob / len(t)) for t, log_prob, _ in beams]
-        found[g] += sorted(cut, key=lambda beam: -beam.score)
-    return [found[g][i] for i in range(size) for g in range(len(groups))]
+        result[g] += sorted(cut, key=lambda beam: -beam.score)
+    return [result[g][i] for i in range(size) for g in range(len(groups))]
 
 
 def prompt_ids(kind: str, hypothesis: str) -> list[int]:
@@ -187,8 +187,8 @@ def test_candidates_are_those_of_the_slow_way(kind: str, seed: int, decoding: Se
     ]
     assert len({len(prompt_ids(kind, r.hypothesis)) for r in requests}) == 3
     model = tiny_generator(kind, seed)
-    found = generator(kind, decoding, model=model).candidates(requests)
-    for request, candidates in zip(requests, found, strict=True):
+    result = generator(kind, decoding, model=model).candidates(requests)
+    for request, candidates in zip(requests, result, strict=True):
         assert_same(candidates, slow(kind, request, decoding, model))
 
 
@@ -239,12 +239,12 @@ def test_special_tokens_are_no_text() -> None:
     request = ParaphraseRequest("A girl runs.", 0.5)
     for token in ("<extra_id_0>", "<s>", "<unk>"):
         model = with_bias("t5", **{token: 4.0})
-        (found,) = generator("t5", model=model).candidates([request])
-        assert_same(found, slow("t5", request, SMALL, model))
+        (result,) = generator("t5", model=model).candidates([request])
+        assert_same(result, slow("t5", request, SMALL, model))
     tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
     tokenizer.add_special_tokens({"additional_special_tokens": ["Ġthe"]})
-    (found,) = generator("llama-chat", tokenizer=tokenizer).candidates([request])
-    assert not any("Ġthe" in text or " the " in text for text in texts(found))
+    (result,) = generator("llama-chat", tokenizer=tokenizer).candidates([request])
+    assert not any("Ġthe" in text or " the " in text for text in texts(result))
 
 
 def test_without_a_chat_template_a_line_is_an_answer() -> None:
@@ -302,9 +302,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def load(
     folder: Path | str, config: Search = SMALL, *, gguf_file: str | None = None, **options: Any
 ) -> Generator:
-    found = inspect(folder, TEXT_GENERATOR, gguf_file=gguf_file)
+    result = inspect(folder, TEXT_GENERATOR, gguf_file=gguf_file)
     return Generator(
-        checkpoints.load(found, **{"device": "cpu", "dtype": "auto", **options}), config
+        checkpoints.load(result, **{"device": "cpu", "dtype": "auto", **options}), config
     )
 
 
@@ -318,10 +318,10 @@ def load(
 def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
     requests = [ParaphraseRequest(h, 0.45, ("The cat",)) for h in HYPOTHESES]
     loaded = load(folders / kind, dtype="float64")
-    for found, other in zip(
+    for result, other in zip(
         loaded.candidates(requests), generator(kind).candidates(requests), strict=True
     ):
-        assert_same(found, other)
+        assert_same(result, other)
     described = load(folders / kind).describe().identity
     assert re.fullmatch(r"[0-9a-f]{64}", described.pop("revision"))
     assert set(described.pop("packages")) == {"torch", "transformers"}
@@ -339,8 +339,8 @@ def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -
     settings |= {"do_sample": True, "temperature": 9.0, "top_k": 3, "repetition_penalty": 5.0}
     path.write_text(json.dumps({**settings, "max_length": 3, "num_beams": 7}))
     requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES[:3]]
-    found = load(tmp_path / "model", dtype="float64").candidates(requests)
-    assert [texts(c) for c in found] == [
+    result = load(tmp_path / "model", dtype="float64").candidates(requests)
+    assert [texts(c) for c in result] == [
         texts(c) for c in generator("llama-chat").candidates(requests)
     ]
 
@@ -356,8 +356,8 @@ def test_gguf_files(tmp_path: Path) -> None:
         assert (loaded.name, loaded.describe().identity["kind"]) == ("tiny", "causal")
         assert loaded.describe().identity["chat_template"] is True
         assert len(loaded.describe().identity["revision"]) == 64
-        for found, other in zip(loaded.candidates(requests), expected, strict=True):
-            assert_same(found, other, rel=SINGLE)
+        for result, other in zip(loaded.candidates(requests), expected, strict=True):
+            assert_same(result, other, rel=SINGLE)
 
 
 @pytest.mark.slow
@@ -367,7 +367,7 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     pieces = [token for token in tiny_tokenizer("t5").get_vocab() if token[0] not in "<"]
     vocabulary = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>")]
-    vocabulary += [(piece, -float(i)) for i, piece in enumerate(sorted(pieces), start=1)]
+    vocabulary += [(part, -float(i)) for i, part in enumerate(sorted(pieces), start=1)]
     tokenizer = T5Tokenizer(vocab=vocabulary, extra_ids=2)
     model = copy.deepcopy(tiny_generator("t5"))
     model.config.eos_token_id = model.generation_config.eos_token_id = 1
@@ -376,8 +376,8 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     assert loaded.describe().identity["kind"] == "seq2seq"
     requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES]
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
-    for found, other in zip(loaded.candidates(requests), expected, strict=True):
-        assert_same(found, other, rel=SINGLE)
+    for result, other in zip(loaded.candidates(requests), expected, strict=True):
+        assert_same(result, other, rel=SINGLE)
 
 
 def test_models_that_cannot_be_searched() -> None:
@@ -409,8 +409,8 @@ def test_what_decoders_are_made_to_begin_with() -> None:
     expected = slow_search(
         lambda tokens: next_log_probs(model, prompt, (40, *tokens), 0.5), ends, never, SMALL
     )
-    (found,) = forced.candidates([ParaphraseRequest("A dog.", 0.5)])
-    assert texts(found) == [
+    (result,) = forced.candidates([ParaphraseRequest("A dog.", 0.5)])
+    assert texts(result) == [
         tiny_tokenizer("t5").decode(beam.tokens, skip_special_tokens=True) for beam in expected
     ]
 
@@ -422,8 +422,8 @@ def test_a_real_model() -> None:
     hypotheses = ["A girl jumps high.", "The woman is cooking dinner for her family."]
     decoding = searching(num_beams=10, num_beam_groups=5, max_new_tokens=24)
     model = load(smollm2(), decoding)
-    found = model.candidates([ParaphraseRequest(h, 0.45) for h in hypotheses])
-    for hypothesis, candidates in zip(hypotheses, found, strict=True):
+    result = model.candidates([ParaphraseRequest(h, 0.45) for h in hypotheses])
+    for hypothesis, candidates in zip(hypotheses, result, strict=True):
         ended = {clean(c.text, hypothesis) for c in candidates if c.finished}
         assert len(ended - {hypothesis, ""}) >= 5
 
@@ -505,9 +505,9 @@ def test_the_search_is_the_slow_one(settings: dict[str, Any], most: int) -> None
         for n in (0, 3, 25, 0, 1)
     ]
     requests = range(most, most + len(earlier))
-    found = search(Table(requests), decoding, earlier)
-    assert len(found) == len(earlier)
-    for request, texts, beams in zip(requests, earlier, found, strict=True):
+    result = search(Table(requests), decoding, earlier)
+    assert len(result) == len(earlier)
+    for request, texts, beams in zip(requests, earlier, result, strict=True):
         assert len(beams) == decoding.num_beams
         assert same(beams, searched_slowly(request, decoding, texts))
 

@@ -74,8 +74,8 @@ def test_only_what_is_asked_for_changes(run: Path, built: dict[str, RunFolder]) 
         tuple(row[key] for key in REPLACEMENT_KEY): row for row in rows(RunFolder(run).replacements)
     }
     for name in ("reject", "inflect", "articles"):
-        found = rows(built[name].replacements)
-        alone = [row for row in found if " " not in row["word"]]
+        result = rows(built[name].replacements)
+        alone = [row for row in result if " " not in row["word"]]
         assert all(own[tuple(row[key] for key in REPLACEMENT_KEY)] == row for row in alone)
     rejected = {row["word"] for row in own.values()} - {
         row["word"] for row in rows(built["reject"].replacements)

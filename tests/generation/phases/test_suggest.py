@@ -159,7 +159,7 @@ def test_ask_all_asks_the_rest(
     suggest(config_of(run.path, store=None, ask_all=True))
     assert sum(scored) == (~Questions(less.questions).asked).sum()
     assert run.manifest.is_file()
-    wide = [build(each.path, into="wide", min_replacements=5) for each in (everything, run)]
+    wide = [build(item.path, into="wide", min_replacements=5) for item in (everything, run)]
     assert dataset_of(wide[0]) == dataset_of(wide[1])
     assert count_run(run.path)["filters"] == count_run(everything.path)["filters"]
 

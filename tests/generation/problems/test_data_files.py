@@ -233,9 +233,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for name, (content, message) in WRONG.items():
         raw = content if isinstance(content, bytes) else content.encode()
         (tmp_path / name).write_bytes(raw)
-        said = suggest(tmp_path, name)
-        assert message in said, name
-        assert (said.startswith("error: "), said.count("\n")) == (True, 1), said
+        text = suggest(tmp_path, name)
+        assert message in text, name
+        assert (text.startswith("error: "), text.count("\n")) == (True, 1), text
         assert not (tmp_path / "run" / "problems.parquet").exists(), name
 
 
@@ -255,8 +255,8 @@ def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
         ("splits", "--split dev", "--split: expected one of train, test, got 'dev'"),
         ("saved", "--revision main", "--revision: expected none with the folder "),
     ):
-        said = suggest(tmp_path, name, *options.split())
-        assert said.startswith(f"error: {message}"), said
+        text = suggest(tmp_path, name, *options.split())
+        assert text.startswith(f"error: {message}"), text
 
 
 @pytest.mark.parametrize(

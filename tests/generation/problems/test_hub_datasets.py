@@ -106,11 +106,11 @@ def test_the_commit_is_recorded(at_hub: tuple[Console, dict[str, str]]) -> None:
             assert (made["description"], made["commit"]) == (origin, commits["snli"])
         assert f"Problems: {origin} (SHA-256" in (typed.folder / "made/README.md").read_text()
     for revision in ("main", commits["snli"]):
-        code, said = suggest(typed, f"--source snli --revision {revision}", offline=True)
-        assert code == (2 if revision == "main" else 0), said
-    code, said = suggest(typed, "--source snli --revision main", offline=True)
-    assert "--revision: 'main' of stanfordnlp/snli cannot be looked up without a conn" in said
-    assert f"expected a connection, or --revision {commits['snli']}" in said
+        code, text = suggest(typed, f"--source snli --revision {revision}", offline=True)
+        assert code == (2 if revision == "main" else 0), text
+    code, text = suggest(typed, "--source snli --revision main", offline=True)
+    assert "--revision: 'main' of stanfordnlp/snli cannot be looked up without a conn" in text
+    assert f"expected a connection, or --revision {commits['snli']}" in text
 
 
 def test_scripts_are_not_run_and_their_copies_are_read(
@@ -119,18 +119,18 @@ def test_scripts_are_not_run_and_their_copies_are_read(
     typed, commits = at_hub
     copied = f"--revision {CONVERTED}"
     for name in ("one", "two"):
-        code, said = suggest(typed, f"--source mine --dataset somebody/{name}")
-        assert (code, "it ran" in said) == (2, False)
-        assert f"somebody/{name} is a script, and scripts of others are not run" in said
-        assert f"add {copied}, and --dataset-config where it has several" in said
-    code, said = suggest(typed, f"--source mine --dataset somebody/one {copied}")
-    assert code == 0, said
-    assert f"somebody/one@{commits['one']} [test]: 1 problems" in said
-    code, said = suggest(typed, f"--source mine --dataset somebody/two {copied}")
-    assert (code, "could not load split 'test' of 'somebody/two'" in said) == (2, True), said
-    code, said = suggest(typed, f"--source mine --dataset somebody/two {copied} --dataset-config b")
-    assert code == 0, said
-    assert "[b/test]: 2 problems" in said
+        code, text = suggest(typed, f"--source mine --dataset somebody/{name}")
+        assert (code, "it ran" in text) == (2, False)
+        assert f"somebody/{name} is a script, and scripts of others are not run" in text
+        assert f"add {copied}, and --dataset-config where it has several" in text
+    code, text = suggest(typed, f"--source mine --dataset somebody/one {copied}")
+    assert code == 0, text
+    assert f"somebody/one@{commits['one']} [test]: 1 problems" in text
+    code, text = suggest(typed, f"--source mine --dataset somebody/two {copied}")
+    assert (code, "could not load split 'test' of 'somebody/two'" in text) == (2, True), text
+    code, text = suggest(typed, f"--source mine --dataset somebody/two {copied} --dataset-config b")
+    assert code == 0, text
+    assert "[b/test]: 2 problems" in text
 
 
 def test_tables_of_text_are_read_as_written(at_hub: tuple[Console, dict[str, str]]) -> None:
@@ -153,8 +153,8 @@ def test_tables_of_text_are_read_as_written(at_hub: tuple[Console, dict[str, str
         ]
     (snapshot,) = typed.home.rglob(f"datasets--somebody--tables/snapshots/{commits['tables']}")
     (snapshot / "test_1.csv").unlink()
-    code, said = suggest(typed, "--source mine --dataset somebody/tables", offline=True)
-    assert (code, "not load split 'test' of 'somebody/tables'" in said) == (2, True), said
+    code, text = suggest(typed, "--source mine --dataset somebody/tables", offline=True)
+    assert (code, "not load split 'test' of 'somebody/tables'" in text) == (2, True), text
 
 
 def test_a_table_that_another_program_cached(
@@ -168,9 +168,9 @@ def test_a_table_that_another_program_cached(
     cached = typed.home / "huggingface/datasets/somebody___other"
     cached.mkdir(parents=True)
     made.rename(cached / "default")
-    code, said = suggest(typed, "--source mine --dataset somebody/other", offline=True)
+    code, text = suggest(typed, "--source mine --dataset somebody/other", offline=True)
     assert code == 2
-    assert "--dataset: somebody/other: expected its files of text as they are, got a tab" in said
+    assert "--dataset: somebody/other: expected its files of text as they are, got a tab" in text
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,6 @@ def test_a_table_that_another_program_cached(
 def test_what_is_not_there(
     arguments: str, message: str, at_hub: tuple[Console, dict[str, str]]
 ) -> None:
-    code, said = suggest(at_hub[0], arguments)
+    code, text = suggest(at_hub[0], arguments)
     assert code == 2
-    assert said.strip().splitlines()[-1].startswith(f"error: {message}"), said
+    assert text.strip().splitlines()[-1].startswith(f"error: {message}"), text

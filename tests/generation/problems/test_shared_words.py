@@ -31,11 +31,11 @@ def test_tags_of_the_four_classes() -> None:
 
 def test_a_worked_example() -> None:
     """A problem like Figure 2; of three texts, all have the word, or the two that must."""
-    found = shared(
+    result = shared(
         "A/DT little/JJ boy/NN jumps/VBZ in/IN the/DT air/NN ./.",
         "The/DT boy/NN jumps/VBZ high/RB ./.",
     )
-    assert found == [
+    assert result == [
         SharedWord("boy", "noun", ((2,), (1,))),
         SharedWord("jumps", "verb", ((3,), (2,))),
     ]
@@ -48,8 +48,8 @@ def test_a_worked_example() -> None:
         SharedWord("boy", "noun", ((1,), (), (1,))),
         SharedWord("feeds", "verb", ((2,), (1,), (2,))),
     ]
-    found = shared_words_of(texts, sharing=(0, 1))
-    assert found[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
+    result = shared_words_of(texts, sharing=(0, 1))
+    assert result[0] == SharedWord("dog", "noun", ((4,), (3,), (4,))), "also where it is a name"
 
 
 TOKENS = st.lists(
@@ -70,11 +70,11 @@ def test_shared_words_against_the_definition(premise: str, hypothesis: str) -> N
         for b in h:
             if a.text == b.text and a.text.isalpha() and coarse_class(a.tag) == coarse_class(b.tag):
                 expected.add((a.text, coarse_class(a.tag)))
-    found = shared(premise, hypothesis)
-    assert set(forms(found)) == {pair for pair in expected if pair[1] in WORD_CLASSES}
-    assert len(set(forms(found))) == len(found)
-    for word in found:
+    result = shared(premise, hypothesis)
+    assert set(forms(result)) == {pair for pair in expected if pair[1] in WORD_CLASSES}
+    assert len(set(forms(result))) == len(result)
+    for word in result:
         for positions, tokens in zip(word.positions, (p, h), strict=True):
             assert list(positions) == [i for i, t in enumerate(tokens) if t.text == word.word]
     swapped = shared(hypothesis, premise)
-    assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == found
+    assert [SharedWord(w.word, w.word_class, w.positions[::-1]) for w in swapped] == result

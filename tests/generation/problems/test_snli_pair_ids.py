@@ -101,6 +101,6 @@ def test_all_problems_join(split: str, shared_data: Path, tmp_path: Path) -> Non
     for order in ("the Hub's", "shuffled"):
         if order == "shuffled":
             random.Random(0).shuffle(rows)
-        found = load(hub_copy(rows, tmp_path / f"{order}.jsonl"))
-        assert {(s.seed_id, *s.texts, s.label) for s in found} == expected, order
-        assert len(found) == count
+        result = load(hub_copy(rows, tmp_path / f"{order}.jsonl"))
+        assert {(s.seed_id, *s.texts, s.label) for s in result} == expected, order
+        assert len(result) == count

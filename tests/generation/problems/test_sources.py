@@ -211,8 +211,8 @@ def test_columns_labels_and_ids(tmp_path: Path, case: str) -> None:
     problems = load(written(tmp_path / name, rows), **settings)
     assert problems.description == name
     assert {s.source for s in problems.seeds} <= {settings.get("source", "snli")}
-    found = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
-    assert found + [(name,) for name in problems.unlabelled] == expected
+    result = [(s.seed_id, *s.texts, s.label, *s.annotator_labels) for s in problems.seeds]
+    assert result + [(name,) for name in problems.unlabelled] == expected
 
 
 @pytest.mark.parametrize("spelling", ["-", "-1", -1, "", "  ", None, "hidden", "None"])
@@ -423,8 +423,8 @@ def test_a_hub_dataset_of_ones_own(hub: dict[str, Any]) -> None:
     problems = loaded(Config(source="rte", revision="abc", label_map=label_map, **settings))
     assert hub["asked"] == ("nyu-mll/glue", "rte", "validation", "abc")
     assert problems.description == "nyu-mll/glue@abc [rte/validation]"
-    found = [(s.seed_id, s.label) for s in problems.seeds]
-    assert found == [("rte:b", "neutral"), ("rte:b~2", "entailment")]
+    result = [(s.seed_id, s.label) for s in problems.seeds]
+    assert result == [("rte:b", "neutral"), ("rte:b~2", "entailment")]
     hub["table"] = hub_table([0, 1, 2], datasets.ClassLabel(names=["c", "E", "neutral"]))
     assert [s.label for s in loaded(Config()).seeds] == ["contradiction", "entailment", "neutral"]
     hub["table"] = ConnectionError("no route to host")

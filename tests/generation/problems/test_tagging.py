@@ -57,13 +57,13 @@ def tags_after(
     tagger: Tagger, substitutions: Sequence[Substitution]
 ) -> list[tuple[str, ...] | None]:
     flat = iter(tagger.tags_after(columns_of(substitutions)).tolist())
-    found = list[tuple[str, ...] | None]()
+    result = list[tuple[str, ...] | None]()
     for s in substitutions:
         numbers = [next(flat) for _ in s.positions]
         assert len({number < 0 for number in numbers}) == 1
-        found.append(None if numbers[0] < 0 else tuple(tagger.labels[n] for n in numbers))
+        result.append(None if numbers[0] < 0 else tuple(tagger.labels[n] for n in numbers))
     assert next(flat, None) is None
-    return found
+    return result
 
 
 def tagged(tagger: Tagger, text: str) -> Sentence:
@@ -118,7 +118,7 @@ SEPARATORS = [" "] * 10 + ["", "  ", "\t", "\n", "\u00a0"]
 def random_texts(rng: random.Random, count: int) -> Iterator[str]:
     for _ in range(count):
         pieces = rng.choices(PIECES, k=rng.randint(3, 22))
-        yield "".join(piece + rng.choice(SEPARATORS) for piece in pieces).strip("\n")
+        yield "".join(part + rng.choice(SEPARATORS) for part in pieces).strip("\n")
 
 
 def random_substitutions(
@@ -145,10 +145,10 @@ def hard_cases(request: pytest.FixtureRequest, tagger: Tagger) -> list[Substitut
 def test_windows_tag_as_whole_sentences_do(
     tagger: Tagger, nlp: Language, hard_cases: list[Substitution]
 ) -> None:
-    found = tags_after(tagger, hard_cases)
+    result = tags_after(tagger, hard_cases)
     expected = tags_of_whole_sentences(nlp, hard_cases)
     assert len(hard_cases) > 900
-    assert found == expected
+    assert result == expected
     keeps = tagger.keeps_tokens(columns_of(hard_cases)).tolist()
     assert keeps == [tags is not None for tags in expected]
     # Both outcomes and repeated words occur; otherwise the equality would show little.
@@ -271,8 +271,8 @@ def test_sentences_of_two_readers(tagger: Tagger, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tagging, "_SENTENCES_REMEMBERED", 2)
     texts = ["A dog runs fast.", "Two cats sleep."]
     expected, reader = list(tagger.tag(texts)), tagger.tag(texts)
-    found = [next(reader), *tagger.tag(["A man sings.", "The women sing."])][:1]
-    assert [*found, *reader] == expected
+    result = [next(reader), *tagger.tag(["A man sings.", "The women sing."])][:1]
+    assert [*result, *reader] == expected
 
 
 @pytest.mark.real
@@ -284,7 +284,7 @@ def test_windows_on_real_premises(tagger: Tagger, nlp: Language, shared_data: Pa
     sentences = list(tagger.tag(rng.sample(texts, 900)))
     words = sorted({t.text for s in sentences for t in s.tokens if t.text.isalpha()})
     cases = random_substitutions(rng, sentences, words, 4)
-    found, expected = tags_after(tagger, cases), tags_of_whole_sentences(nlp, cases)
+    result, expected = tags_after(tagger, cases), tags_of_whole_sentences(nlp, cases)
     assert len(cases) > 3000
     assert sum(tags is None for tags in expected) > 20
-    assert found == expected
+    assert result == expected

@@ -52,5 +52,5 @@ def test_an_article_is_tagged_as_one() -> None:
     text = "vitamin A owl saw an  owl"
     tagged = [("vitamin", 0, "NN"), ("A", 8, "NN"), ("owl", 10, "NN"), ("saw", 14, "VBD"),
               ("an", 18, "DT"), (" ", 21, "_SP"), ("owl", 22, "NN")]  # fmt: skip
-    sentence = Sentence(text, tuple(Token(*each) for each in tagged))
+    sentence = Sentence(text, tuple(Token(*item) for item in tagged))
     assert [article_position(sentence, n) for n in (0, 2, 6)] == [None, None, 4]

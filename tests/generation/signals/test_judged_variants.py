@@ -44,7 +44,7 @@ def test_page_has_the_counts() -> None:
     faults: Counter[str] = Counter()
     for variant, item in session().items.items():
         answers = [answer[variant] for answer in passes]
-        good = is_good(sum(each.fluency + each.reasoning for each in answers), len(answers))
+        good = is_good(sum(judged.fluency + judged.reasoning for judged in answers), len(answers))
         counts[item.source, item.word_class, good] += 1
         if not good:
             faults[answers[1].comment or answers[0].comment] += 1
@@ -54,17 +54,17 @@ def test_page_has_the_counts() -> None:
 def require_figures(page: str, counts: dict[tuple[str, str, bool], int], faults: Any) -> None:
     for source in {source for source, *_ in counts}:
         cells = [
-            f"{counts[source, each, True]} of "
-            f"{counts[source, each, True] + counts[source, each, False]}"
-            for each in ("noun", "verb", "adjective")
+            f"{counts[source, item, True]} of "
+            f"{counts[source, item, True] + counts[source, item, False]}"
+            for item in ("noun", "verb", "adjective")
         ]
         heading = {"snli": "SNLI", "mnli-m": "MultiNLI matched"}[source]
         assert f"| {heading} | {' | '.join(cells)} |" in page
     good = sum(n for (*_, is_good), n in counts.items() if is_good)
     assert f"Together {good} of {sum(counts.values())}" in page
-    said = re.search(r"Faults of the others: (.*?)\. ", page)
-    assert said
-    assert said[1] == ", ".join(f"{count} {name}" for name, count in faults.most_common())
+    text = re.search(r"Faults of the others: (.*?)\. ", page)
+    assert text
+    assert text[1] == ", ".join(f"{count} {name}" for name, count in faults.most_common())
 
 
 def test_fresh_ones_are_of_other_problems_and_judged_once() -> None:
@@ -95,7 +95,7 @@ def interval(values: list[float], problems: list[str]) -> str:
     unit = np.unique(problems, return_inverse=True)[1]
     sums: tuple[Any, ...] = np.bincount(unit, values), np.bincount(unit)
     drawn = np.random.default_rng(0).integers(len(sums[0]), size=(20_000, len(sums[0])))
-    total, n = (each[drawn].sum(axis=1) for each in sums)
+    total, n = (item[drawn].sum(axis=1) for item in sums)
     low, high = np.percentile(100 * total / n, [2.5, 97.5])
     return f"[{low:.0f}, {high:.0f}]"
 
@@ -115,9 +115,9 @@ def test_pages_have_the_counts() -> None:
     for option in sorted({item.stratum["option"] or "" for item in items.values()}):
         mine = [item for item in items.values() if item.stratum["option"] == option]
         given = [answers[item.variant_id] for item in mine]
-        good = [is_good(each.fluency + each.reasoning) for each in given]
-        assert [bool(each.comment) for each in given] == [not each for each in good]
-        doubtful = sum(each.reasoning < 4 for each in given)
+        good = [is_good(judged.fluency + judged.reasoning) for judged in given]
+        assert [bool(judged.comment) for judged in given] == [not judged for judged in good]
+        doubtful = sum(judged.reasoning < 4 for judged in given)
         counts = (len(mine), len({item.seed_id for item in mine}), sum(good), doubtful)
         (row,) = re.findall(rf"^\| `{option}`:.*", page, re.MULTILINE)
         assert row.endswith(f"| {' | '.join(map(str, counts))} |")
@@ -126,18 +126,18 @@ def test_pages_have_the_counts() -> None:
         (row,) = re.findall(rf"^\| .*\| `{option}` \|.*", beyond, re.MULTILINE)
         share = round(100 * sum(good) / len(good))
         problems = [item.seed_id for item in mine]
-        said = (
+        text = (
             f"| {len(mine)} | {share} {interval(list(map(float, good)), problems)} | {doubtful} |"
         )
-        assert said in row
+        assert text in row
         if sign := {"inflect": 2.0, "left": -2.0}.get(
             option
         ):  # pairs: 2 × the mean of ±1 is the difference
             gained += [(sign * one, problem) for one, problem in zip(good, problems, strict=True)]
     values, of_problems = map(list, zip(*gained, strict=True))
-    said = f"{sum(values) / len(values):.0%}"
-    said = f"{said.replace('%', ' points')} more {interval(values, of_problems)} of the same 60"
-    assert said in beyond
+    text = f"{sum(values) / len(values):.0%}"
+    text = f"{text.replace('%', ' points')} more {interval(values, of_problems)} of the same 60"
+    assert text in beyond
 
 
 def test_the_second_pass_is_as_the_pages_say() -> None:
@@ -146,7 +146,7 @@ def test_the_second_pass_is_as_the_pages_say() -> None:
     )
     page = " ".join((OPTIONS / "README.md").read_text(encoding="utf-8").split())
     both = [(first[variant], answer) for variant, answer in second.items()]
-    good = [[is_good(each.fluency + each.reasoning) for each in pair] for pair in both]
+    good = [[is_good(item.fluency + item.reasoning) for item in pair] for pair in both]
     assert [not answer.comment for answer in second.values()] == [again for _, again in good]
     same = sum(one == other for one, other in good)
     assert f"{len(both)} of them, drawn at random" in page
@@ -194,7 +194,7 @@ class Sample:
 @pytest.fixture(scope="module")
 def samples() -> list[Sample]:
     """The samples of 330 and of 255 variants."""
-    found = []
+    result = []
     for folder in SAMPLES:
         with (folder / "signals.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -203,15 +203,15 @@ def samples() -> list[Sample]:
         first = answers_of(sorted((folder / "answers").glob("*.csv"))[0])
         ids = [row["variant_id"] for row in rows]
         article = [(first[name].comment or "").split()[:1] == ["article"] for name in ids]
-        found.append(Sample(rows, np.array([good[i] == 1 for i in ids]), np.array(article)))
-    return found
+        result.append(Sample(rows, np.array([good[i] == 1 for i in ids]), np.array(article)))
+    return result
 
 
 def together_of(samples: list[Sample]) -> Sample:
     return Sample(
-        [row for each in samples for row in each.rows],
-        np.concatenate([each.good for each in samples]),
-        np.concatenate([each.mended for each in samples]),
+        [row for sample in samples for row in sample.rows],
+        np.concatenate([sample.good for sample in samples]),
+        np.concatenate([sample.mended for sample in samples]),
     )
 
 
@@ -261,7 +261,10 @@ def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
     for name, score in scores.items():
         assert told[name] == cell(both.good, score), name
     page = " ".join(SIGNALS.split())
-    cost = [round(100 * float((each.of("in_compound") == 1)[each.good].mean())) for each in samples]
+    cost = [
+        round(100 * float((sample.of("in_compound") == 1)[sample.good].mean()))
+        for sample in samples
+    ]
     assert f"costs {cost[0]} to {cost[1]} % of the good ones" in page
 
 
@@ -270,10 +273,10 @@ def test_page_has_what_quality_tells() -> None:
     judged, table = together(*map(read_judged, SAMPLES)), [[f"{limit}"] for limit in LIMITS]
     ranks = ["AUC"]
     for name in (GRAMMAR, NEIGHBOURS, LIKELIHOOD):
-        found, good = out_of_fold(judged, CHOSEN[name])
-        ranks += ["", cell(good > 0, found)]
+        result, good = out_of_fold(judged, CHOSEN[name])
+        ranks += ["", cell(good > 0, result)]
         for limit, row in zip(LIMITS, table, strict=True):
-            kept = found >= limit
+            kept = result >= limit
             n, n_good = int(kept.sum()), int(good[kept].sum())
             row += [f"{round(100 * n / len(good))} %", share(n_good, n).replace(" %", "")]
     for row in (*table, ranks):
@@ -283,6 +286,6 @@ def test_page_has_what_quality_tells() -> None:
 
 def test_page_has_the_labels_doubted() -> None:
     folders = (*SAMPLES, DATA / "judged_options")
-    reasoning = [np.array(read_judgements([each])["reasoning"].to_pylist()) for each in folders]
-    doubted, judged = sum(int((each < 4).sum()) for each in reasoning), sum(map(len, reasoning))
+    reasoning = [np.array(read_judgements([folder])["reasoning"].to_pylist()) for folder in folders]
+    doubted, judged = sum(int((item < 4).sum()) for item in reasoning), sum(map(len, reasoning))
     assert f"judged variants ({doubted} of {judged:,}) it should not" in " ".join(SIGNALS.split())

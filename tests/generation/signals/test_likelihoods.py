@@ -53,9 +53,9 @@ def slow_pll(kind: str, text: str) -> float:
     def in_one_word(i: int, j: int) -> bool:
         """Whether tokens i < j are in one word, only of letters and digits or without any."""
         inside = [text[start:end].strip() for start, end in offsets[i : j + 1]]
-        kinds = {piece.isalnum() for piece in inside if piece}
+        kinds = {part.isalnum() for part in inside if part}
         # White space goes with letters.
-        kinds |= {True for piece in inside if not piece}
+        kinds |= {True for part in inside if not part}
         return words[i] is not None and words[i] == words[j] and len(kinds) == 1
 
     special = encoding["special_tokens_mask"]
@@ -83,18 +83,18 @@ def slow_pll(kind: str, text: str) -> float:
 @pytest.mark.slow(but=["roberta"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_the_slow_way(kind: str) -> None:
-    found = pseudo_log_likelihoods(tiny_mlm(kind), TEXTS)
-    assert not found["windowed"].to_numpy().any()
-    assert found["pll"].to_pylist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
+    result = pseudo_log_likelihoods(tiny_mlm(kind), TEXTS)
+    assert not result["windowed"].to_numpy().any()
+    assert result["pll"].to_pylist() == pytest.approx([slow_pll(kind, t) for t in TEXTS], abs=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert-cased", "roberta", "albert"])
 def test_long_texts_are_scored_in_windows(kind: str) -> None:
     long = " ".join(sentences()[:12])
-    found = pseudo_log_likelihoods(tiny_mlm(kind), [TEXTS[0], long])
-    assert found["windowed"].to_pylist() == [False, True]
-    assert found["pll"].to_pylist() == pytest.approx(
+    result = pseudo_log_likelihoods(tiny_mlm(kind), [TEXTS[0], long])
+    assert result["windowed"].to_pylist() == [False, True]
+    assert result["pll"].to_pylist() == pytest.approx(
         [slow_pll(kind, TEXTS[0]), slow_pll(kind, long)], abs=2e-3
     )
 
@@ -123,8 +123,8 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
     ]
     alone = [pseudo_log_likelihoods(mlm, [text])["pll"].to_numpy()[0] for text in texts]
     encodings = mlm.encode(texts)
-    masked = [each for pair in zip(texts, encodings, strict=True)
-              for each in likelihoods._masked(*pair, mlm)]  # fmt: skip
+    masked = [item for pair in zip(texts, encodings, strict=True)
+              for item in likelihoods._masked(*pair, mlm)]  # fmt: skip
     run, asked = MaskedLM._run, []
 
     def counted(self: MaskedLM, batch: list[Any]) -> torch.Tensor:
@@ -148,7 +148,7 @@ IDENTITY = {
 
 def test_models_do_not_mix(tmp_path: Path) -> None:
     others = [{**IDENTITY, name: "x"} for name in (*IDENTITY, "scheme")]
-    folders = {likelihood_store(tmp_path, each).folder for each in (IDENTITY, *others)}
+    folders = {likelihood_store(tmp_path, item).folder for item in (IDENTITY, *others)}
     assert len(folders) == 1 + len(others)
 
 
@@ -176,20 +176,20 @@ def slow_log_likelihood(kind: str, text: str, width: int) -> float:
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "llama-bytes", "mistral"])
 def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
     lm = lm_of(kind)
-    found = lm.log_likelihoods(CAPTIONS)
+    result = lm.log_likelihoods(CAPTIONS)
     expected = [slow_log_likelihood(kind, text, lm.max_tokens - 1) for text in CAPTIONS]
-    np.testing.assert_allclose(found["pll"].to_numpy(), expected, rtol=1e-5)
-    assert not found["windowed"].to_numpy().any()
-    assert found["pll"].to_numpy()[0] == found["pll"].to_numpy()[2]
+    np.testing.assert_allclose(result["pll"].to_numpy(), expected, rtol=1e-5)
+    assert not result["windowed"].to_numpy().any()
+    assert result["pll"].to_numpy()[0] == result["pll"].to_numpy()[2]
     for n, text in enumerate(CAPTIONS):
-        assert lm.log_likelihoods([text])["pll"].to_pylist() == [found["pll"].to_numpy()[n]]
+        assert lm.log_likelihoods([text])["pll"].to_pylist() == [result["pll"].to_numpy()[n]]
 
 
 def test_long_texts_are_scored_within_windows() -> None:
     lm = lm_of("llama")
     lm.max_tokens = 9
     text = "A girl jumps and a dog runs and no one sees a horse in the snow."
-    found = lm.log_likelihoods([text, "A girl."])
-    assert found["windowed"].to_pylist() == [True, False]
-    expected = [slow_log_likelihood("llama", each, 8) for each in (text, "A girl.")]
-    np.testing.assert_allclose(found["pll"].to_numpy(), expected, rtol=1e-5)
+    result = lm.log_likelihoods([text, "A girl."])
+    assert result["windowed"].to_pylist() == [True, False]
+    expected = [slow_log_likelihood("llama", item, 8) for item in (text, "A girl.")]
+    np.testing.assert_allclose(result["pll"].to_numpy(), expected, rtol=1e-5)

@@ -35,7 +35,7 @@ def plainly(mlm: MaskedLM, text: str, spans: list[tuple[int, int]]) -> list[floa
     (encoding,) = mlm.encode([text])
     words = [match.span() for match in re.finditer(r"\w+(?:['’-]\w+)*|[^\w\s]", text)]
     touched = [any(a < end and start < b for a, b in spans) for start, end in words]
-    found = []
+    result = []
     for n, (start, end) in enumerate(words):
         near = any(touched[other] and abs(n - other) <= 3 for other in range(len(words)))
         if touched[n] or not near:
@@ -48,8 +48,8 @@ def plainly(mlm: MaskedLM, text: str, spans: list[tuple[int, int]]) -> list[floa
             total += float(
                 mlm.log_probs([Input(0, tuple(ids), token, encoding.ids[token], False)])[0]
             )
-        found.append(total)
-    return found
+        result.append(total)
+    return result
 
 
 PAIRS = [
@@ -65,13 +65,13 @@ PAIRS = [
 def test_the_word_that_falls_most(family: str) -> None:
     mlm = MaskedLM.load(tiny_model(family), device="cpu")
     items = [item_of(*pair) for pair in PAIRS]
-    found = neighbour_changes(mlm, items)
-    for (old, before, new, after), change in zip(PAIRS, found["pll"].to_numpy(), strict=True):
+    result = neighbour_changes(mlm, items)
+    for (old, before, new, after), change in zip(PAIRS, result["pll"].to_numpy(), strict=True):
         falls = np.subtract(plainly(mlm, new, after), plainly(mlm, old, before))
         assert change == pytest.approx(falls.min(), abs=1e-5)
-    assert not found["windowed"].to_numpy().any()
+    assert not result["windowed"].to_numpy().any()
     alone = [neighbour_changes(mlm, [item])["pll"].to_numpy()[0] for item in items]
-    assert found["pll"].to_pylist() == alone
+    assert result["pll"].to_pylist() == alone
     mlm.batch_tokens = 8
     assert neighbour_changes(mlm, items[::-1])["pll"].to_pylist() == alone[::-1]
     assert np.isnan(
@@ -150,9 +150,9 @@ def test_which_scores_are_taken(run: RunFolder) -> None:
 def test_words_are_scored_whose_letters_are_shuffled(run: RunFolder) -> None:
     shuffled = build(run.path, into="shuffled", scramble=True)
     before = Counter((row["seed_id"], row["word"]) for row in rows_in(run.replacements))
-    found = Counter((row["seed_id"], row["word"]) for row in rows_in(shuffled.replacements))
-    assert found
-    assert found <= before
+    result = Counter((row["seed_id"], row["word"]) for row in rows_in(shuffled.replacements))
+    assert result
+    assert result <= before
     again = Config.read(run.config).overlaid(None, {"run": str(run.path), "scramble": True})
     generate(again, overwrite=True)
     assert run.variants.read_bytes() == shuffled.variants.read_bytes()

@@ -187,8 +187,8 @@ def test_more_than_one_word(tmp_path: Path, model: str) -> None:
     mlm = MaskedLM.load(model, device="cpu")
     for row in more[::5]:
         old, new = (
-            pseudo_log_likelihoods(mlm, [each["premise"], each["hypothesis"]])["pll"].to_numpy()
-            for each in (seeds[row["seed_id"]], row)
+            pseudo_log_likelihoods(mlm, [item["premise"], item["hypothesis"]])["pll"].to_numpy()
+            for item in (seeds[row["seed_id"]], row)
         )
         assert [row[name] for name in CHANGES] == (new - old).astype(np.float32).tolist()
         rarest = min(map(zipf_frequency, row["replacement"].split()))

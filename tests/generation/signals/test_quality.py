@@ -56,8 +56,8 @@ def estimated(rows: list[Row], changes: tuple[str, ...] = CHANGES) -> list[float
     """Compute the column `quality` of some rows."""
     types = {"word_class": pa.string()} | dict.fromkeys(FAULTS, pa.bool_())
     columns = {n: pa.array([row[n] for row in rows], types.get(n, pa.float32())) for n in NAMES}
-    found: list[float | None] = quality(lambda name: columns[name], changes).to_pylist()
-    return found
+    result: list[float | None] = quality(lambda name: columns[name], changes).to_pylist()
+    return result
 
 
 def plainly(row: Row, *, is_causal: bool) -> float:
@@ -86,10 +86,10 @@ def plainly(row: Row, *, is_causal: bool) -> float:
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_formula_row_by_row(is_causal: bool) -> None:
     rows = random_rows(3)
-    found = estimated(rows, CHANGES if is_causal else ())
+    result = estimated(rows, CHANGES if is_causal else ())
     wanted = [plainly(row, is_causal=is_causal) for row in rows]
-    assert found == pytest.approx(wanted, abs=1e-6)
-    assert len(set(found)) > 100
+    assert result == pytest.approx(wanted, abs=1e-6)
+    assert len(set(result)) > 100
 
 
 def test_faults_lower_it() -> None:
@@ -149,11 +149,11 @@ def test_a_limit_is_a_probability() -> None:
 def test_it_tells_good_from_bad_out_of_fold() -> None:
     judged = together(*map(read_judged, SESSIONS))
     plain, good = out_of_fold(judged, BEFORE, repeats=3)
-    found = {name: out_of_fold(judged, chosen, repeats=3)[0] for name, chosen in CHOSEN.items()}
-    for each in found.values():
-        of_fold = summary(each, good)
+    result = {name: out_of_fold(judged, chosen, repeats=3)[0] for name, chosen in CHOSEN.items()}
+    for value in result.values():
+        of_fold = summary(value, good)
         assert of_fold["brier"] < of_fold["brier_of_base_rate"]
         assert of_fold["calibration_error"] < 0.1
-        assert interval(each, good, plain)[0] > 0
+        assert interval(value, good, plain)[0] > 0
     both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"), repeats=3)
-    assert interval(both, good, found["likelihood"])[0] < 0
+    assert interval(both, good, result["likelihood"])[0] < 0

@@ -233,12 +233,12 @@ def test_rejections_row_by_row(name: str | None) -> None:
     given = list(random_rows(random.Random(4)))
     table = pa.Table.from_pylist(given, schema=ROWS)
     numbers = first_signal_reasons(table, Config(**limits)).tolist()
-    found = [None if number == NO_REASON else REASONS[number] for number in numbers]
-    assert found == [reason(row, limits) for row in given]
+    result = [None if number == NO_REASON else REASONS[number] for number in numbers]
+    assert result == [reason(row, limits) for row in given]
     assert (
-        set(found) - {None} == {*Reason.of_steps("signals")}
+        set(result) - {None} == {*Reason.of_steps("signals")}
         if name is None
-        else len(set(found)) == 2
+        else len(set(result)) == 2
     )
 
 
@@ -298,10 +298,10 @@ def test_a_build_that_filters(run: RunFolder, rows: list[Row]) -> None:
 def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path: Path) -> None:
     names = ("form_attested", "number_agrees", "determiner_fits", "in_compound")
     asked = build(run.path, into="asked", min_replacements=5, with_columns=names)
-    found = rows_in(asked.replacements)
-    assert [{k: v for k, v in row.items() if k not in names} for row in found] == rows
+    result = rows_in(asked.replacements)
+    assert [{k: v for k, v in row.items() if k not in names} for row in result] == rows
     sentences = {row["seed_id"]: row for row in rows_in(run.problems)}
-    for row in found[::7]:
+    for row in result[::7]:
         answers: dict[str, list[bool]] = {name: [] for name in names}
         for side in ("premise", "hypothesis"):
             tokens = tuple(tag(sentences[row["seed_id"]][side]))
@@ -321,9 +321,9 @@ def test_a_build_with_optional_columns(run: RunFolder, rows: list[Row], tmp_path
             together = any if name == "in_compound" else all
             expected = together(known) if known else None
             assert row[name] == expected, (row, name)
-    assert any(row["form_attested"] is False for row in found)
+    assert any(row["form_attested"] is False for row in result)
     limited = build(run.path, into="limited", min_replacements=5, attested_form=True)
-    kept = [row for row in found if row["form_attested"] is not False]
+    kept = [row for row in result if row["form_attested"] is not False]
     got = rows_in(limited.replacements)
     assert [row["replacement"] for row in got] == [row["replacement"] for row in kept]
     assert {"form_attested"} == got[0].keys() - rows[0].keys()

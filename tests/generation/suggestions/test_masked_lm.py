@@ -97,8 +97,8 @@ def test_scores_are_those_of_a_full_forward(kind: str) -> None:
 @pytest.mark.slow(but=("bert-cased", "roberta"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_do_not_depend_on_the_batch(kind: str) -> None:
-    for found, expected in in_other_batches(tiny_mlm(kind), ask_all(sentences()[:12])):
-        assert_identical(found, expected)
+    for result, expected in in_other_batches(tiny_mlm(kind), ask_all(sentences()[:12])):
+        assert_identical(result, expected)
 
 
 @pytest.mark.slow(but=("bert-cased", "roberta"))
@@ -117,16 +117,16 @@ def test_padding_as_on_accelerators(kind: str, monkeypatch: pytest.MonkeyPatch) 
     hides = mlm._model.config.model_type in HIDING
     mlm._is_flat, mlm._filler = False, 2048 * hides
     with seen_inputs(mlm) as seen:
-        found, expected = score(mlm, queries, k=K), score(tiny_mlm(kind), queries, k=K)
+        result, expected = score(mlm, queries, k=K), score(tiny_mlm(kind), queries, k=K)
     assert (0 in [row[-1] for batch in seen for row in batch]) == hides
     close = partial(np.testing.assert_allclose, atol=1e-5)
     # Token by token, as rounding may swap two that differ by 1e-6.
-    orders = [each.tokens.argsort(axis=1) for each in (found, expected)]
+    orders = [item.tokens.argsort(axis=1) for item in (result, expected)]
     for name, compare in (("tokens", np.testing.assert_array_equal), ("logits", close)):
-        values = (getattr(each, name) for each in (found, expected))
+        values = (getattr(item, name) for item in (result, expected))
         compare(*map(np.take_along_axis, values, orders, [1, 1]))
     for name in ("logits", "original_logit", "log_normalizer"):
-        close(getattr(found, name), getattr(expected, name))
+        close(getattr(result, name), getattr(expected, name))
 
 
 def in_other_batches(mlm: MaskedLM, queries: list[MaskedQuery]) -> Iterator[tuple[Scores, Scores]]:
@@ -255,7 +255,7 @@ def test_byte_level_tokens_with_and_without_a_space(kind: str) -> None:
     assert ids["girl"] != ids["Ġgirl"]
     scores = score(tiny_mlm(kind), queries, k=3)
     pieces = ["girl", "Ġgirl", "Ġgirl", "girl", "girl"]
-    assert scores.original.tolist() == [ids[piece] for piece in pieces]
+    assert scores.original.tolist() == [ids[part] for part in pieces]
     for row, query in enumerate(queries):
         expected = full_forward(kind, query)
         assert expected is not None

@@ -29,12 +29,12 @@ def test_kinds_and_texts_agree_with_the_markers(kind: str) -> None:
     vocabulary, slow = vocabulary_of(kind), slow_mlm(tiny_model(kind))
     special = set(slow.tokenizer.all_special_ids)
     seen = set()
-    for piece, number in ids_of(kind).items():
-        text, begins = slow.read(piece)
+    for part, number in ids_of(kind).items():
+        text, begins = slow.read(part)
         if number in special or not re.search(r"[^\W\d_]", text):
             continue
         expected = WHOLE if begins else ATTACHED
-        assert (vocabulary.texts[number], vocabulary.kinds[number]) == (text, expected), piece
+        assert (vocabulary.texts[number], vocabulary.kinds[number]) == (text, expected), part
         seen.add(expected)
     assert seen == {WHOLE, ATTACHED}
 
@@ -60,12 +60,12 @@ def test_what_fits_where_a_word_begins(kind: str) -> None:
     """If the original is a whole word, only whole words fit (D4)."""
     fitting = fitting_pieces(kind, MARKS[kind] + "girl")
     slow = slow_mlm(tiny_model(kind))
-    begin = {piece for piece in ids_of(kind) if slow.read(piece)[1]}
+    begin = {part for part in ids_of(kind) if slow.read(part)[1]}
     assert MARKS[kind] + "dog" in fitting
-    assert {piece for piece in fitting if slow.read(piece)[0].isalpha()} == {
-        piece
-        for piece in begin
-        if slow.read(piece)[0].isalpha() and piece not in slow.tokenizer.all_special_tokens
+    assert {part for part in fitting if slow.read(part)[0].isalpha()} == {
+        part
+        for part in begin
+        if slow.read(part)[0].isalpha() and part not in slow.tokenizer.all_special_tokens
     }
 
 
@@ -79,15 +79,15 @@ def test_what_fits_where_a_word_joins_on(kind: str) -> None:
     assert original in ids
     assert like_it in fitting
     assert mark + "dog" not in fitting
-    letters = {piece for piece in fitting if piece.isascii() and piece[-1].isalpha()}
+    letters = {part for part in fitting if part.isascii() and part[-1].isalpha()}
     assert letters == {
-        piece
-        for piece in ids
-        if piece.isascii()
-        and piece[-1].isalpha()
-        and piece.startswith(joined)
-        and not piece.startswith("[")
-        and mark + piece.removeprefix(joined) in ids
+        part
+        for part in ids
+        if part.isascii()
+        and part[-1].isalpha()
+        and part.startswith(joined)
+        and not part.startswith("[")
+        and mark + part.removeprefix(joined) in ids
     }
 
 
@@ -96,4 +96,4 @@ def fitting_pieces(kind: str, original: str) -> set[str]:
     vocabulary, ids = vocabulary_of(kind), ids_of(kind)
     everything = np.arange(len(ids), dtype=np.int32)[None]
     fits = vocabulary.fits(everything, np.array([ids[original]], np.int32))[0]
-    return {piece for piece, number in ids.items() if fits[number]}
+    return {part for part, number in ids.items() if fits[number]}

@@ -67,8 +67,8 @@ def adapted(
     seed = Seed(seed_id="s:1", source="s", texts=(premise, hypothesis), label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     assert (word, word_class) in {(w.word, w.word_class) for w in problems.words["s:1"]}
-    found = found_of(word, word_class, *texts)
-    return adapted_rows(problems, found, tagger, Config(**options))
+    result = found_of(word, word_class, *texts)
+    return adapted_rows(problems, result, tagger, Config(**options))
 
 
 def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
@@ -79,9 +79,9 @@ def variants(made: Adapted) -> dict[str, tuple[str, ...]]:
     return {
         f"{row['word']} → {row['replacement']}": tuple(
             substitute(text, *edits)[0]
-            for text, edits in zip(seeds[row["seed_id"]].texts, each, strict=True)
+            for text, edits in zip(seeds[row["seed_id"]].texts, item, strict=True)
         )
-        for row, each in zip(rows, every, strict=True)
+        for row, item in zip(rows, every, strict=True)
     }
 
 
@@ -193,8 +193,8 @@ ADAPTED: dict[str, tuple[tuple[str, str], str, dict[str, Any], Any, Any]] = {
 
 @pytest.mark.parametrize("case", ADAPTED)
 def test_families_and_articles(tagger: Tagger, case: str) -> None:
-    texts, said, options, expected, counted = ADAPTED[case]
-    (word, word_class), *new = [each.split("/") for each in said.split()]
+    texts, message, options, expected, counted = ADAPTED[case]
+    (word, word_class), *new = [part.split("/") for part in message.split()]
     made = adapted(tagger, *texts, word, word_class, *(text for (text,) in new), **options)
     left_out = {("s:1", word_class, word): expected} if isinstance(expected, tuple) else {}
     assert (variants(made), made.families) == ({} if left_out else expected, left_out)
@@ -206,8 +206,8 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES)
     words = {"walked": ("jumped", "sat"), "walking": ("jumping", "talking")}
-    found = pa.concat_tables([found_of(word, "verb", *new) for word, new in words.items()])
-    made = adapted_rows(problems, found, tagger, Config(families="inflect"))
+    result = pa.concat_tables([found_of(word, "verb", *new) for word, new in words.items()])
+    made = adapted_rows(problems, result, tagger, Config(families="inflect"))
     assert variants(made) == {
         "walked walking → jumped jumping": ("He jumped and she was jumping.",
             "She was jumping as he jumped."),
@@ -220,8 +220,8 @@ def test_two_shared_words_of_one_family(tagger: Tagger) -> None:
     texts = ("The cat sleeps here.", "It was sleeping.", "A cat sleeps.")
     seed = Seed(seed_id="s:1", source="s", texts=texts, label="neutral")
     problems = tag_problems([seed], tagger, WORD_CLASSES, (0, 2))
-    found = found_of("sleeps", "verb", "plays")
-    made = adapted_rows(problems, found, tagger, Config(families="inflect"))
+    result = found_of("sleeps", "verb", "plays")
+    made = adapted_rows(problems, result, tagger, Config(families="inflect"))
     assert variants(made) == {
         "sleeps sleeping → plays playing": (
             "The cat plays here.", "It was playing.", "A cat plays.",
@@ -259,12 +259,12 @@ def test_scrambled(tagger: Tagger) -> None:
 
 def family(word: str, word_class: str, *tagged: str) -> list[str]:
     """Other forms of a word, each as the text's number and the form."""
-    sentences = [sentence(each) for each in tagged]
+    sentences = [sentence(item) for item in tagged]
     positions = tuple(
         tuple(n for n, token in enumerate(s.tokens) if token.text == word) for s in sentences
     )
-    found = family_of(SharedWord(word, word_class, positions), sentences)
-    return [f"{text} {sentences[text].tokens[position].text}" for text, position in found]
+    result = family_of(SharedWord(word, word_class, positions), sentences)
+    return [f"{text} {sentences[text].tokens[position].text}" for text, position in result]
 
 
 @pytest.mark.parametrize(

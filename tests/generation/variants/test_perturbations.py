@@ -37,20 +37,20 @@ def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
     for (start, end), word in reversed(list(zip(spans, words, strict=True))):
         wanted[starts.index(start)] = word
         text = text[:start] + word + text[end:]
-    found = tag(text)
-    return [token.tag for token in found] if [t.text for t in found] == wanted else None
+    result = tag(text)
+    return [token.tag for token in result] if [t.text for t in result] == wanted else None
 
 
 def slow_reason(perturbation: Perturbation, tag_match: str) -> str | None:
     """D8, by tagging whole texts."""
-    found = [
+    result = [
         slow_tags(s.text, *e)
         for s, e in zip(perturbation.sentences, perturbation.text_edits(), strict=True)
     ]
-    if None in found:
+    if None in result:
         return Reason.TOKENIZATION
     for edit in perturbation.edits:
-        before, after = perturbation.token(edit).tag, (found[edit.text] or [])[edit.position]
+        before, after = perturbation.token(edit).tag, (result[edit.text] or [])[edit.position]
         if tag_match == "fine" or word_class(before) == before:
             same = before == after
         else:
@@ -63,17 +63,17 @@ def slow_reason(perturbation: Perturbation, tag_match: str) -> str | None:
 def random_perturbations(tagger: Tagger, count: int) -> list[Perturbation]:
     rng = random.Random(8)
     sentences = list(tagger.tag(TEXTS))
-    found = []
+    result = []
     for _ in range(count):
         pair = rng.sample(sentences, 2)
         changes = {
             (text, rng.randrange(len(pair[text].tokens))): rng.choice(WORDS)
             for text in rng.choices((0, 1), k=rng.randint(1, 4))
         }
-        found.append(
+        result.append(
             Perturbation(pair, tuple(sorted(Edit(WORD, *at, w) for at, w in changes.items())))
         )
-    return found
+    return result
 
 
 @pytest.mark.slow(but=("100-coarse",))

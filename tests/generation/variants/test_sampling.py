@@ -174,11 +174,11 @@ def test_a_replacement_less_changes_one_place(
     """A removed replacement gives its place to another one, and nothing else changes (D10)."""
     pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
     fewer = [r for n, r in enumerate(pool) if n != left_out]
-    before, after = (drawn(each, subsamples=3, size=4, rng_seed=rng_seed) for each in (pool, fewer))
+    before, after = (drawn(item, subsamples=3, size=4, rng_seed=rng_seed) for item in (pool, fewer))
     gone = set(pool) - set(fewer)
     for subsample in range(3):
         old, new = (
-            {v.replacement for v in each if subsample in v.subsamples} for each in (before, after)
+            {v.replacement for v in item if subsample in v.subsamples} for item in (before, after)
         )
         assert old - new == old & gone
         assert len(new - old) <= len(old & gone)
@@ -213,7 +213,7 @@ def test_a_small_draw_stays_as_it_is() -> None:
     })  # fmt: skip
     made = draw(rows, subsamples=2, size=5, rng_seed=0)
     assert DRAW == 2
-    found = zip(made["replacement"].to_pylist(), made["subsamples"].to_pylist(), strict=True)
-    assert {int(name.removeprefix("word")): numbers for name, numbers in found} == {
+    result = zip(made["replacement"].to_pylist(), made["subsamples"].to_pylist(), strict=True)
+    assert {int(name.removeprefix("word")): numbers for name, numbers in result} == {
         15: [0, 1], 16: [0], 21: [1], 24: [1], 27: [0], 4: [0, 1], 5: [0, 1],
     }  # fmt: skip

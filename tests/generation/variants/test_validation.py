@@ -144,7 +144,7 @@ def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
     for side, s in enumerate(case.sentences):
         positions = case.word.positions[side]
         originals = tuple(s.tokens[i].tag for i in positions)
-        found: dict[str, tuple[list[str], float]] = {}
+        result: dict[str, tuple[list[str], float]] = {}
         for word in SUGGESTIONS:
             having = [
                 mlm
@@ -159,8 +159,8 @@ def by_definition(case: Case, config: Config) -> dict[str, tuple[Any, ...]]:
                     for mlm in having
                     for n in range(len(positions))
                 )
-                found[word] = (having, least)
-        sets.append(found)
+                result[word] = (having, least)
+        sets.append(result)
     p, h = sets
     words = p.keys() & h.keys() if config.combine == "intersection" else p.keys() | h.keys()
     nothing: tuple[list[str], float] = ([], math.inf)
@@ -212,7 +212,7 @@ def test_the_funnel_adds_up(case: Case, config: Config) -> None:
     in_premise, in_hypothesis = map(len, case.word.positions)
     for mlm, places in case.answers.items():
         row = rows[mlm]
-        went_in = sum(len(found) + case.rejected for found in places.values())
+        went_in = sum(len(result) + case.rejected for result in places.values())
         assert row["suggestions"] == went_in
         assert row[KEPT] + sum(row[reason] for reason in SUGGESTION_REASONS) == went_in
         assert min(row[reason] for reason in (*SUGGESTION_REASONS, KEPT)) >= 0

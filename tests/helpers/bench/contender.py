@@ -75,8 +75,8 @@ class Contender:
         except BrokenPipeError:
             line = ""
         if not line:
-            said = self._log().read_text(encoding="utf-8")[-2000:]
-            raise RuntimeError(f"{self.name}: expected an answer, the process ended:\n{said}")
+            text = self._log().read_text(encoding="utf-8")[-2000:]
+            raise RuntimeError(f"{self.name}: expected an answer, the process ended:\n{text}")
         return Reply(**json.loads(line))
 
     def _log(self) -> Path:
@@ -86,8 +86,8 @@ class Contender:
 
 def in_turn(rounds: int, *requests: Callable[[], Reply]) -> list[list[Reply]]:
     """Send each request once per round, in turn, so that other load affects all of them alike."""
-    found = [[request() for request in requests] for _ in range(rounds)]
-    return [list(replies) for replies in zip(*found, strict=True)]
+    result = [[request() for request in requests] for _ in range(rounds)]
+    return [list(replies) for replies in zip(*result, strict=True)]
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:

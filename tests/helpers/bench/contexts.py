@@ -16,7 +16,7 @@ def find_contexts(
     """Sentences, premises first, with the first noun that is a single token in all models."""
     folders = [model_folder(name, shared_models) for name in (*REAL, *SHAPES)]
     tokenizers = [Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders if f]
-    found = []
+    result = []
     for sentence in dict.fromkeys(p[side] for side in ("sentence1", "sentence2") for p in problems):
         words = re.findall(r"[\w'-]+", sentence)
         for token in tag(sentence):
@@ -26,11 +26,11 @@ def find_contexts(
                 and sentence.count(token.text) == words.count(token.text) == 1
                 and all(_changes_one_token(t, sentence, token.span) for t in tokenizers)
             ):
-                found.append((sentence, token.text, token.start))
+                result.append((sentence, token.text, token.start))
                 break
-        if len(found) == count:
+        if len(result) == count:
             break
-    return found
+    return result
 
 
 def _changes_one_token(tokenizer: Tokenizer, sentence: str, span: tuple[int, int]) -> bool:

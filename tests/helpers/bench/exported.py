@@ -53,15 +53,15 @@ def suggestions(
 
     def of_rows(rows: Sequence[int], size: int) -> dict[int, Any]:
         encoded = tokenizer.backend_tokenizer.encode_batch_fast([texts[i] for i in rows])
-        ids = dict(zip(rows, (each.ids for each in encoded), strict=True))
-        found = {}
+        ids = dict(zip(rows, (item.ids for item in encoded), strict=True))
+        result = {}
         for batch, *inputs in _batches(ids, size, tokenizer.pad_token_id):
             places = np.array([ids[i].index(mask) for i in batch])
             logits = run(*inputs, places)
             best = np.argpartition(logits, -TOP, axis=1)[:, -TOP:]
             order = np.argsort(-np.take_along_axis(logits, best, 1), axis=1)
-            found |= zip(batch, np.take_along_axis(best, order, 1), strict=True)
-        return found
+            result |= zip(batch, np.take_along_axis(best, order, 1), strict=True)
+        return result
 
     return _answer(of_rows, len(texts))
 
@@ -87,26 +87,26 @@ def classifier(
         def forward(
             self, ids: torch.Tensor, attention: torch.Tensor, types: torch.Tensor
         ) -> torch.Tensor:
-            found: torch.Tensor = self.of_pairs(
+            result: torch.Tensor = self.of_pairs(
                 input_ids=ids, attention_mask=attention, token_type_ids=types
             ).logits
-            return found
+            return result
 
     run = _runtime(Logits().eval(), f"{Path(model).name}.onnx", runtime, precision)
 
     def of_rows(rows: Sequence[int], size: int) -> dict[int, Any]:
         encoded = tokenizer.backend_tokenizer.encode_batch_fast([tuple(pairs[i]) for i in rows])
         both = dict(zip(rows, ((e.ids, e.type_ids) for e in encoded), strict=True))
-        ids = {row: each for row, (each, _) in both.items()}
-        found = {}
+        ids = {row: item for row, (item, _) in both.items()}
+        outcome = {}
         for batch, padded, attention in _batches(ids, size, tokenizer.pad_token_id):
             types = np.zeros_like(padded)
             for i, row in enumerate(batch):
                 types[i, : len(ids[row])] = both[row][1]
             logits = run(padded, attention, types)
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-            found |= zip(batch, (odds / odds.sum(axis=1, keepdims=True))[:, order], strict=True)
-        return found
+            outcome |= zip(batch, (odds / odds.sum(axis=1, keepdims=True))[:, order], strict=True)
+        return outcome
 
     return _answer(of_rows, len(pairs))
 
@@ -142,8 +142,8 @@ def _answer(of_rows: Callable[[Sequence[int], int], dict[int, Any]], count: int)
     size = quickest(lambda size: of_rows(tried, size), _BATCH_SIZES)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found = of_rows(rows, size)
-        return lambda: [found[i].tolist() for i in rows]
+        result = of_rows(rows, size)
+        return lambda: [result[i].tolist() for i in rows]
 
     return answer
 
@@ -161,7 +161,7 @@ def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
             torch.zeros_like(ids) if "types" in module.forward.__annotations__ else ids[:, 0] - 4
         )
         names = ["ids", "attention", "third"]
-        axes = {each: {0: "texts", 1: "tokens"} for each in names}
+        axes = {item: {0: "texts", 1: "tokens"} for item in names}
         if third.ndim == 1:
             axes["third"] = {0: "texts"}
             third = third % 17
@@ -186,5 +186,5 @@ def _runtime(module: Any, name: str, runtime: str, precision: str) -> Runs:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
+    names = [item.name for item in session.get_inputs()]
     return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]

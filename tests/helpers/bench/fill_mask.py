@@ -54,15 +54,15 @@ def text_attack(model: str, contexts: Sequence[Context], home: str) -> Answer:
     )
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        places, found = [], []
+        places, result = [], []
         for i in rows:
             sentence, word, _ = contexts[i]
             text = AttackedText(sentence)
             places.append(text.words.index(word))
-            found.append(swap(text, indices_to_modify=places[-1:]))
+            result.append(swap(text, indices_to_modify=places[-1:]))
         return lambda: [
             [text.words[place] for text in texts]
-            for place, texts in zip(places, found, strict=True)
+            for place, texts in zip(places, result, strict=True)
         ]
 
     return answer
@@ -88,8 +88,8 @@ def pipeline(
         lengths = [len(ids) for ids in fill.tokenizer([texts[i] for i in rows])["input_ids"]]
         order = [i for _, i in sorted(zip(lengths, rows, strict=True))]
         answers = fill([texts[i] for i in order], batch_size=batch_size)
-        found = dict(zip(order, answers, strict=True))
-        return lambda: [[each["token"] for each in found[i]] for i in rows]
+        result = dict(zip(order, answers, strict=True))
+        return lambda: [[item["token"] for item in result[i]] for i in rows]
 
     return answer
 
@@ -108,12 +108,12 @@ def nlpaug(model: str, contexts: Sequence[Context], model_type: str) -> Answer:
     texts = masked_texts(contexts, lm.tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found = {}
+        result = {}
         # Batch by batch, as for some kinds of models only the last batch is returned.
         for first in range(0, len(rows), lm.batch_size):
             batch = rows[first : first + lm.batch_size]
-            found |= zip(batch, lm.predict([texts[i] for i in batch]), strict=True)
-        return lambda: [found[i] for i in rows]
+            result |= zip(batch, lm.predict([texts[i] for i in batch]), strict=True)
+        return lambda: [result[i] for i in rows]
 
     return answer
 

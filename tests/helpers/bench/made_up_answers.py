@@ -42,12 +42,12 @@ def make_up_answers() -> None:
         mlm: MaskedLM, queries: Sequence[Any], *, k: int
     ) -> Iterator[tuple[list[int], Scores]]:
         scores, inputs = Scores.empty(len(queries), k), list(mlm._inputs(queries))
-        for each in inputs:
-            tokens, probable = _answer(each.original, k, _ids(mlm))
-            scores.tokens[each.row] = tokens
-            scores.original[each.row] = each.original
-            scores.original_logit[each.row] = 0.5 - probable
-        mine = [each.row for each in inputs]
+        for item in inputs:
+            tokens, probable = _answer(item.original, k, _ids(mlm))
+            scores.tokens[item.row] = tokens
+            scores.original[item.row] = item.original
+            scores.original_logit[item.row] = 0.5 - probable
+        mine = [item.row for item in inputs]
         scores.logits[mine] = -np.arange(k, dtype=np.float32)
         scores.log_normalizer[mine] = 2
         yield list(range(len(queries))), scores

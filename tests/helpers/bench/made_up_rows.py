@@ -134,7 +134,7 @@ def _variants(numbers: np.ndarray[Any, Any], per_class: int, subsamples: int) ->
 def _words(count: int) -> list[str]:
     places = np.arange(count)
     letters = [_LETTERS[places // 26**k % 26] for k in range(3)]
-    return ["".join(("xy", *each)) for each in zip(*letters, strict=True)]
+    return ["".join(("xy", *item)) for item in zip(*letters, strict=True)]
 
 
 def _table(

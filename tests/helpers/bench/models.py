@@ -38,12 +38,12 @@ def _wordpiece() -> Any:
 
 def _pieces() -> list[str]:
     ids = _wordpiece().get_vocab()
-    return [piece for piece in sorted(ids, key=ids.__getitem__) if piece[0] != "["]
+    return [part for part in sorted(ids, key=ids.__getitem__) if part[0] != "["]
 
 
 def _byte_level() -> Any:
     """Byte-level BPE, trained on words with a space before them and without one."""
-    words = [piece for piece in _pieces() if piece.isalpha() and piece.isascii()]
+    words = [part for part in _pieces() if part.isalpha() and part.isascii()]
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -75,8 +75,8 @@ def _unigram() -> Any:
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     pieces = [p[2:] if p.startswith("##") and p != "##" else f"▁{p}" for p in _pieces()]
     kept = list(dict.fromkeys(pieces))[: _ALBERT_SIZE - len(special)]
-    scores = [(piece, -math.log(rank)) for rank, piece in enumerate(kept, 2)]
-    return AlbertTokenizer(vocab=[(piece, 0.0) for piece in special] + scores)
+    scores = [(part, -math.log(rank)) for rank, part in enumerate(kept, 2)]
+    return AlbertTokenizer(vocab=[(part, 0.0) for part in special] + scores)
 
 
 _LARGE: Final = {

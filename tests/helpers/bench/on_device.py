@@ -25,10 +25,10 @@ def over_pairs(
     ours = Classifier.load(model, device=device, dtype=dtype)
 
     def answer(rows: list[int]) -> Callable[[], Any]:
-        found = np.empty((len(rows), 3))
+        result = np.empty((len(rows), 3))
         for answers in ours.answer([tuple(pairs[i]) for i in rows]):
-            found[answers.positions] = answers.probabilities
-        return found.tolist
+            result[answers.positions] = answers.probabilities
+        return result.tolist
 
     return answer
 
@@ -52,7 +52,7 @@ def padded_questions(
     texts = masked_texts(contexts, tokenizer.mask_token)
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found: dict[int, Any] = {}
+        result: dict[int, Any] = {}
         order = sorted(rows, key=lambda i: len(texts[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
@@ -61,9 +61,9 @@ def padded_questions(
             with torch.inference_mode():
                 states = mlm.base_model(**inputs)[0]
                 best = mlm.cls(states[inputs["input_ids"] == tokenizer.mask_token_id]).topk(TOP)
-            found |= zip(batch, zip(best.indices.cpu(), best.values.float().cpu(), strict=True),
+            result |= zip(batch, zip(best.indices.cpu(), best.values.float().cpu(), strict=True),
                          strict=True)  # fmt: skip
-        return lambda: [found[i][0].tolist() for i in rows]
+        return lambda: [result[i][0].tolist() for i in rows]
 
     return answer
 
@@ -78,7 +78,7 @@ def padded_pairs(
     classifier = classifier.to(device).eval()
 
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        found: dict[int, Any] = {}
+        result: dict[int, Any] = {}
         order = sorted(rows, key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
@@ -86,7 +86,7 @@ def padded_pairs(
             inputs = tokenizer(list(first), list(second), padding=True, return_tensors="pt")
             with torch.inference_mode():
                 logits = classifier(**inputs.to(device)).logits
-            found |= zip(batch, logits.double().softmax(-1).cpu().numpy(), strict=True)
-        return lambda: [found[i].tolist() for i in rows]
+            result |= zip(batch, logits.double().softmax(-1).cpu().numpy(), strict=True)
+        return lambda: [result[i].tolist() for i in rows]
 
     return answer

@@ -48,20 +48,20 @@ def llama_cpp(
                 raise RuntimeError("expected llama.cpp to read a batch, it did not")
             cpp.llama_batch_free(batch)
             logits = [cpp.llama_get_logits_ith(context, end) for end in ends]
-            return [np.ctypeslib.as_array(each, (words,)).copy() for each in logits]
+            return [np.ctypeslib.as_array(logit, (words,)).copy() for logit in logits]
 
         read([prefix], 0, 0)
 
         def ask(rows: Sequence[int]) -> dict[int, Any]:
-            found: dict[int, Any] = {}
+            result: dict[int, Any] = {}
             for first in range(0, len(rows), at_once):
                 some = rows[first : first + at_once]
                 for number in range(len(some)):
                     cpp.llama_memory_seq_cp(memory, 0, number + 1, -1, -1)
-                found |= zip(some, read([questions[i] for i in some], 1, len(prefix)), strict=True)
+                result |= zip(some, read([questions[i] for i in some], 1, len(prefix)), strict=True)
                 for number in range(len(some)):
                     cpp.llama_memory_seq_rm(memory, number + 1, -1, -1)
-            return found
+            return result
 
         return ask
 
@@ -89,7 +89,7 @@ def transformers(
 
     def asks(at_once: int) -> Callable[[Sequence[int]], dict[int, Any]]:
         def ask(rows: Sequence[int]) -> dict[int, Any]:
-            found: dict[int, Any] = {}
+            result: dict[int, Any] = {}
             order = sorted(rows, key=lambda i: len(questions[i]))
             for first in range(0, len(order), at_once):
                 some = order[first : first + at_once]
@@ -102,10 +102,10 @@ def transformers(
                     logits = model(
                         torch.tensor(padded), past_key_values=own, logits_to_keep=torch.tensor(kept)
                     ).logits
-                found |= {
+                result |= {
                     i: logits[row, kept.index(last[row])].numpy() for row, i in enumerate(some)
                 }
-            return found
+            return result
 
         return ask
 

@@ -33,7 +33,7 @@ def write_crossed_problems(file: Path, real: Path, count: int) -> None:
 def _crossed(rows: list[dict[str, str]]) -> Iterator[str]:
     """Yield members of JSON objects: the premise of one problem, the other values of another."""
     numbers = [{row[name]: None for row in rows} for name in ("sentence1", "sentence2")]
-    first, second = ({text: n for n, text in enumerate(each)} for each in numbers)
+    first, second = ({text: n for n, text in enumerate(number)} for number in numbers)
     ends = [
         (
             first[row["sentence1"]] * len(second),

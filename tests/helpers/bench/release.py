@@ -35,14 +35,14 @@ def rows_of(measurements: Measurements) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def slower(kept: Measurements, new: Measurements) -> list[str]:
-    before, found = dict(rows_of(kept)), []
+    before, result = dict(rows_of(kept)), []
     for name, row in rows_of(new):
         if name not in before:
             continue
         was, now = before[name]["ratio"], row["ratio"]
         if now["median"] < SLOWER * was["median"] and now["high"] < was["low"]:
-            found.append(f"slower: {name}: {_ratio(now)}, was {_ratio(was)}{_shares(row)}")
-    return found
+            result.append(f"slower: {name}: {_ratio(now)}, was {_ratio(was)}{_shares(row)}")
+    return result
 
 
 def headline(measurements: Measurements) -> list[str]:
@@ -86,12 +86,12 @@ def check() -> int:
         print(f"{kept}: expected the table of the release, found none; make bench bench-keep")
         return 2
     before = _read(kept)
-    new = [each for each in _read(FOLDER / "results.json") if each not in before]
+    new = [item for item in _read(FOLDER / "results.json") if item not in before]
     known = dict(rows_of(before))
     compared = sum(name in known for name, _ in rows_of(new))
-    found = slower(before, new)
-    print(*found, f"{compared} ratios compared, {len(found)} slower", sep="\n")
-    return int(bool(found))
+    result = slower(before, new)
+    print(*result, f"{compared} ratios compared, {len(result)} slower", sep="\n")
+    return int(bool(result))
 
 
 def _ratio(ratio: Mapping[str, float]) -> str:

@@ -95,7 +95,7 @@ def sides_of(
     contenders: Iterable[Contender], replies: Iterable[Sequence[Reply]], units: float
 ) -> list[Side]:
     pairs = zip(contenders, replies, strict=True)
-    return [Side.of(contender.name, each, units) for contender, each in pairs]
+    return [Side.of(contender.name, item, units) for contender, item in pairs]
 
 
 def compare(
@@ -128,7 +128,7 @@ class Measurement:
         assert self.section in SECTIONS
         folder = FOLDER / "rows"
         folder.mkdir(parents=True, exist_ok=True)
-        found = {
+        result = {
             "section": self.section,
             "name": self.name,
             "date": time.strftime("%Y-%m-%d %H:%M"),
@@ -137,18 +137,18 @@ class Measurement:
             "load": [round(self.load_before, 1), round(os.getloadavg()[0], 1)],
             "rows": [_in_json(row) for row in rows],
         }
-        _write(folder / f"{self.section}-{self.name}.json", json.dumps(found, indent=1))
+        _write(folder / f"{self.section}-{self.name}.json", json.dumps(result, indent=1))
         merge()
-        print("", *(_line(row, found) for row in found["rows"]), sep="\n")
+        print("", *(_line(row, result) for row in result["rows"]), sep="\n")
 
 
 def merge() -> str:
     """Write `results.json` and `results.md` from all measurements; return the latter's text."""
     files = sorted((FOLDER / "rows").glob("*.json"))
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    found.sort(key=lambda measurement: SECTIONS.index(measurement["section"]))
-    text = table(found)
-    _write(FOLDER / "results.json", json.dumps(found, indent=1))
+    result = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    result.sort(key=lambda measurement: SECTIONS.index(measurement["section"]))
+    text = table(result)
+    _write(FOLDER / "results.json", json.dumps(result, indent=1))
     _write(FOLDER / "results.md", text)
     return text
 
@@ -160,14 +160,14 @@ def table(measurements: Sequence[dict[str, Any]]) -> str:
 
 def machine() -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
-    found = dict(
+    result = dict(
         tuple(part.strip() for part in line.split(":", 1))
         for line in (info.read_text(encoding="utf-8").splitlines() if info.exists() else ())
         if ":" in line
     )
-    flags = set(found.get("flags", "").split())
+    flags = set(result.get("flags", "").split())
     return {
-        "cpu": found.get("model name") or platform.processor() or platform.machine(),
+        "cpu": result.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "instructions": sorted(flags & _MATTERING),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),

@@ -109,7 +109,7 @@ def _tensor(name: str, change: Callable[[torch.Tensor], torch.Tensor] | None = N
     def make() -> Files:
         tensors = of.tensors_of(tiny_classifier("bert-uncased"))
         tensors |= {name: change(tensors[name])} if change else {}
-        kept = {key: each for key, each in tensors.items() if change or key != name}
+        kept = {key: item for key, item in tensors.items() if change or key != name}
         return _whole() | of.safetensors_of(kept)
 
     return make
@@ -120,7 +120,7 @@ _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 def _headless() -> Files:
     tensors = of.tensors_of(tiny_classifier("bert-uncased"))
-    kept = {name: each for name, each in tensors.items() if not name.startswith("classifier")}
+    kept = {name: item for name, item in tensors.items() if not name.startswith("classifier")}
     return _whole() | of.safetensors_of(kept)
 
 

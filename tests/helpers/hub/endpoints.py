@@ -294,10 +294,10 @@ class LoopbackHub:
     def _lfs_batch(self, asked: Asked) -> Reply:
         self._writable(asked, propose="ref" not in asked.payload)
         objects = []
-        for each in asked.payload["objects"]:
-            upload = {"href": f"{self.url}/lfs/{each['oid']}?{SIGNATURE}", "header": {}}
-            actions = {} if each["oid"] in self.large else {"actions": {"upload": upload}}
-            objects.append({"oid": each["oid"], "size": each["size"], **actions})
+        for item in asked.payload["objects"]:
+            upload = {"href": f"{self.url}/lfs/{item['oid']}?{SIGNATURE}", "header": {}}
+            actions = {} if item["oid"] in self.large else {"actions": {"upload": upload}}
+            objects.append({"oid": item["oid"], "size": item["size"], **actions})
         return Reply({"transfer": "basic", "objects": objects})
 
     def _lfs_put(self, asked: Asked) -> Reply:
@@ -368,21 +368,21 @@ class LoopbackHub:
 
     def _discussions(self, asked: Asked) -> Reply:
         repo, name = self._found(asked)
-        found = [
+        result = [
             {
-                "num": each.number,
-                "title": each.title,
-                "status": each.status,
+                "num": request.number,
+                "title": request.title,
+                "status": request.status,
                 "isPullRequest": True,
                 "createdAt": "2025-10-28T10:58:59.000Z",
-                "author": {"name": each.author},
+                "author": {"name": request.author},
                 "repo": {"name": name, "type": _KINDS[asked.groups["kinds"]]},
             }
-            for each in repo.pull_requests
-            if asked.query.get("author") in (None, each.author)
-            and asked.query.get("status") in (None, each.status)
+            for request in repo.pull_requests
+            if asked.query.get("author") in (None, request.author)
+            and asked.query.get("status") in (None, request.status)
         ]
-        return Reply({"discussions": found, "count": len(found), "start": 0})
+        return Reply({"discussions": result, "count": len(result), "start": 0})
 
     def _resolve(self, asked: Asked) -> Reply:
         repo, name = self._found(asked)

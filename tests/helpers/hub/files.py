@@ -95,10 +95,10 @@ def _in_shards(
 ) -> dict[str, bytes]:
     if shards == 1:
         return {name.format(""): write(tensors)}
-    files, places, size = {}, {}, sum(each.nbytes for each in tensors.values())
+    files, places, size = {}, {}, sum(tensor.nbytes for tensor in tensors.values())
     for number in range(shards):
         path = name.format(f"-{number + 1:05}-of-{shards:05}")
-        part = {each: tensors[each] for each in sorted(tensors)[number::shards]}
+        part = {tensor: tensors[tensor] for tensor in sorted(tensors)[number::shards]}
         files[path] = write(part)
         places |= dict.fromkeys(part, path)
     index = {"metadata": {"total_size": size}, "weight_map": places}
@@ -162,7 +162,7 @@ def word_pieces(folder: Path, *, lowercase: bool) -> dict[str, bytes]:
         f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")
     }
     return {
-        "vocab.txt": "".join(f"{piece}\n" for piece in lines).encode(),
+        "vocab.txt": "".join(f"{part}\n" for part in lines).encode(),
         "special_tokens_map.json": as_json(special),
         "tokenizer_config.json": as_json({"do_lower_case": lowercase, "model_max_length": 512}),
     }
@@ -171,7 +171,7 @@ def word_pieces(folder: Path, *, lowercase: bool) -> dict[str, bytes]:
 def byte_pairs(folder: Path, **config: Any) -> dict[str, bytes]:
     """Make `vocab.json` and `merges.txt`, as for GPT-2, RoBERTa and BART."""
     model = json.loads((folder / "tokenizer.json").read_text())["model"]
-    pairs = [each if isinstance(each, str) else " ".join(each) for each in model["merges"]]
+    pairs = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     files = {
         "vocab.json": json.dumps(model["vocab"], ensure_ascii=False).encode(),
         "merges.txt": "\n".join(["#version: 0.2", *pairs, ""]).encode(),

@@ -159,7 +159,7 @@ def _adapted() -> tuple[Path, dict[str, torch.Tensor]]:
         (r"LayerNorm\.gamma$", "LayerNorm.weight"),
         (r"LayerNorm\.beta$", "LayerNorm.bias"),
     )
-    tensors = {name: each for name, each in tensors.items() if name.startswith("bert.")}
+    tensors = {name: item for name, item in tensors.items() if name.startswith("bert.")}
     adapter, scale = {}, _ALPHA / _RANK
     for layer in range(2):
         for part in ("query", "value"):
@@ -401,7 +401,7 @@ _bfloat = partial(rounded, _bert, torch.bfloat16)
 
 
 def _halved(write: Callable[..., Files], dtype: torch.dtype) -> Callable[[of.Tensors], Files]:
-    return lambda tensors: write({name: each.to(dtype) for name, each in tensors.items()})
+    return lambda tensors: write({name: item.to(dtype) for name, item in tensors.items()})
 
 
 OTHERS: Final[Mapping[str, Layout]] = {

@@ -150,5 +150,5 @@ def plain_lm(kind: str) -> Path:
 def rounded(plain: Callable[[], Path], dtype: torch.dtype = torch.float16) -> Path:
     """The plain model with weights that a shorter type represents exactly."""
     folder = scratch(f"{plain().name}-{str(dtype).removeprefix('torch.')}")
-    tensors = {name: each.to(dtype).float() for name, each in tensors_of(plain()).items()}
+    tensors = {name: item.to(dtype).float() for name, item in tensors_of(plain()).items()}
     return written(files_of(plain()) | of.safetensors_of(tensors), folder)

@@ -121,7 +121,7 @@ def entries_of(files: Mapping[str, bytes]) -> dict[str, Entry]:
 
 
 def listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     prefix = f"{base}/" if base else ""
     for path, entry in sorted(files.items()):
         if not path.startswith(prefix):
@@ -129,7 +129,7 @@ def listing(files: Mapping[str, Entry], base: str, *, recursive: bool) -> list[d
         first, slash, _ = path.removeprefix(prefix).partition("/")
         if slash:
             folder = prefix + first
-            found.setdefault(folder, {"type": "directory", "path": folder, "oid": "0", "size": 0})
+            result.setdefault(folder, {"type": "directory", "path": folder, "oid": "0", "size": 0})
         if not slash or recursive:
-            found[path] = entry.described(path)
-    return list(found.values())
+            result[path] = entry.described(path)
+    return list(result.values())

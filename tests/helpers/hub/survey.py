@@ -54,8 +54,8 @@ def _suggest(at: Console, name: str, layout: Layout, _: str | None) -> Iterator[
     plain, wanted = run(layout.plain(), offline=True)
     assert plain.code == 0, plain.err
     for offline in (False, True):
-        result, found = run(name, offline=offline)
-        yield result, found == wanted
+        result, outcome = run(name, offline=offline)
+        yield result, outcome == wanted
 
 
 def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Iterator[Seen]:
@@ -72,9 +72,9 @@ def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Itera
     if layout.order and not short:
         more += ("--label-order", layout.order)
     for offline in (False, True):
-        result, found = _probabilities(at, dataset, *named, *more, offline=offline, token=TOKEN)
-        alike = (np.allclose(found[name], told[name], atol=1e-6) for name in found)
-        yield result, found.keys() == told.keys() and all(alike)
+        result, outcome = _probabilities(at, dataset, *named, *more, offline=offline, token=TOKEN)
+        alike = (np.allclose(outcome[name], told[name], atol=1e-6) for name in outcome)
+        yield result, outcome.keys() == told.keys() and all(alike)
 
 
 def _probabilities(

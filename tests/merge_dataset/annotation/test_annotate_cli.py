@@ -15,9 +15,9 @@ README = (Path(__file__).parents[3] / "merge_dataset/annotation/README.md").read
 
 def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    said = run("annotate", dataset, "--out", out, "--per-class", 2, "--annotator", "ann").stdout
+    text = run("annotate", dataset, "--out", out, "--per-class", 2, "--annotator", "ann").stdout
     written = ("guidelines.md", "label-studio.json", "label-studio.xml", "answers/ann.csv")
-    assert said.splitlines() == [
+    assert text.splitlines() == [
         f"{out}: 6 variants", "  snli noun: 2 of 6", "  snli verb: 2 of 3",
         "  snli adjective: 2 of 2", *(f"  {out / name}: written" for name in written),
         f"Next: fill in tables in {out / 'answers'}, or export there from Label Studio; then "
@@ -65,11 +65,11 @@ def test_the_readme_runs(
         if words[0] == "annotate":  # uses of answers are tested in tests/merge_metric/agreement
             run(*words)
     as_label_studio(Path("study/label-studio.json"), Path("study/answers/export.json"))
-    for session, said in (
+    for session, text in (
         ("study", {"fluency": 5, "reasoning": 4}),
         ("pairs", {"equivalent": "yes"}),
     ):
-        rows = [{"variant_id": name, **said} for name in read_session(Path(session)).items]
+        rows = [{"variant_id": name, **text} for name in read_session(Path(session)).items]
         fill_in(Path(session, "answers/ann.csv"), rows)
     (tree,) = re.findall(r"^study/\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
     names = {path.name for path in Path("study").rglob("*") if not path.name.startswith(".")}

@@ -121,15 +121,17 @@ def test_paraphrases_are_judged_by_their_meaning(pairs: Session) -> None:
     asked = table(pairs)
     assert "label" not in asked[0]
     assert list(asked[0])[-2:] == ["equivalent", "comment"]
-    said = dict(zip((row["variant_id"] for row in asked), ("yes", " No ", "TRUE"), strict=False))
+    text = dict(zip((row["variant_id"] for row in asked), ("yes", " No ", "TRUE"), strict=False))
     fill_in(
         pairs.folder / "answers/ann.csv",
-        [row | {"equivalent": said.get(row["variant_id"], "")} for row in asked],
+        [row | {"equivalent": text.get(row["variant_id"], "")} for row in asked],
     )
-    found = read_answers(pairs.folder)
-    assert found.schema == SCHEMAS["equivalence"]
-    given = dict(zip(found["variant_id"].to_pylist(), found["equivalent"].to_pylist(), strict=True))
-    assert given == {name: value != " No " for name, value in said.items()}
+    result = read_answers(pairs.folder)
+    assert result.schema == SCHEMAS["equivalence"]
+    given = dict(
+        zip(result["variant_id"].to_pylist(), result["equivalent"].to_pylist(), strict=True)
+    )
+    assert given == {name: value != " No " for name, value in text.items()}
     view = ElementTree.parse(pairs.folder / "label-studio.xml").getroot()
     assert [element.get("name") for element in view.findall("Choices")] == ["equivalent"]
     assert [element.get("alias") for element in view.iter("Choice")] == ["yes", "no"]

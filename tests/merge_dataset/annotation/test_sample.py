@@ -162,5 +162,5 @@ def test_several_words_are_marked_each_in_its_place() -> None:
     seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
     spans = [[5, 7], [8, 15], [17, 19], [20, 27]]
     assert [variant[a:b] for a, b in spans] == ["an", "octopus", "an", "octopus"]
-    found = original_spans(seed, variant, spans, pairs)
-    assert [seed[a:b] for a, b in found] == ["a", "girl", "a", "girl"]
+    result = original_spans(seed, variant, spans, pairs)
+    assert [seed[a:b] for a, b in result] == ["a", "girl", "a", "girl"]

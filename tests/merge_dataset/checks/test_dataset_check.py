@@ -233,9 +233,9 @@ def test_rules_find_the_rows_in_which_python_finds_something() -> None:
         changed = rng.sample(sorted(values), rng.randrange(4))
         row = with_seed(*good) | {name: rng.choice(values[name]) for name in changed}
         rows.append(row | {"has seed": rng.random() < 0.95})
-    found = {int(got.rpartition("(")[2][:-1]) for _, got in findings(rows, sharing)}
-    assert found == {number for number, row in enumerate(rows) if is_wrong(row, sharing)}
-    assert 400 < len(found) < 1_600
+    result = {int(got.rpartition("(")[2][:-1]) for _, got in findings(rows, sharing)}
+    assert result == {number for number, row in enumerate(rows) if is_wrong(row, sharing)}
+    assert 400 < len(result) < 1_600
 
 
 def test_wrong_type(dataset: Path) -> None:
@@ -353,8 +353,8 @@ def test_no_dataset(tmp_path: Path) -> None:
     (problem,) = check_dataset(tmp_path)
     assert "expected a dataset folder, with <source>/provenance.json" in problem
     (problem,) = check_dataset(tmp_path / "nowhere")
-    said = "nowhere: expected a dataset folder or a registered name, found no folder there"
-    assert problem.endswith(said)
+    text = "nowhere: expected a dataset folder or a registered name, found no folder there"
+    assert problem.endswith(text)
 
 
 def test_variants_that_cannot_be_told_from_other_rows(
@@ -370,8 +370,8 @@ def test_variants_that_cannot_be_told_from_other_rows(
         rows[2].update(premise=rows[1]["premise"], hypothesis=rows[1]["hypothesis"])
 
     edit(dataset / NOUNS, spoil)
-    found = "\n".join(check_dataset(dataset))
+    result = "\n".join(check_dataset(dataset))
     texts = f"those of {other['seed_id']} ({first['variant_id']})"
-    assert f"expected other texts than those of another seed; got {texts}" in found
-    assert f"expected another id than any seed's; got '{other['seed_id']}'" in found
-    assert "expected texts that stand in one variant; got " in found
+    assert f"expected other texts than those of another seed; got {texts}" in result
+    assert f"expected another id than any seed's; got '{other['seed_id']}'" in result
+    assert "expected texts that stand in one variant; got " in result

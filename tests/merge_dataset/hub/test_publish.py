@@ -357,9 +357,9 @@ def test_somebody_commits(desk: Desk, small: Path, before: str) -> None:
     repo = desk.hub.make("dataset", NAME)
     theirs = {"README.md": Entry(b"theirs", False)}
     desk.hub.before[before] = lambda: repo.add("main", theirs, "Theirs")
-    said = publish(desk, small, code=1).err
+    text = publish(desk, small, code=1).err
     assert (
-        "something else changed the repository meanwhile; run the same command again (412)" in said
+        "something else changed the repository meanwhile; run the same command again (412)" in text
     )
     assert repo.history() == ["Theirs", "initial commit"]
     publish(desk, small)

@@ -81,7 +81,7 @@ SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap"}
 """Analyses of paraphrases, tested below and by the golden record."""
 
 
-OF_RUNS = {name for name, each in ANALYSES.items() if "run" in each.options}
+OF_RUNS = {name for name, item in ANALYSES.items() if "run" in item.options}
 """Analyses of run folders, which have separate tests."""
 
 
@@ -113,8 +113,8 @@ def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
         "a": None, "b": "best", "c": "worst", "d": "best"
     }  # fmt: skip
     for name in ("accuracy", "curves", "matching"):
-        found = rows_of(analyse(folder, name, *grouped, "--best-and-worst", "--format", "json"))
-        assert [(row["model"], row["group"]) for row in found] == [
+        result = rows_of(analyse(folder, name, *grouped, "--best-and-worst", "--format", "json"))
+        assert [(row["model"], row["group"]) for row in result] == [
             ("b", "S"), ("d", "S"), ("c", "S")
         ]  # fmt: skip
     assert "place" not in rows_of(analyse(folder, "curves", *more, "--format", "json"))[0]
@@ -210,13 +210,13 @@ FILES = ("a-own.parquet@a-own", "b=b-own.parquet@b-own")
 def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[..., str]) -> None:
     """Rates by hand: a is fooled on one of three seeds, b on two."""
     rows = rows_of(analyse_own("fooling", *FILES, "--format", "json", "--n-bootstrap", "10"))
-    found = {(row["model"], row["config"]): row for row in rows}
+    result = {(row["model"], row["config"]): row for row in rows}
     for source in ("snli", "anli-r1", "anli-r2"):
         for model, relaxed in (("a", 1 / 3), ("b", 2 / 3)):
-            row = found[model, f"{source}_paraphrases"]
+            row = result[model, f"{source}_paraphrases"]
             assert (row["n_right"], row["strict_fooling_rate"]) == (3, 1 / 3)
             assert row["relaxed_fooling_rate"] == relaxed
-    assert found["(mean)", "(all paraphrases)"]["relaxed_fooling_rate"] == pytest.approx(0.5)
+    assert result["(mean)", "(all paraphrases)"]["relaxed_fooling_rate"] == pytest.approx(0.5)
     some = ("--config", "snli_paraphrases", "--format", "json")
     one = rows_of(analyse_own("fooling", *FILES, *some))
     assert [row["config"] for row in one] == ["snli_paraphrases"] * 3

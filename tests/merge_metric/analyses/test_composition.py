@@ -65,8 +65,8 @@ def test_before_sampling_only_what_is_enough_counts(
         eligible |= {("s:2", "verb"), ("s:2", "adjective")}
     rows = rows_of(composition(Request(), run=write_run(tmp_path / "run", scope, eligible)))
     for name, expected in (("noun", noun), ("verb", verb), ("all", all_)):
-        found = [rows[name][f"n_replacements_{label}"] for label in LABELS]
-        assert found == expected
+        result = [rows[name][f"n_replacements_{label}"] for label in LABELS]
+        assert result == expected
         assert rows[name]["n_replacements"] == sum(expected)
     assert (rows["noun"]["n_seeds"], rows["all"]["n_seeds"]) == (2, 2)
     assert [rows["noun"][f"seeds_{label}"] for label in LABELS] == [0.5, 0, 0.5]
@@ -78,17 +78,17 @@ def test_before_sampling_only_what_is_enough_counts(
 def test_a_dataset_against_a_slow_count(tmp_path: Path) -> None:
     rows = random_dataset(random.Random(3), seeds=30)
     folder = write_dataset(tmp_path / "merge-nli", rows)
-    found = rows_of(analyse("composition", (), folder, "s")[0])
+    result = rows_of(analyse("composition", (), folder, "s")[0])
     for name in ("noun", "verb", "adjective", "all"):
         mine = [row for row in rows if name in (dict(row.groups)["word"][0], "all")]
         seeds = {row.seed_id: row.gold for row in mine}
-        row = found[name]
+        row = result[name]
         assert (row["n_seeds"], row["n_variants"]) == (len(seeds), len(mine))
         assert row["per_seed"] == len(mine) / len(seeds)
-        assert row["n_drawn"] == round(sum(len(each.subsamples) for each in mine) / 2)
+        assert row["n_drawn"] == round(sum(len(item.subsamples) for item in mine) / 2)
         for label in LABELS:
             assert row[f"seeds_{label}"] == list(seeds.values()).count(label) / len(seeds)
         assert "n_replacements" not in row
-    assert found["all"]["n_seeds"] < sum(found[name]["n_seeds"] for name in list(found)[:-1])
+    assert result["all"]["n_seeds"] < sum(result[name]["n_seeds"] for name in list(result)[:-1])
     alone = rows_of(analyse("composition", (), folder, "s_nouns")[0])
-    assert alone["all"] | {"word_class": "noun", "config": "s"} == found["noun"]
+    assert alone["all"] | {"word_class": "noun", "config": "s"} == result["noun"]

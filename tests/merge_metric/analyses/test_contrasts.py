@@ -45,21 +45,21 @@ def contrast(rows: Sequence[Row], groups: Sequence[str], group_of: GroupOf) -> d
             parts[group].append(
                 [row for row in part if row.seed_id in shared and group_of(row) == group]
             )
-    found = {}
+    result = {}
     for group, of_group in parts.items():
-        each = [oracle.figures(part) for part in of_group if part]
+        item = [oracle.figures(part) for part in of_group if part]
         curves = [oracle.curve(part) for part in of_group if part]
-        found[group] = {
-            key: oracle.mean(one[key] for one in each)
+        result[group] = {
+            key: oracle.mean(one[key] for one in item)
             for key in ("seed_accuracy", "variant_accuracy")
         }
         mean_curve = [oracle.mean(values) for values in zip(*curves, strict=True)]
-        found[group] |= oracle.where_curve_meets_s(mean_curve, found[group]["seed_accuracy"])
-        found[group]["curve"] = mean_curve
-        found[group]["seeds"] = {row.seed_id for part in of_group for row in part}
+        result[group] |= oracle.where_curve_meets_s(mean_curve, result[group]["seed_accuracy"])
+        result[group]["curve"] = mean_curve
+        result[group]["seeds"] = {row.seed_id for part in of_group for row in part}
         per_seed = sum(map(len, of_group)), sum(len(oracle.by_seed(part)) for part in of_group)
-        found[group]["variants_per_seed"] = Fraction(*per_seed)
-    return found
+        result[group]["variants_per_seed"] = Fraction(*per_seed)
+    return result
 
 
 def word_of(row: Row) -> str:
@@ -117,10 +117,10 @@ def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
             oracle.seed_variant_accuracy(oracle.resampled(rows, times), 60) for rows in (a, b)
         )
         outcomes.append((float(of_a - of_b), float(probability)))
-    found = difference(run(a).counts, run(b).counts, Settings(60, n_bootstrap=20_000, rng_seed=1))
-    assert found["difference"] == pytest.approx(0.2)
+    result = difference(run(a).counts, run(b).counts, Settings(60, n_bootstrap=20_000, rng_seed=1))
+    assert result["difference"] == pytest.approx(0.2)
     far = 4 * math.sqrt(0.025 * 0.975 / 20_000)  # most that a share of replicates may differ
-    for bound, at in zip(found["difference_ci"], (0.025, 0.975), strict=True):
+    for bound, at in zip(result["difference_ci"], (0.025, 0.975), strict=True):
         low, high = oracle.quantile(outcomes, at - far), oracle.quantile(outcomes, at + far)
         assert low - 1e-12 <= bound <= high + 1e-12
         assert high - low <= 0.2 + 1e-12
@@ -176,16 +176,16 @@ def test_equally_many_of_fixed_seeds() -> None:
     assert verbs.n_correct[0].tolist() == [2] * 10  # all its variants
     assert set(nouns.n_correct[0].tolist()) == {1, 2}
     right = [
-        each.n_correct.mean(axis=1)
+        item.n_correct.mean(axis=1)
         for seed in range(60)
-        for each in on_fixed_seeds(coded, groups, matched=True, rng_seed=seed).values()
+        for item in on_fixed_seeds(coded, groups, matched=True, rng_seed=seed).values()
     ]
     n = 600  # draws of two out of four, one wrong; and of one out of four, one right
     assert abs(np.mean([r[0] for r in right[::2]]) - 1.5) < 4 * math.sqrt(0.25 / n)
     assert abs(np.mean([r[1] for r in right[1::2]]) - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
     whole = on_fixed_seeds(coded, groups).values()
-    assert [each.n_variants.tolist() for each in whole] == [[[4], [1]], [[2], [4]]]
-    assert [each.n_correct.tolist() for each in whole] == [[[3], [1]], [[2], [1]]]
+    assert [item.n_variants.tolist() for item in whole] == [[[4], [1]], [[2], [4]]]
+    assert [item.n_correct.tolist() for item in whole] == [[[3], [1]], [[2], [1]]]
 
 
 def test_one_masked_lm_and_several_by_hand() -> None:
@@ -198,18 +198,18 @@ def test_one_masked_lm_and_several_by_hand() -> None:
     ]  # fmt: skip
     rows = [replace(row, groups=(row.groups[0], ("mlm", by_word[word_of(row)]))) for row in rows]
     table = origins(given(run(rows)), settings=NONE)
-    found = {(row["contrast"], row["group"]): row for row in table.rows}
-    assert [(c, g) for c, g in found] == [
+    result = {(row["contrast"], row["group"]): row for row in table.rows}
+    assert [(c, g) for c, g in result] == [
         (c, g) for c in ("own seeds", "equally many", "all") for g in ("bert", "roberta", "several")
     ]
-    own = [found["own seeds", g] for g in ("bert", "roberta", "several")]
+    own = [result["own seeds", g] for g in ("bert", "roberta", "several")]
     assert [row["n_seeds"] for row in own] == [2, 1, 2]
     assert [row["variant_accuracy"] for row in own] == [0.75, 0.5, 0.8]
     assert [row["sv_at_100"] for row in own] == [0.5, 0, 0.5]
     assert [row["difference"] for row in own] == [None] * 3
     for contrast_name in ("equally many", "all"):
-        assert [found[contrast_name, g]["n_seeds"] for g in ("bert", "several")] == [1, 1]
-    assert found["all", "roberta"]["difference"] == -1.0
+        assert [result[contrast_name, g]["n_seeds"] for g in ("bert", "several")] == [1, 1]
+    assert result["all", "roberta"]["difference"] == -1.0
     alone = [row for row in rows if dict(row.groups)["mlm"] == ("bert",)]
     with pytest.raises(ValueError, match="two masked LMs or more, got only those of bert"):
         origins(given(run(alone)))

@@ -25,12 +25,12 @@ Data = dict[tuple[str, str], list[Row]]
 def data() -> Data:
     """(model, source) → rows: three models on two sources of 25 seeds in three subsamples."""
     rng = random.Random(7)
-    found = {}
+    result = {}
     for source in SOURCES:
         rows = random_problems(rng, seeds=25, variants=(2, 7), subsamples=3)
         for model, skill in zip(MODELS, (0.4, 0.6, 0.8), strict=True):
-            found[model, source] = answered(rows, rng, skill)
-    return found
+            result[model, source] = answered(rows, rng, skill)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +157,15 @@ def test_variants_of_seeds_answered_right_and_wrong(data: Data, runs: list[Frame
 def filters() -> dict[tuple[str, str], list[Row]]:
     """(dataset, model) → rows: the same ten seeds, with variants from other filters."""
     rng = random.Random(9)
-    found = {}
+    result = {}
     for dataset in ("merge-nli", "merge-nli-union"):
         rows = [
             oracle.Row(row.seed_id, "neutral", "neutral", "neutral", row.subsamples)
             for row in random_problems(rng, seeds=10, variants=(2, 5), subsamples=2)
         ]
         for model in MODELS:
-            found[dataset, model] = answered(rows, rng, 0.6)
-    return found
+            result[dataset, model] = answered(rows, rng, 0.6)
+    return result
 
 
 def test_ablations_are_averages_over_models(filters: dict[tuple[str, str], list[Row]]) -> None:

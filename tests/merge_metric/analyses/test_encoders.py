@@ -18,16 +18,16 @@ def states(folder: Path, text: str) -> NDArray[np.float64]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
-        found = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
-    return np.asarray(found, np.float64)
+        result = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+    return np.asarray(result, np.float64)
 
 
 def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "half")
     AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
-    found = load_encoder(str(folder))(TEXTS[:3])
+    result = load_encoder(str(folder))(TEXTS[:3])
     expected = np.array([states(folder, text).mean(axis=0) for text in TEXTS[:3]])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:

@@ -86,17 +86,17 @@ def test_averages_by_numbers_of_problems(tmp_path: Path) -> None:
         for model in "ab":
             runs.append(replace(line_frame(model, source, *lines[source]), folder=tmp_path))
     table = fooling(given(*runs), in_domain=["mnli-m"], settings=Settings(n_bootstrap=0))
-    found = {
+    result = {
         (row["config"], row["model"], row["weighted_by"]): (row[RELAXED], row["n_right"])
         for row in table.rows
         if row["averaged"] == "configurations"
     }
     for model, times in (("a", 1), ("b", 1), ("(mean)", 2)):
-        assert found["(all)", model, "right"] == (pytest.approx(3 / 7), 7 * times)
-        assert found["(all)", model, "problems"] == (pytest.approx(350 / 450), 7 * times)
-        assert found["(out of domain)", model, "right"] == (pytest.approx(2 / 6), 6 * times)
-        assert found["(out of domain)", model, "problems"] == (pytest.approx(50 / 150), 6 * times)
-    assert len(found) == 12
+        assert result["(all)", model, "right"] == (pytest.approx(3 / 7), 7 * times)
+        assert result["(all)", model, "problems"] == (pytest.approx(350 / 450), 7 * times)
+        assert result["(out of domain)", model, "right"] == (pytest.approx(2 / 6), 6 * times)
+        assert result["(out of domain)", model, "problems"] == (pytest.approx(50 / 150), 6 * times)
+    assert len(result) == 12
     with pytest.raises(ValueError, match="predictions, anli-r1, mnli-m, snli, got mnli-mm"):
         fooling(given(*runs), in_domain=["mnli-mm"])
     (tmp_path / "snli" / "provenance.json").unlink()
@@ -117,13 +117,13 @@ def test_rounds_of_anli_are_one_source() -> None:
         ("snli", "a", 0.5), ("anli-r1", "a", 0.1), ("anli-r1", "b", 0.3), ("anli-r2", "a", 0.8),
         ("anli-r3_paraphrases", "a", 0.9),
     )  # fmt: skip
-    found = per_config(rows, ["x"], ["n"])
-    assert [(r["config"], r["model"], r["averaged"], r["n"]) for r in found] == [
+    result = per_config(rows, ["x"], ["n"])
+    assert [(r["config"], r["model"], r["averaged"], r["n"]) for r in result] == [
         ("snli", "a", None, 1),
         ("anli", "(mean)", "rounds", 3),
         ("anli-r3_paraphrases", "a", None, 1),
     ]
-    assert [r["x"] for r in found] == pytest.approx([0.5, 0.5, 0.9])
+    assert [r["x"] for r in result] == pytest.approx([0.5, 0.5, 0.9])
     apart = per_config(rows, ["x"], merge_rounds=False)
     assert [r["config"] for r in apart] == ["snli", "anli-r1", "anli-r2", "anli-r3_paraphrases"]
     (whole,) = per_config(rows_of(("anli-r1", "a", 0.1), ("anli-r3", "a", 0.3)), ["x"])
@@ -137,7 +137,7 @@ SIZES = {
 
 def test_sizes_are_in_order_of_configuration_family_and_size(tmp_path: Path) -> None:
     lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
-    runs = [line_frame(m, c, *each) for c in ("snli", "mnli-m") for m, each in lines.items()]
+    runs = [line_frame(m, c, *item) for c in ("snli", "mnli-m") for m, item in lines.items()]
     sources = []
     for name, (parameters, family) in SIZES.items():
         described = {"parameters": parameters, "architecture": f"{family}Model"}

@@ -30,19 +30,19 @@ def variants_right(rows: list[Row]) -> Fraction:
 
 def expected_order(models: dict[str, list[Row]]) -> list[tuple[float, int, str]]:
     """Tuples of average share of variants right, models right, seed; the hardest first."""
-    found = []
+    result = []
     for seed in {row.seed_id for row in models["a"]}:
         mine = {name: [r for r in rows if r.seed_id == seed] for name, rows in models.items()}
         rates = [variants_right(rows) for rows in mine.values()]
         n_right = sum(rows[0].own == rows[0].gold for rows in mine.values())
-        found.append((float(sum(rates) / len(rates)), n_right, seed))
-    return sorted(found)
+        result.append((float(sum(rates) / len(rates)), n_right, seed))
+    return sorted(result)
 
 
 def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
     runs = (run(rows, name) for name, rows in models.items())
     table = hardest(given(*runs, of_configs={"snli": seeds_table(models["a"])}))
-    expected = [each for each in expected_order(models) if each[1] == 0]
+    expected = [item for item in expected_order(models) if item[1] == 0]
     assert 1 < len(expected) < 30
     assert [row["seed_id"] for row in table.rows] == [seed for _, _, seed in expected]
     for row, (rate, _, seed) in zip(table.rows, expected, strict=True):
@@ -51,7 +51,7 @@ def test_seeds_wrong_for_every_model(models: dict[str, list[Row]]) -> None:
         assert row["votes"] == ("E3 N1 C1" if seed.endswith("0") else None)
         first = {name: next(r for r in rows if r.seed_id == seed) for name, rows in models.items()}
         assert row["gold"] == first["a"].gold
-        answers = [each.own for each in first.values()]
+        answers = [value.own for value in first.values()]
         counts = (f"{label[0].upper()}{answers.count(label)}" for label in oracle.LABELS)
         assert row["answers"] == " ".join(counts)
         for name, rows in models.items():
@@ -128,8 +128,8 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
     more = tmp_path / "bo.csv"
     more.write_text("annotator,seed_id,corrected_label\nbo,s:0,C\nbo,s:2,N\n")
     table = hardest(one, corrected=[file, more], top=4)
-    found = {row["seed_id"]: row["corrected_label"] for row in table.rows}
-    assert found == {
+    result = {row["seed_id"]: row["corrected_label"] for row in table.rows}
+    assert result == {
         "s:0": "neutral; bo: contradiction", "s:2": "neutral", "s:1": None, "s:3": None
     }  # fmt: skip
 

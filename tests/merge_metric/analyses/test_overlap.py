@@ -94,7 +94,7 @@ def test_overlap_of_a_dataset(folder: Path) -> None:
     assert row["length_variant"] == pytest.approx(np.mean([len(h) for _, h in split]))
     common = [len(h) - sum(token not in other for token in h) for h, other in split]
     assert row["overlap"] == pytest.approx(np.mean(common))  # no token is repeated in a hypothesis
-    exact = [similarity(*(" ".join(sorted(each)) for each in pair)) for pair in split]
+    exact = [similarity(*(" ".join(sorted(item)) for item in pair)) for pair in split]
     assert row["fuzzy_sort"] == pytest.approx(np.mean(exact))
     assert row["fuzzy_set"] > row["fuzzy_sort"]
     assert "distance" not in row
@@ -120,9 +120,9 @@ def test_distances_of_embeddings() -> None:
 
     pairs = [*pairs_by_hand(), ("A dog.", "A dog."), ("xyz", "A dog.")]
     one, other = ([pair[side] for pair in pairs] for side in (0, 1))
-    found = cosine_distances(one, other, counting)
-    assert found[:-1] == pytest.approx([distance(*pair) for pair in pairs[:-1]], abs=1e-12)
-    assert found[-1] == 1  # a vector of zeros
+    result = cosine_distances(one, other, counting)
+    assert result[:-1] == pytest.approx([distance(*pair) for pair in pairs[:-1]], abs=1e-12)
+    assert result[-1] == 1  # a vector of zeros
     assert len(asked) == len(set(asked)) == len({*one, *other})
 
 

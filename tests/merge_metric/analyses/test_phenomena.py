@@ -55,12 +55,12 @@ def analyse(*arguments: object) -> list[dict[str, Any]]:
 def test_figures_of_each_group_of_seeds(place: Place) -> None:
     folder, rows, has = place
     options = ("--dataset", folder / "merge-nli", "--config", "s", "--n-bootstrap", "0")
-    found = analyse(folder / "a.parquet", *options)
-    assert [row["phenomenon"] for row in found] == [*WORDS, "none of these"]
-    for row in found:
-        mine = [each for each in rows if row["phenomenon"] in has[str(each.seed_id)]]
+    result = analyse(folder / "a.parquet", *options)
+    assert [row["phenomenon"] for row in result] == [*WORDS, "none of these"]
+    for row in result:
+        mine = [item for item in rows if row["phenomenon"] in has[str(item.seed_id)]]
         exact = oracle.averaged(mine)
-        assert row["n_seeds"] == len({each.seed_id for each in mine})
+        assert row["n_seeds"] == len({item.seed_id for item in mine})
         assert row["n_variants"] == exact["n_variants"]
         for key in ("seed_accuracy", "variant_accuracy", "relaxed_fooling_rate"):
             assert row[key] == pytest.approx(float(exact[key])), key
@@ -74,8 +74,8 @@ def test_judgements_and_a_control(place: Place) -> None:
     lines = [f"{name},ann,{f},{r}" for name, (f, r) in scores.items()]
     path = folder / "scores.csv"
     path.write_text("\n".join(["variant_id,annotator,fluency,reasoning", *lines, ""]))
-    found = analyse("--dataset", folder / "merge-nli", "--config", "s", "--annotations", path)
-    for row in found:
+    result = analyse("--dataset", folder / "merge-nli", "--config", "s", "--annotations", path)
+    for row in result:
         mine = [
             scores[name] for name in scores if row["phenomenon"] in has[re.sub("/.*", "", name)]
         ]

@@ -31,13 +31,13 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def runs() -> list[Frame]:
     rng = random.Random(1)
-    found = []
+    result = []
     for source in ("snli", "mnli-m"):
         rows = random_dataset(rng, seeds=40)
-        found += [
+        result += [
             run(answered(rows, rng, skill), m, source) for m, skill in (("a", 0.5), ("b", 0.8))
         ]
-    return found
+    return result
 
 
 def lines(axes: Axes) -> list[np.ndarray[Any, Any]]:
@@ -209,14 +209,14 @@ RATES = ("relaxed_fooling_rate", "strict_fooling_rate")
 def three_models() -> list[Frame]:
     """Three models on three sources, except c, which has only the first source."""
     rng = random.Random(5)
-    found = []
+    result = []
     for config in CONFIGS:
         problems = random_problems(rng, seeds=25, variants=(2, 6))
         for model, skill in (("a", 0.6), ("b", 0.8), ("c", 0.9)):
             if model != "c" or config == CONFIGS[0]:
                 rows = answered(problems, rng, skill)
-                found.append(run_with_probabilities(rows, columns(rows), model, config)[0])
-    return found
+                result.append(run_with_probabilities(rows, columns(rows), model, config)[0])
+    return result
 
 
 def names(axes: Axes) -> list[str]:
@@ -230,9 +230,9 @@ def test_strict_bars_lie_within_relaxed_ones(three_models: list[Frame]) -> None:
     for axes in figure.axes:
         rows = [r for r in table.rows if r["config"] == axes.get_title() and not r["averaged"]]
         relaxed, strict = bar_heights(axes)
-        for found, key in ((relaxed, RATES[0]), (strict, RATES[1])):
-            assert found[: len(rows)] == [row[key] for row in rows]
-            assert all(np.isnan(found[len(rows) :]))
+        for result, key in ((relaxed, RATES[0]), (strict, RATES[1])):
+            assert result[: len(rows)] == [row[key] for row in rows]
+            assert all(np.isnan(result[len(rows) :]))
         for inner, outer in zip(axes.containers[1], axes.containers[0], strict=True):
             assert (inner.get_x(), inner.get_width()) == (outer.get_x(), outer.get_width())
         segments = [s for lines in axes.collections for s in lines.get_segments()]  # type: ignore[attr-defined]

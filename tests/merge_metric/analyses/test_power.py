@@ -53,13 +53,13 @@ def test_rows_by_plain_reading() -> None:
         assert rows[heading]["difference"] == pytest.approx(compared[key]["difference"])
     less = [int(a) - int(b) for a, b in pair.seed_right]
     mean = sum(less) / 60
-    error = (sum((each - mean) ** 2 for each in less) / 59 / 60) ** 0.5
+    error = (sum((item - mean) ** 2 for item in less) / 59 / 60) ** 0.5
     assert rows["S"]["standard_error"] == pytest.approx(error)
     assert rows["S"]["smallest"] == pytest.approx((1.959964 + 0.841621) * error, rel=1e-5)
     assert rows["S"]["needed"] == int(np.ceil(60 * (rows["S"]["smallest"] / 0.03) ** 2))
     # Variant accuracy is a ratio: the jackknife is nearly the same.
     number, first, second = (
-        np.bincount(pair.seed, each) for each in (np.ones(len(pair.seed)), *pair.right.T)
+        np.bincount(pair.seed, item) for item in (np.ones(len(pair.seed)), *pair.right.T)
     )
     left_out = [
         (np.delete(first, s).sum() - np.delete(second, s).sum()) / np.delete(number, s).sum()
@@ -95,10 +95,10 @@ def test_so_many_seeds_show_the_difference_in_four_of_five() -> None:
         for row in power_rows(simulated(4000, rng), difference=100 * difference)
         if row["figure"] == "SV@90" and row["per_seed"] in (None, "all")
     )
-    found = []
+    result = []
     for number in range(300):
         pair = simulated(needed, rng)
         both = (counts_of(pair, 0), counts_of(pair, 1))
         compared = compare(*both, Settings(n_bootstrap=300, rng_seed=number))
-        found.append(compared["seed_variant_accuracy"]["p_value"] <= 0.05)
-    assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+        result.append(compared["seed_variant_accuracy"]["p_value"] <= 0.05)
+    assert np.mean(result) == pytest.approx(0.8, abs=0.07)

@@ -27,12 +27,12 @@ def some_frames(
             runs.append(one)
             # Rows that no subsample drew do not belong to the data.
             drawn = [n for n, row in enumerate(rows) if row.subsamples]
-            some = ([each[n] for n in drawn] for each in (rows, after, before))
-            found = oracle.divergences(*some)
+            some = ([item[n] for n in drawn] for item in (rows, after, before))
+            result = oracle.divergences(*some)
             changed = [rows[n].prediction != rows[n].own for n in drawn
                        if rows[n].own == rows[n].gold]  # fmt: skip
-            found |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
-            exact[model, config] = found
+            result |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
+            exact[model, config] = result
     return runs, exact
 
 

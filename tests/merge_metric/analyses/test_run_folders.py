@@ -52,7 +52,7 @@ def write_run(
     pq.write_table(pa.Table.from_pylist(list(words), schema), path)
     if variants is not None:
         names = ("seed_id", "word_class", "original")
-        rows = [dict(zip(names, each, strict=True)) for each in variants]
+        rows = [dict(zip(names, variant, strict=True)) for variant in variants]
         built = folder / "variants.parquet"
         pq.write_table(pa.Table.from_pylist(rows), built)
         write_record(folder / "manifest.json", {"files": digests({built.name: built})})
@@ -113,16 +113,16 @@ def test_random_words_against_rows(tmp_path: Path) -> None:
     table = seeds(Request(), run=write_run(tmp_path / "a", labels, words))
     assert "no build yet" in " ".join(table.notes)
     for row in table.rows:
-        mine = [each for each in words if row["word_class"] in ("all", each["word_class"])]
-        ids = {each["seed_id"] for each in mine}
-        twice = {each["seed_id"] for each in mine if each["premise_occurrences"] > 1}
-        forms = {each["seed_id"] for each in mine if each["other_forms"]}
+        mine = [item for item in words if row["word_class"] in ("all", item["word_class"])]
+        ids = {item["seed_id"] for item in mine}
+        twice = {item["seed_id"] for item in mine if item["premise_occurrences"] > 1}
+        forms = {item["seed_id"] for item in mine if item["other_forms"]}
         assert (row["n"], row["share"]) == (len(ids), len(ids) / 60)
         assert (row["n_stands_twice"], row["n_other_form"]) == (len(twice), len(forms))
         for number, label in enumerate(LABELS):
-            of_label = [each for each in ids if labels[int(each[2:])] == label]
+            of_label = [item for item in ids if labels[int(item[2:])] == label]
             assert row[f"label_{number}"] == len(of_label) / len(ids)
-    unknown = [{**each, "other_forms": None} for each in words]
+    unknown = [{**item, "other_forms": None} for item in words]
     table = seeds(Request(), run=write_run(tmp_path / "b", labels, unknown))
     assert {row["other_form"] for row in table.rows} == {None}
     assert "lemminflect was not installed" in table.notes[-1]

@@ -57,11 +57,11 @@ def test_weighted_ranks_are_those_of_repeated_rows() -> None:
         weight = rng.integers(0, 4, n)
         again = np.repeat(np.arange(n), weight)
         x, y = (np.unique(values, return_inverse=True)[1] for values in (x, y))
-        found = weighted_spearman(x, y, weight.astype(np.float64))
+        result = weighted_spearman(x, y, weight.astype(np.float64))
         if len(np.unique(x[again])) < 2 or len(np.unique(y[again])) < 2:
-            assert np.isnan(found)
+            assert np.isnan(result)
         else:
-            assert found == pytest.approx(spearmanr(x[again], y[again]).statistic, abs=1e-12)
+            assert result == pytest.approx(spearmanr(x[again], y[again]).statistic, abs=1e-12)
 
 
 def test_ranks_within_seeds() -> None:
@@ -78,11 +78,11 @@ def test_ranks_within_seeds() -> None:
                 centred[row, mine] = ranks - ranks.mean()
         sums = within_seeds(x.astype(float), y.astype(float), seed, 5)
         assert sums.shape == (5, 3)
-        found = pooled(sums.sum(axis=0))
+        result = pooled(sums.sum(axis=0))
         if centred.any(axis=1).all():
-            assert found == pytest.approx(np.corrcoef(centred)[0, 1], abs=1e-12)
+            assert result == pytest.approx(np.corrcoef(centred)[0, 1], abs=1e-12)
         else:
-            assert np.isnan(found)
+            assert np.isnan(result)
     # Within each seed, higher values are right, though the easier seed has lower values.
     x, y = np.array([1.0, 2.0, 8.0, 9.0]), np.array([1.0, 1.0, 0.0, 1.0])
     assert pooled(within_seeds(x, y, np.array([0, 0, 1, 1]), 2)[1]) == pytest.approx(1)
@@ -106,8 +106,8 @@ def test_bins_by_hand() -> None:
         "1.00 to 3.00": [2, 1], "3.00 to 5.00": [4, 3], "5.00 to 7.00": [6, 5],
         "7.00 to 9.00": [8, 7], "9.00 or more": [10, 9],
     }  # fmt: skip
-    found = parts(signal(1, 2, 3, 4, 5, 6, 7, 7, 7, 7), 5)
-    assert list(found.values()) == [[1, 2], [3, 4], [5, 6], [7, 7, 7, 7]]
+    result = parts(signal(1, 2, 3, 4, 5, 6, 7, 7, 7, 7), 5)
+    assert list(result.values()) == [[1, 2], [3, 4], [5, 6], [7, 7, 7, 7]]
     assert parts(signal(-0.0004, -0.0003, 0.0001, 0.7), 3) == {
         "−0.0004 to −0.0003": [-0.0004], "−0.0003 to 0.0001": [-0.0003],
         "0.0001 or more": [0.0001, 0.7],
@@ -135,10 +135,10 @@ def test_the_best_by_limits_of_other_seeds() -> None:
     seed = rng.integers(0, 40, 300)
     values = rng.random(300)
     part = rng.random(300) < 0.6
-    found = dict(best_of(signal(*values), part, seed, 7))
-    assert list(found) == [f"best {share} %" for share in (90, 75, 50, 25)]
+    result = dict(best_of(signal(*values), part, seed, 7))
+    assert list(result) == [f"best {share} %" for share in (90, 75, 50, 25)]
     fold = np.random.default_rng(7).permutation(40) % 5
-    for name, mask in found.items():
+    for name, mask in result.items():
         share = int(name.split()[1])
         for n in range(300):
             others = [values[m] for m in range(300) if part[m] and fold[seed[m]] != fold[seed[n]]]
@@ -157,19 +157,19 @@ def test_quality_says_how_good_the_best_are() -> None:
         "good": good, "fluency": 4 + good, "reasoning": np.full(n, 4.5),
     })  # fmt: skip
     rows_of_both = VariantRows("s", "d", table, ("quality", "log_odds"))
-    found = signals(
+    result = signals(
         given(of_variants=[rows_of_both]),
         annotations=["scores.csv"],
         settings=Settings(n_bootstrap=100),
     )
-    rows = {(row["signal"], row["bin"]): row for row in found.rows}
+    rows = {(row["signal"], row["bin"]): row for row in result.rows}
     shares = [rows["quality", f"best {share} %"] for share in (90, 75, 50, 25)]
     precision = [row["good"] for row in shares]
     assert precision == sorted(precision)
     assert precision[-1] > 0.8
     assert all(row["good_ci"][0] <= row["good"] <= row["good_ci"][1] for row in shares)
     assert not any(bin.startswith("best") for name, bin in rows if name == "log_odds")
-    assert "keeps that share of other seeds'" in found.notes[0]
+    assert "keeps that share of other seeds'" in result.notes[0]
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +223,8 @@ def test_every_figure_the_slow_way(
 ) -> None:
     options = ("--dataset", "merge-nli", "--annotations", "scores.csv", "--bins", 3)
     more = ("--n-bootstrap", N_BOOTSTRAP, "--format", "json")
-    found = json.loads(analyse("a.parquet", "b.parquet", *options, *more))["rows"]
-    assert {row["signal"] for row in found} == set(SIGNALS)
+    result = json.loads(analyse("a.parquet", "b.parquet", *options, *more))["rows"]
+    assert {row["signal"] for row in result} == set(SIGNALS)
     judged = {
         name: [of_variants[name] for of_variants in scores.values()] for name in scores["ann"]
     }
@@ -237,7 +237,7 @@ def test_every_figure_the_slow_way(
         known = {name: signals_of(name, row) for name, row in order}
         seeds = list(dict.fromkeys(row.seed_id for _, row in order))
         draws = np.concatenate(list(seed_weights(len(seeds), Settings(n_bootstrap=N_BOOTSTRAP))))
-        for row in (each for each in found if each["model"] == model):
+        for row in (item for item in result if item["model"] == model):
             mine = [(name, r) for name, r in order if is_in(row, known[name][row["signal"]])]
             right = [float(r.prediction == r.gold) for _, r in mine]
             assert row["n_variants"] == len(mine)

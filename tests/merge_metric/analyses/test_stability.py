@@ -34,8 +34,8 @@ def test_figures_of_draws_are_those_of_their_seeds() -> None:
     rows = some_rows(30)
     table = stability(given(run(rows)), draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
     ids = sorted({row.seed_id for row in rows})
-    found = {row["figure"]: row for row in table.rows}
-    assert list(found) == ["entailment", "neutral", "contradiction", "S", "SV@60"]
+    result = {row["figure"]: row for row in table.rows}
+    assert list(result) == ["entailment", "neutral", "contradiction", "S", "SV@60"]
     for number, drawn in enumerate(draw_seeds(len(ids), 12, 8, 5, "")):
         mine = {seed for seed, times in zip(ids, drawn, strict=True) if times}
         assert len(mine) == 12
@@ -45,13 +45,13 @@ def test_figures_of_draws_are_those_of_their_seeds() -> None:
         expected = {
             "S": exact["seed_accuracy"],
             "SV@60": exact["curve"][59],
-            **{label: Fraction(golds.count(label), 12) for label in list(found)[:3]},
+            **{label: Fraction(golds.count(label), 12) for label in list(result)[:3]},
         }
         for figure, value in expected.items():
-            assert found[figure]["draws"][number] == pytest.approx(float(value), abs=1e-12)
+            assert result[figure]["draws"][number] == pytest.approx(float(value), abs=1e-12)
     whole = oracle.averaged(rows)
-    assert found["SV@60"]["value"] == pytest.approx(float(whole["curve"][59]), abs=1e-12)
-    for row in found.values():
+    assert result["SV@60"]["value"] == pytest.approx(float(whole["curve"][59]), abs=1e-12)
+    for row in result.values():
         off = [abs(value - row["value"]) for value in row["draws"]]
         assert row["mean_off"] == pytest.approx(fmean(off))
         assert row["largest_off"] == max(off)
@@ -97,8 +97,8 @@ def test_seeds_that_an_interval_takes() -> None:
     ):
         low, high = interval(replicates[key])
         # This width takes the seeds that gave it, up to the bootstrap's noise.
-        found = needed(influence_of(holds, counts.present), high - low)
-        assert found == pytest.approx(1500, rel=0.1)
+        result = needed(influence_of(holds, counts.present), high - low)
+        assert result == pytest.approx(1500, rel=0.1)
 
 
 @pytest.fixture(scope="module")

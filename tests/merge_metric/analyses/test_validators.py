@@ -81,21 +81,21 @@ def test_random_replacements_against_sets(tmp_path: Path) -> None:
             for key, sets in (("n_anywhere", anywhere), ("n_everywhere", everywhere)):
                 sizes = Counter(map(len, sets))
                 expected = {
-                    "mlm": sum(each == {row["by"]} for each in sets),
+                    "mlm": sum(item == {row["by"]} for item in sets),
                     "number": sizes[int(row["by"].split()[0])] if "LMs" in row["by"] else 0,
-                    "several": sum(len(each) > 1 for each in sets), "none": sizes[0], "all": 60,
+                    "several": sum(len(item) > 1 for item in sets), "none": sizes[0], "all": 60,
                 }[row["kind"]]  # fmt: skip
                 assert row[key] == expected, (row["by"], key)
         for k in range(1, n_mlms + 1):
-            found = [
+            result = [
                 sum(all(set(chosen) & set(text) for text in texts if text) for texts in validated)
                 for chosen in combinations(mlms, k)
             ]
             if k == 1:
-                assert [row["n_kept"] for row in table.rows[:n_mlms]] == found
+                assert [row["n_kept"] for row in table.rows[:n_mlms]] == result
             else:
                 row = next(row for row in table.rows if row["by"] == f"{k} masked LMs")
-                assert row["n_kept"] == pytest.approx(np.mean(found))
+                assert row["n_kept"] == pytest.approx(np.mean(result))
         plot_provenance(table)
 
 

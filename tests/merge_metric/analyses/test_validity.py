@@ -86,8 +86,8 @@ def test_intervals_cover() -> None:
         for key, value in truth.items():
             low, high = row[f"{key}_ci"]
             covered[key].append(low <= value <= high)
-    for key, each in covered.items():
-        assert 0.92 <= np.mean(each) <= 0.99, (key, np.mean(each))
+    for key, item in covered.items():
+        assert 0.92 <= np.mean(item) <= 0.99, (key, np.mean(item))
 
 
 def test_effective_numbers() -> None:
@@ -106,8 +106,8 @@ def rows_of(cases: Cases, **columns: Any) -> VariantRows:
     table = {
         "seed_id": [f"s:{number}" for number in seed], "word_class": kind,
         "seed_right": [True] * len(seed), "changed": changed,
-        "good": pa.array([None if each is None else float(each) for each in good], pa.float64()),
-        "chance": [1 / each for each in weight], **columns,
+        "good": pa.array([None if item is None else float(item) for item in good], pa.float64()),
+        "chance": [1 / item for item in weight], **columns,
     }  # fmt: skip
     return VariantRows("snli", "data", pa.table(table))
 
@@ -119,8 +119,8 @@ def test_a_row_by_plain_reading() -> None:
     assert (row["n_good"], row["n_bad"]) == (20, 30)
     assert (row["changed_good"], row["changed_bad"]) == (7 / 20, 10 / 30)
     assert row["changed_good_ci"] == pytest.approx(proportion_confint(7, 20, method="wilson"))
-    found = confint_proportions_2indep(10, 30, 7, 20, method="newcomb")
-    assert row["difference_ci"] == pytest.approx(found)
+    result = confint_proportions_2indep(10, 30, 7, 20, method="newcomb")
+    assert row["difference_ci"] == pytest.approx(result)
     assert row["changed_corrected"] == pytest.approx(slow_rate(cases))
     assert "changed_corrected_ci" not in row
     without = Settings(n_bootstrap=0)

@@ -44,14 +44,14 @@ def test_figures_and_answers(folder: Path) -> None:
     record = json.loads((out / "results.json").read_text())
     check("eval.schema.json", record)
     result = score_file(folder.parent / "m.parquet", folder, "snli")["snli"]
-    found = {each["evaluation_result_id"]: each for each in record["evaluation_results"]}
-    assert len(found) == len(record["evaluation_results"])
+    outcome = {item["evaluation_result_id"]: item for item in record["evaluation_results"]}
+    assert len(outcome) == len(record["evaluation_results"])
     for key in ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy"):
-        each = found[f"snli/{key}"]["score_details"]
-        assert each["score"] == result[key]
-        interval = each["uncertainty"]["confidence_interval"]
+        item = outcome[f"snli/{key}"]["score_details"]
+        assert item["score"] == result[key]
+        interval = item["uncertainty"]["confidence_interval"]
         assert [interval["lower"], interval["upper"]] == result[f"{key}_ci"]
-    assert found["snli/relaxed_fooling_rate"]["metric_config"]["lower_is_better"] is True
+    assert outcome["snli/relaxed_fooling_rate"]["metric_config"]["lower_is_better"] is True
     assert record["model_info"]["additional_details"] == {"name": "lab/model", "parameters": "9"}
     assert record["evaluation_results"][0]["source_data"]["hf_repo"] == "lab/data"
     lines = (out / "samples.jsonl").read_bytes()
@@ -62,17 +62,17 @@ def test_figures_and_answers(folder: Path) -> None:
     for sample in samples:
         check("instance_level_eval.schema.json", sample)
         assert sample["evaluation_id"] == record["evaluation_id"]
-        assert sample["evaluation_result_id"] in found
+        assert sample["evaluation_result_id"] in outcome
     labels = ("entailment", "neutral", "contradiction", "")
     expected = {
         row["variant_id"]: (labels[row["prediction"]], labels[row["label"]])
         for row in read_table(folder.parent / "m.parquet").to_pylist()
     }
-    assert {each["sample_id"] for each in samples} == expected.keys()
-    for each in samples:
-        answer, gold = expected[each["sample_id"]]
-        assert (each["output"]["raw"][0], each["input"]["reference"][0]) == (answer, gold)
-        assert each["evaluation"]["is_correct"] is (answer == gold)
+    assert {item["sample_id"] for item in samples} == expected.keys()
+    for item in samples:
+        answer, gold = expected[item["sample_id"]]
+        assert (item["output"]["raw"][0], item["input"]["reference"][0]) == (answer, gold)
+        assert item["evaluation"]["is_correct"] is (answer == gold)
     again = (out / "results.json").read_bytes(), lines
     run(*words(folder, *hub, "--date", "2026-01-31", "--overwrite"))
     assert ((out / "results.json").read_bytes(), (out / "samples.jsonl").read_bytes()) == again
@@ -90,8 +90,8 @@ def test_seeds_that_were_not_asked_about(folder: Path) -> None:
     record = json.loads((out / "results.json").read_text())
     check("eval.schema.json", record)
     assert record["detailed_evaluation_results"]["total_rows"] == len(kept)
-    for each in record["evaluation_results"]:
-        assert each["score_details"]["details"]["n_seeds_left_out"] == "1"
+    for result in record["evaluation_results"]:
+        assert result["score_details"]["details"]["n_seeds_left_out"] == "1"
 
 
 def test_without_a_hub_and_what_is_refused(folder: Path) -> None:

@@ -77,17 +77,17 @@ def test_csv(folder: Path, tmp_path: Path) -> None:
     export_csv(folder, tmp_path / "out")
     for name, files in FILES.items():
         with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
-            found: list[Row] = list(csv.DictReader(stream))
-        assert list(found[0]) == arrow_schema().names
-        for row in found:
+            result: list[Row] = list(csv.DictReader(stream))
+        assert list(result[0]) == arrow_schema().names
+        for row in result:
             for column in arrow_schema():
                 value = row[column.name]
                 if str(column.type).startswith("list"):
                     row[column.name] = json.loads(value)
                 elif not value:
                     row[column.name] = None
-        assert same(found, of_dataset(folder, *files))
-    assert found[0]["premise_spans"] == [[0, 1], [2, 3]]
+        assert same(result, of_dataset(folder, *files))
+    assert result[0]["premise_spans"] == [[0, 1], [2, 3]]
 
 
 def test_csv_for_spreadsheets(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
     for marks in (False, True):
         write_csv(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
         with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as stream:
-            found = list(csv.DictReader(stream))
+            result = list(csv.DictReader(stream))
         expected = [f"'{text}" if marks and text[0] in "=+-@" else text for text in texts]
-        assert [each["premise"] for each in found] == expected
-        assert {each["min_log_odds"] for each in found} == {"-1.5"}
+        assert [item["premise"] for item in result] == expected
+        assert {item["min_log_odds"] for item in result} == {"-1.5"}
 
 
 def test_mini_datasets(folder: Path, tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def write_answers(path: Path, rows: list[answers.TaskAnswer]) -> Path:
 
 def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskAnswer]:
     rng = random.Random(rng_seed)
-    found = []
+    result = []
     for problem in answers.load_problems(settings_of(folder), config):
         log_probs = [rng.gauss(0, 1) + 1 * (problem["label"] == i) for i in range(3)]
-        found.append(answers.answer(problem, log_probs))
-    return found
+        result.append(answers.answer(problem, log_probs))
+    return result
 
 
 @pytest.mark.parametrize("config", ["snli", "snli_nouns", "snli_verbs"])
@@ -55,19 +55,19 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     expected = score_file(file, folder, [config], n_bootstrap=0)[config]
     assert "|texts:unverified" not in expected["signature_short"]
     random.Random(1).shuffle(rows)
-    found = answers.figures(rows, (50, 90, 100))
-    assert set(found) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
-    assert found.pop("without_label") == 0
-    for name, value in found.items():
+    result = answers.figures(rows, (50, 90, 100))
+    assert set(result) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
+    assert result.pop("without_label") == 0
+    for name, value in result.items():
         if name.startswith("sv@"):
             assert value == expected["sv_curve"]["accuracy"][int(name[3:]) - 1]
         else:
             assert value == expected[name]
-    assert found["sv@90"] == expected["seed_variant_accuracy"]
+    assert result["sv@90"] == expected["seed_variant_accuracy"]
     assert expected["n_subsamples"] == 3
-    assert 0 < found["sv@100"] < found["sv@50"] < 1
+    assert 0 < result["sv@100"] < result["sv@50"] < 1
     right = [r["prediction"] == r["label"] for r in rows if r["variant_id"] != r["seed_id"]]
-    assert found["variant_accuracy"] != np.mean(right), "not averaged over subsamples"
+    assert result["variant_accuracy"] != np.mean(right), "not averaged over subsamples"
 
 
 def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
@@ -116,18 +116,18 @@ def test_answer() -> None:
     problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
                "text_digest": "md5:0123456789abcdef"}  # fmt: skip
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
-    found = answers.answer(problem, logs)
-    assert found.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])
-    assert found == {**problem, "prediction": 0}
+    result = answers.answer(problem, logs)
+    assert result.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])
+    assert result == {**problem, "prediction": 0}
     assert answers.answer(problem, [-math.inf] * 3)["probabilities"] == [1 / 3] * 3
     assert answers.answer(problem, [-900.0, -901.0, -math.inf])["prediction"] == 0
 
 
 def test_answers_in_words_are_read_as_by_predict(folder: Path) -> None:
     problem = answers.load_problems(settings_of(folder), "snli")[0]
-    said = f"**B**\n\n{read_prompt('none').text('It rains.', 'It pours.')} C"
-    found = answers.answer_in_words(problem, read_prompt("snli"), said)
-    assert (found["prediction"], found["answer_text"]) == (1, "**B**")
+    message = f"**B**\n\n{read_prompt('none').text('It rains.', 'It pours.')} C"
+    result = answers.answer_in_words(problem, read_prompt("snli"), message)
+    assert (result["prediction"], result["answer_text"]) == (1, "**B**")
 
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:

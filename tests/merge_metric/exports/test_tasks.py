@@ -43,11 +43,15 @@ def rendered(task: dict[str, Any], question: str) -> str:
     assert task["doc_to_text"] == QUESTION
     few = task.get("fewshot_config", {"samples": []})
     shown = "".join(
-        each[QUESTION]
+        sample[QUESTION]
         + few["target_delimiter"]
-        + (each[ANSWER] if few["doc_to_target"] == ANSWER else few["doc_to_choice"][each["label"]])
+        + (
+            sample[ANSWER]
+            if few["doc_to_target"] == ANSWER
+            else few["doc_to_choice"][sample["label"]]
+        )
         + task["fewshot_delimiter"]
-        for each in few["samples"]
+        for sample in few["samples"]
     )
     return str(task["description"] + shown + question)
 
@@ -83,13 +87,13 @@ def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     assert task["dataset_kwargs"] == {"config": "snli"}
     settings = json.loads((tmp_path / "out/merge_nli.json").read_text(encoding="utf-8"))
     assert (settings["dataset"], settings["revision"]) == (f"../{folder.name}", None)
-    metrics = {each["metric"]: each for each in task["metric_list"]}
+    metrics = {item["metric"]: item for item in task["metric_list"]}
     assert list(metrics)[:3] == ["sv@50", "sv@90", "seed_accuracy"]
     assert metrics["sv@50"]["aggregation"] == "!merge_nli.sv_50"
     assert metrics["strict_fooling_rate"]["higher_is_better"] is False
     module = ast.parse((tmp_path / "out/merge_nli.py").read_text(encoding="utf-8"))
     functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
-    used = {each["aggregation"] for each in task["metric_list"]}
+    used = {item["aggregation"] for item in task["metric_list"]}
     used |= {task["process_results"], task["custom_dataset"]}
     assert used == {f"!merge_nli.{name}" for name in functions if not name.startswith("_")}
 

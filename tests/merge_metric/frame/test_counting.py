@@ -57,20 +57,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
     digests = to_hex(text_digests(pa.Table.from_pylist(problems), ("premise", "hypothesis")))
-    found = []
+    result = []
     for problem, digest in zip(problems, digests.to_pylist(), strict=True):
         prediction = problem["label"] if rng.random() < 0.7 else rng.randrange(3)
         probabilities = [0.125, 0.125, 0.125]
         probabilities[prediction] = 0.75
         if rng.random() < 0.06:
             prediction = -1  # names no label
-        found.append(
+        result.append(
             {
                 **{name: problem[name] for name in ("variant_id", "seed_id", "label")},
                 "prediction": prediction, "text_digest": digest, "probabilities": probabilities,
             }
         )  # fmt: skip
-    return found
+    return result
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def obvious_columns(place: Path, config: str, by: Sequence[str] = ()) -> dict[st
     answers = [given[row["variant_id"]] for row in rows]
     classes = ["word_class"] if config == "snli" else []
     return {
-        "predictions": [each["prediction"] for each in answers],
+        "predictions": [answer["prediction"] for answer in answers],
         "references": [row["label"] for row in rows],
         "seed_ids": [row["seed_id"] for row in rows],
-        "seed_predictions": [each["prediction"] for each in own],
+        "seed_predictions": [item["prediction"] for item in own],
         "subsamples": [row["subsamples"] for row in rows],
         "variant_ids": [row["variant_id"] for row in rows],
-        "probabilities": [each["probabilities"] for each in answers],
-        "seed_probabilities": [each["probabilities"] for each in own],
+        "probabilities": [answer["probabilities"] for answer in answers],
+        "seed_probabilities": [item["probabilities"] for item in own],
         "groups": {name: [row[name] for row in rows] for name in (*classes, *by)} or None,
     }
 
@@ -131,8 +131,8 @@ def test_figures_are_those_of_the_obvious_road(
         path = tmp_path / {"shuffled": "p.parquet"}.get(order, f"p.{order}")
         write_rows = write_predictions if order != "csv" else write_csv
         write_rows(path, pa.Table.from_pylist(rows))
-    found = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
-    for config, result in found.items():
+    outcome = score_file(path, place / "merge-nli", **options, n_bootstrap=8)
+    for config, result in outcome.items():
         columns = obvious_columns(place, config, options.get("by", ()))
         if options.get("cluster"):
             codes = dict.fromkeys(columns["seed_ids"])
@@ -143,9 +143,9 @@ def test_figures_are_those_of_the_obvious_road(
             del result[text], wanted[text]
         assert result.pop("n_seeds_left_out") == 0
         if options.get("cluster"):  # codes of clusters, and so their order in a draw, differ
-            result, wanted = (_without_intervals(each) for each in (result, wanted))
+            result, wanted = (_without_intervals(item) for item in (result, wanted))
         assert result == wanted
-    assert next(iter(found.values()))["n_seeds"] > 20
+    assert next(iter(outcome.values()))["n_seeds"] > 20
     whole = pa.concat_tables([pq.ParquetFile(path).read()]) if path.suffix == ".parquet" else None
     if whole is not None:
         columns = split_predictions(
@@ -165,8 +165,8 @@ def _without_intervals(value: Any) -> Any:
         return value
     left_out = ("low", "high")
     return {
-        key: _without_intervals(each)
-        for key, each in value.items()
+        key: _without_intervals(item)
+        for key, item in value.items()
         if not key.endswith("_ci") and key not in left_out
     }
 
@@ -187,9 +187,9 @@ def test_models_compared_in_parts(
     options: dict[str, Any] = {"cluster": "premise", "n_bootstrap": 20}
     wanted = compare_files([*files, *parts], place / "merge-nli", **options)
     request.getfixturevalue("small_batches")
-    found = compare_files([*files, *parts], place / "merge-nli", **options)
-    assert [plain(each.as_dict()) for each in found] == [plain(each.as_dict()) for each in wanted]
-    differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in found[0].pairs.rows}
+    result = compare_files([*files, *parts], place / "merge-nli", **options)
+    assert [plain(item.as_dict()) for item in result] == [plain(item.as_dict()) for item in wanted]
+    differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in result[0].pairs.rows}
     assert differences.pop(("b", "c")) == 0
     assert all(differences.values())
 

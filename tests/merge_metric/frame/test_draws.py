@@ -60,17 +60,17 @@ def test_digests(made: Path) -> None:
         text = f"{row['variant_id']} {row['subsamples']}"
         digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
         total += int.from_bytes(digest[8:], "little") % 2**32
-    found = draw_digests(made / "merge-nli", [NOUNS, VERBS, NOUNS])
-    assert list(found) == [NOUNS, VERBS]
-    assert found[NOUNS] == f"{total % 2**32:08x}"
+    result = draw_digests(made / "merge-nli", [NOUNS, VERBS, NOUNS])
+    assert list(result) == [NOUNS, VERBS]
+    assert result[NOUNS] == f"{total % 2**32:08x}"
     again = made / "again"
     shutil.copytree(made / "merge-nli", again, dirs_exist_ok=True)
     pq.write_table(rows.slice(3), again / NOUNS)
-    assert changed_draws(again, found, [NOUNS, VERBS]) == [NOUNS]
+    assert changed_draws(again, result, [NOUNS, VERBS]) == [NOUNS]
     pq.write_table(pa.concat_tables([rows.slice(3), rows.slice(0, 3)]), again / NOUNS)
-    assert changed_draws(again, found, [NOUNS, VERBS]) == []
-    assert changed_draws(made / "other", found, [NOUNS, VERBS]) == [NOUNS]
-    assert changed_draws(made / "other", found, [VERBS]) == []
+    assert changed_draws(again, result, [NOUNS, VERBS]) == []
+    assert changed_draws(made / "other", result, [NOUNS, VERBS]) == [NOUNS]
+    assert changed_draws(made / "other", result, [VERBS]) == []
 
 
 @pytest.mark.parametrize("recorded", [None, "36.0", {NOUNS: 7}, {"elsewhere.parquet": "0"}])

@@ -28,7 +28,7 @@ def columns_of(run: Frame) -> dict[str, Any]:
         for row, subsample in zip(rows.draw_row, rows.draw_subsample, strict=True):
             drawn[row].append(int(subsample))
         columns["subsamples"] = drawn
-    if groups := {name: each for name, each in run.values.items() if name != VARIANT_IDS}:
+    if groups := {name: item for name, item in run.values.items() if name != VARIANT_IDS}:
         columns["groups"] = groups
     return columns
 
@@ -120,8 +120,8 @@ def test_a_dataset_without_subsamples(folder: Path) -> None:
 def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Path) -> None:
     """Each source with all classes, or with those it has; absent sources do not count."""
     rows = without(predicted(), *lacking)
-    assert [each.config for each in joined(rows, folder)] == configs
-    assert [each.config for each in joined(rows, folder, allow_missing=True)] == configs
+    assert [item.config for item in joined(rows, folder)] == configs
+    assert [item.config for item in joined(rows, folder, allow_missing=True)] == configs
 
 
 def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:

@@ -47,47 +47,47 @@ def test_rates_are_those_of_all_draws(number: int) -> None:
     for seed in range(9):
         gold, own = rng.randrange(3), rng.randrange(3)
         own = gold if rng.random() < 0.7 else own
-        said = [rng.choice([own, own, rng.randrange(-1, 3)]) for _ in range(rng.randint(2, 7))]
-        drawn = [sorted({n % 2, rng.randrange(2)}) for n in range(len(said))]
+        text = [rng.choice([own, own, rng.randrange(-1, 3)]) for _ in range(rng.randint(2, 7))]
+        drawn = [sorted({n % 2, rng.randrange(2)}) for n in range(len(text))]
         repeats = [rng.choice([own, own, own, rng.randrange(-1, 3)]) for _ in range(n_repeats)]
-        seeds[str(seed)] = (gold, own, said, drawn, repeats)
-        columns["p"] += said
-        columns["r"] += [gold] * len(said)
-        columns["s"] += [str(seed)] * len(said)
-        columns["o"] += [own] * len(said)
+        seeds[str(seed)] = (gold, own, text, drawn, repeats)
+        columns["p"] += text
+        columns["r"] += [gold] * len(text)
+        columns["s"] += [str(seed)] * len(text)
+        columns["o"] += [own] * len(text)
         columns["k"] += drawn
     rows = read_rows(
         predictions=columns["p"], references=columns["r"], seed_ids=columns["s"],
         seed_predictions=columns["o"], subsamples=columns["k"],
     )  # fmt: skip
-    again = {seed: np.array(each[4]) for seed, each in seeds.items()}
-    found = noise_figures(count(rows), again, Settings(90, 50, 0))
-    right = [each for each in seeds.values() if each[0] == each[1]]
-    assert (found["n_seeds"], found["n_repeats"]) == (len(right), n_repeats)
+    again = {seed: np.array(item[4]) for seed, item in seeds.items()}
+    result = noise_figures(count(rows), again, Settings(90, 50, 0))
+    right = [item for item in seeds.values() if item[0] == item[1]]
+    assert (result["n_seeds"], result["n_repeats"]) == (len(right), n_repeats)
     for rate in ("relaxed", "strict"):
 
         def flags(own: int, answers: list[int], rate: str = rate) -> list[bool]:
             return [a != own if rate == "relaxed" else is_strict(own, a) for a in answers]
 
         of_seeds = []
-        for _, own, said, drawn, repeats in right:
+        for _, own, text, drawn, repeats in right:
             of_parts = []
             for part in (0, 1):
-                there = [a for a, k in zip(said, drawn, strict=True) if part in k]
+                there = [a for a, k in zip(text, drawn, strict=True) if part in k]
                 m = min(n_repeats, len(there))
                 of_parts.append([expected_share(flags(own, a), m) for a in (repeats, there)])
             of_seeds.append(np.mean(of_parts, axis=0))
         if not right:
-            assert found[f"{rate}_above"] is None
+            assert result[f"{rate}_above"] is None
             continue
         same, other = np.mean(of_seeds, axis=0)
-        assert found[f"{rate}_same_text"] == pytest.approx(same)
-        assert found[f"{rate}_variants"] == pytest.approx(other)
-        assert found[f"{rate}_above"] == pytest.approx(other - same)
-        low, high = found[f"{rate}_above_ci"]
-        assert low <= found[f"{rate}_above"] + 1e-12
-        assert high >= found[f"{rate}_above"] - 1e-12
-    assert len(noise_text(found)) == 3
+        assert result[f"{rate}_same_text"] == pytest.approx(same)
+        assert result[f"{rate}_variants"] == pytest.approx(other)
+        assert result[f"{rate}_above"] == pytest.approx(other - same)
+        low, high = result[f"{rate}_above_ci"]
+        assert low <= result[f"{rate}_above"] + 1e-12
+        assert high >= result[f"{rate}_above"] - 1e-12
+    assert len(noise_text(result)) == 3
 
 
 def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
         text = request.payload["messages"][-1]["content"]
         if "Seed 0" in text:  # another answer every third time
             turn["n"] += 1
-            said = "C" if turn["n"] % 3 == 0 else "B"
+            message = "C" if turn["n"] % 3 == 0 else "B"
         else:
-            said = "A" if "Variant 1.1" in text else "B"
-        return Reply({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
+            message = "A" if "Variant 1.1" in text else "B"
+        return Reply({"choices": [{"message": {"content": message}, "finish_reason": "stop"}]})
 
     rows = [("0", "0", "Seed 0."), ("0/0", "0", "Variant 0.0."), ("0/1", "0", "Variant 0.1.")]
     rows += [("1", "1", "Seed 1."), ("1/0", "1", "Variant 1.0."), ("1/1", "1", "Variant 1.1.")]
@@ -118,8 +118,8 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
             )
             out = tmp_path / f"p.{ending}"
             predict(model, problems, out, repeat_seeds=2, progress=False)
-            found = read_repeats([open_predictions(out)])
-            assert {seed: codes.tolist() for seed, codes in found.items()} == {
+            result = read_repeats([open_predictions(out)])
+            assert {seed: codes.tolist() for seed, codes in result.items()} == {
                 "0": [1, 2],
                 "1": [1, 1],
             }

@@ -75,30 +75,30 @@ def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("shift", [1, -1])
 def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCaptureFixture) -> None:
     gold = np.delete(np.arange(600) % 3, np.s_[::5])
-    said = np.roll(gold, shift)
+    text = np.roll(gold, shift)
     orders = [np.array(order) for order in permutations(range(3))]
-    assert max(float((order[said] == gold).mean()) for order in orders) > 0.5
-    (message,) = told(gold, said, caplog)
+    assert max(float((order[text] == gold).mean()) for order in orders) > 0.5
+    (message,) = told(gold, text, caplog)
     where = f"1 row {'below' if shift > 0 else 'above'} it"
     assert f"would be on 100 % if each row had the prediction that stands {where}" in message
 
 
 def test_no_shift_by_chance() -> None:
     for seed in range(5):
-        gold, said = random_gold(400, 10 + seed), random_gold(400, 100 + seed)
-        best, _ = best_shift(gold.astype(np.int8), said.astype(np.int8), np.arange(400))
-        assert best - float((gold == said).mean()) < 0.2
+        gold, text = random_gold(400, 10 + seed), random_gold(400, 100 + seed)
+        best, _ = best_shift(gold.astype(np.int8), text.astype(np.int8), np.arange(400))
+        assert best - float((gold == text).mean()) < 0.2
 
 
 def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
     gold = np.repeat([0, 1, 2], [60, 30, 10])
-    said = np.where(gold == 2, 0, gold)
-    (message,) = told(gold, said, caplog)
+    text = np.where(gold == 2, 0, gold)
+    (message,) = told(gold, text, caplog)
     assert message == (
         "m: warning: never says contradiction (10% of the problems): is it a model of fewer "
         "labels, or are its classes taken for others?"
     )
-    assert told(gold[:-1], said[:-1], caplog) == []
+    assert told(gold[:-1], text[:-1], caplog) == []
     rarer = np.repeat([0, 1, 2], [60, 31, 9])
     assert told(rarer, np.where(rarer == 2, 0, rarer), caplog) == []
     always = np.zeros(100, int)
@@ -115,15 +115,15 @@ def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
     start = "m: warning: right on 0 % of 120 seeds, and would be on 100 % under another order of "
     (message,) = told(gold, turned, caplog, order)
     assert message == f"{start}labels; its classes are taken for c,e,n: try `label_order` n,c,e"
-    said = "it seems to say entailment for contradiction, "
+    text = "it seems to say entailment for contradiction, "
     for metadata in ({}, {"label_order": "c,e,n"}):
         (message,) = told(gold, turned, caplog, metadata)
-        assert message.startswith(f"{start}labels; {said}")
+        assert message.startswith(f"{start}labels; {text}")
     named = order | {"gives_names": True}
     (message,) = told(gold, turned, caplog, named)
     assert message == (
         "m: warning: right on 0 % of 120 seeds, and would be on 100 % if its labels were swapped; "
-        f"{said}"
+        f"{text}"
         "neutral for entailment, contradiction for neutral: does it mix up the labels' names?"
     )
     partly = np.where(np.arange(120) % 10 < 6, turned, 0)  # a poor model, not one of another order
@@ -178,6 +178,9 @@ def test_a_new_file_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         model = (Majority if name == "majority" else Always)(asked["label"].to_numpy(), {})
         caplog.clear()
         predict(model, asked, tmp_path / f"{name}.parquet", progress=False)
-        assert sum(each.startswith("always: warning: never") for each in caplog.messages) == times
+        assert (
+            sum(message.startswith("always: warning: never") for message in caplog.messages)
+            == times
+        )
         assert len(caplog.messages) == times
     assert len(read_predictions(tmp_path / "always.parquet")) == len(asked)

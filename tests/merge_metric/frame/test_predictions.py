@@ -35,7 +35,7 @@ def write_as(path: Path, rows: Rows) -> Path:
         return write_plain(path, rows)
     cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
     between = "," if path.suffix == ".csv" else "\t"
-    path.write_text("".join(between.join(each) + "\n" for each in ([*rows[0]], *cells)))
+    path.write_text("".join(between.join(item) + "\n" for item in ([*rows[0]], *cells)))
     return path
 
 
@@ -48,7 +48,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
 
 
 def changed(row: int, **columns: Any) -> Rows:
-    return [{**each, **columns} if i == row else dict(each) for i, each in enumerate(ROWS)]
+    return [{**item, **columns} if i == row else dict(item) for i, item in enumerate(ROWS)]
 
 
 def names(rows: Rows) -> Rows:
@@ -297,7 +297,7 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"end in \.parquet"):
         write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
     assert path.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["p.jsonl"]
+    assert [item.name for item in tmp_path.iterdir()] == ["p.jsonl"]
 
 
 @pytest.mark.slow(but=["40"])
@@ -320,13 +320,13 @@ def test_flipped_bits_are_noticed(suffix: str, flips: int, tmp_path: Path) -> No
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
         try:
-            found, called = read_predictions(path), model_name(path)
+            result, called = read_predictions(path), model_name(path)
         except ValueError as error:
             message = str(error)
             noticed += 1
         else:
             # If Parquet ignores all metadata, the name is the file's.
-            same = found.equals(expected) and called in (name, path.stem[0])
+            same = result.equals(expected) and called in (name, path.stem[0])
             message = str(path) if same or suffix == "parquet" else ""
         assert str(path) in message
     assert noticed > flips / 3

@@ -83,7 +83,7 @@ def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_p
 
 
 def test_the_signature_has_the_texts(made: Path) -> None:
-    found = {}
+    result = {}
     rows = [json.loads(line) for line in (made / "p.jsonl").read_text().splitlines()]
     part = made / "part.jsonl"
     kept = {row["seed_id"] for row in rows[:20]}
@@ -92,8 +92,8 @@ def test_the_signature_has_the_texts(made: Path) -> None:
     for path in (made / "p.parquet", made / "p.jsonl", part):
         done = score(path, made / "merge-nli", "--allow-missing")
         assert "unverified" not in done
-        found[path] = done.partition("texts:")[2][:8]
-    assert len(set(found.values())) == 1
+        result[path] = done.partition("texts:")[2][:8]
+    assert len(set(result.values())) == 1
 
 
 def test_predictions_of_other_programs_are_unverified(

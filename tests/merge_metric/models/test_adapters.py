@@ -86,11 +86,11 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
 
 def test_both_models_are_recorded(tmp_path: Path) -> None:
     folder, _ = trained("LORA", tmp_path / "adapter")
-    found = inspect(folder, CLASSIFIER)
+    result = inspect(folder, CLASSIFIER)
     base = load(inspect(tiny_classifier("bert-uncased"), CLASSIFIER), device="cpu")
-    assert found.base is not None
-    assert found.notes == (f"merges the adapter into {tiny_classifier('bert-uncased')}",)
-    loaded = load(found, device="cpu")
+    assert result.base is not None
+    assert result.notes == (f"merges the adapter into {tiny_classifier('bert-uncased')}",)
+    loaded = load(result, device="cpu")
     own, _, of_base = loaded.revision.partition("+")
     assert len(own) == 64
     assert of_base == base.revision

@@ -45,8 +45,8 @@ def test_inspect_reads_answers_alike_or_not_at_all() -> None:
     asked, others = 0, 0
     for form in FORMS:
         for text, expected in () if form.get("is_cut") else form["examples"]:
-            found = pattern.search(text)
-            read = "".join(filter(None, found.groups())).upper() if found else ""
+            result = pattern.search(text)
+            read = "".join(filter(None, result.groups())).upper() if result else ""
             assert read == expected or (form["name"] != "asked" and not read), text
             asked += form["name"] == "asked" and read != ""
             others += form["name"] != "asked" and read != ""
@@ -66,16 +66,25 @@ def test_endless_answers_do_not_take_for_ever(text: str) -> None:
 
 def test_other_labels_and_choices() -> None:
     reader = answer_reader(("incorrect", "correct"), ("No", "Yes"))
-    said = ["Yes", "**No**", "B", "incorrect", "It is correct.", "The answer is: Yes.", "C", "Nope"]
-    assert [reader.read(text) for text in said] == [1, 0, 1, 0, 1, 1, -1, -1]
+    message = [
+        "Yes",
+        "**No**",
+        "B",
+        "incorrect",
+        "It is correct.",
+        "The answer is: Yes.",
+        "C",
+        "Nope",
+    ]
+    assert [reader.read(text) for text in message] == [1, 0, 1, 0, 1, 1, -1, -1]
     places = answer_reader(("0", "1", "2", "3"), ("in the box", "on the table", "at home", "here"))
-    said = ["D", "On the table.", "The answer is in the box", "E", "(C) at home", "(C) here"]
-    assert [places.read(text) for text in said] == [3, 1, 0, -1, 2, -1]
+    message = ["D", "On the table.", "The answer is in the box", "E", "(C) at home", "(C) here"]
+    assert [places.read(text) for text in message] == [3, 1, 0, -1, 2, -1]
     pair = answer_reader(("entailment", "not_entailment"))
-    said = [
+    message = [
         "not_entailment", "Answer: not_entailment", "The label is not entailment.", "entailment",
     ]  # fmt: skip
-    assert [pair.read(text) for text in said] == [1, 1, 1, 0]
+    assert [pair.read(text) for text in message] == [1, 1, 1, 0]
     ends = answer_reader(("0", "1"), ("He (Tom) left.", "She stayed."))
     assert [ends.read(f"The answer is: {text}") for text in ("He (Tom) left.", "B")] == [0, 1]
     assert answer_reader(("0", "1"), None) is answer_reader(("0", "1"), None)

@@ -75,12 +75,12 @@ def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatc
 
 def counted(model: Classifier, pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Sums of the counts of all answers, with their notes."""
-    found = dict[str, Any]()
+    result = dict[str, Any]()
     for batch in model.answer(pairs):
         for name, count in batch.counts.items():
-            found[name] = found.get(name, 0) + count
-        found |= batch.notes
-    return found
+            result[name] = result.get(name, 0) + count
+        result |= batch.notes
+    return result
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,8 +99,8 @@ def test_a_pair_at_the_limit_is_not_cut() -> None:
     words = ["dog"] * 61
     assert counted(model, [(" ".join(words[:30]), " ".join(words[30:]))])["truncated"] == 0
     assert counted(model, [(" ".join(words), "dog")])["truncated"] == 1
-    found = counted(model, [(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
-    assert found["unknown_tokens"] == {"texts": 1, "tokens": 150, "unknown": 50, "words": ["猫"]}
+    result = counted(model, [(" ".join(["dog"] * 100), " ".join(["猫"] * 50))])
+    assert result["unknown_tokens"] == {"texts": 1, "tokens": 150, "unknown": 50, "words": ["猫"]}
 
 
 @pytest.mark.parametrize("kind", ["bert-uncased", "bart"])
@@ -150,7 +150,7 @@ def test_real_models(
     pairs = [(row["sentence1"], row["sentence2"]) for row in rows]
     gold = np.array([LABELS.index(row["gold_label"]) for row in rows])
     model = Classifier.load(shared_models / name)
-    found = answers(model, pairs)
-    assert low < (found.argmax(axis=1) == gold).mean() < high
+    result = answers(model, pairs)
+    assert low < (result.argmax(axis=1) == gold).mean() < high
     expected = one_by_one(shared_models / name, pairs[:10], 512)
-    np.testing.assert_allclose(found[:10], expected, atol=2e-6)
+    np.testing.assert_allclose(result[:10], expected, atol=2e-6)

@@ -66,9 +66,9 @@ def told(damage: Damage, message: str) -> bool:
 def test_damages_are_told_in_one_line(predict: Predict, tmp_path: Path) -> None:
     for name in SHARPEST:
         folder = DAMAGES[name].write(tmp_path / name)
-        done, found = predict(folder, *DAMAGES[name].options)
+        done, result = predict(folder, *DAMAGES[name].options)
         message = done.stderr.strip().replace(str(folder), "FOLDER")
-        assert (done.exit_code, found) == (2, {}), (name, done.exception, message)
+        assert (done.exit_code, result) == (2, {}), (name, done.exception, message)
         assert told(DAMAGES[name], message), (name, message)
     assert not (tmp_path / "payload-ran").exists()
 

@@ -68,9 +68,9 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (unindexed, None, "index.json: expected weight_map, a table of files beside it, got none"),
         ({**TOKENIZER, "a.gguf": b""}, None, "name one with `gguf_file`, such as a.gguf"),
     ]  # fmt: skip
-    for files, config, said in cases:
+    for files, config, text in cases:
         folder = folder_of(tmp_path, files, config)
-        with pytest.raises(ValueError, match=rf"^{folder}.*{re.escape(said)}.*$"):
+        with pytest.raises(ValueError, match=rf"^{folder}.*{re.escape(text)}.*$"):
             inspect(folder, CLASSIFIER)
 
 

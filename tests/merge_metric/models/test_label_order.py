@@ -111,15 +111,15 @@ def test_the_best_relabelling_is_found(relabelling: tuple[int, int, int]) -> Non
 def test_order_from_seeds(true: str) -> None:
     predictions, gold = answers(100, 0.7)
     classes = np.array([true.split(",").index(LABELS[p][0]) for p in predictions])
-    found = order_from_seeds(classes, gold)
-    assert found == LabelOrder(parse_order(true).labels, "seeds")
+    result = order_from_seeds(classes, gold)
+    assert result == LabelOrder(parse_order(true).labels, "seeds")
     by_name = {
         order: sum(order.split(",")[k] == LABELS[g][0] for k, g in zip(classes, gold, strict=True))
         for order in ORDERS
     }
-    assert found.evidence["seeds"] == 100
-    assert found.evidence["right"] == by_name
-    assert list(found.evidence["right"].values()) == sorted(by_name.values(), reverse=True)
+    assert result.evidence["seeds"] == 100
+    assert result.evidence["right"] == by_name
+    assert list(result.evidence["right"].values()) == sorted(by_name.values(), reverse=True)
 
 
 def test_how_sure_the_seeds_are() -> None:

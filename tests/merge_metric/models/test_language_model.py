@@ -89,10 +89,10 @@ def test_probabilities_are_those_of_the_slow_way(
     kind: str, prefix_cache: bool, batch_tokens: int | None
 ) -> None:
     model = model_of(kind, prefix_cache=prefix_cache, batch_tokens=batch_tokens)
-    found, expected = answers(model, PAIRS), oracle(kind)
+    result, expected = answers(model, PAIRS), oracle(kind)
     assert np.ptp(expected, axis=0).max() > 0.005, "the model looks at the problem"
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(result.argmax(1), expected.argmax(1))
     assert (model._cache is not None) == (prefix_cache and KINDS[kind].cached)
 
 
@@ -191,8 +191,8 @@ def test_a_cache_that_changes_answers_is_not_used(
 
     original = PrefixCache.__init__
     monkeypatch.setattr(PrefixCache, "__init__", damaged)
-    found = answers(model_of("gpt2"), PAIRS)
-    np.testing.assert_allclose(found, oracle("gpt2"), atol=TOLERANCE)
+    result = answers(model_of("gpt2"), PAIRS)
+    np.testing.assert_allclose(result, oracle("gpt2"), atol=TOLERANCE)
     assert "with it, probabilities of the longest prompt differ by" in caplog.text
 
 
@@ -202,10 +202,10 @@ def test_few_letters_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert model.describe().facts == {"parameters": n_parameters}
     batches = list(model.answer(PAIRS))
     assert {batch.notes["prefix_cached_tokens"] for batch in batches} == {n_cached}
-    letter_mass = float(np.concatenate([each.numbers["letter_mass"] for each in batches]).mean())
+    letter_mass = float(np.concatenate([item.numbers["letter_mass"] for item in batches]).mean())
     ids = tiny_tokenizer("gpt2").convert_tokens_to_ids(["ĠA", "ĠB", "ĠC", "A", "B", "C"])
     encoded = (tiny_tokenizer("gpt2")(SHOTS.text(*pair))["input_ids"] for pair in PAIRS)
-    rows = [next_token_probabilities(tiny_lm("gpt2"), each)[ids] for each in encoded]
+    rows = [next_token_probabilities(tiny_lm("gpt2"), item)[ids] for item in encoded]
     expected = float(torch.stack(rows).sum(1).mean())
     assert letter_mass == pytest.approx(expected, rel=1e-3)
     tell_of_new_answers(model.name, {"letter_mass": letter_mass})
@@ -222,9 +222,9 @@ def test_a_real_model_from_a_gguf_file(shared_data: Path) -> None:
     loaded = load_lm(smollm2())
     cached = LanguageModel(loaded, prompt=prompt)
     plain = LanguageModel(loaded, prompt=prompt, prefix_cache=False)
-    found, expected = answers(cached, pairs), answers(plain, pairs)
+    result, expected = answers(cached, pairs), answers(plain, pairs)
     assert cached._cache is not None
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+    np.testing.assert_array_equal(result.argmax(1), expected.argmax(1))
     assert all((batch.numbers["letter_mass"] > 0.9).all() for batch in cached.answer(pairs))
     assert cached.describe().identity["name"] == "SmolLM2-135M-Instruct.Q4_1"

@@ -77,8 +77,8 @@ def test_what_was_used_is_recorded(tmp_path: Path) -> None:
     digest = digest_of_file(folder / "pytorch_model.bin")
     assert loaded.weights == {"format": "pickle", "sha256": digest}
     whole(load_file(tiny_classifier("roberta") / "model.safetensors"), folder)
-    found = inspect(folder, CLASSIFIER)
-    assert digest_of_files(found.files, ["pytorch_model.bin"]) != digest
+    result = inspect(folder, CLASSIFIER)
+    assert digest_of_files(result.files, ["pytorch_model.bin"]) != digest
     shutil.copy(tiny_classifier("bert-uncased") / "model.safetensors", folder)
     beside = load(inspect(folder, CLASSIFIER), device="cpu")
     assert beside.weights["format"] == "safetensors"  # then the pickle is unused

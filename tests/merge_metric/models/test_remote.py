@@ -48,12 +48,12 @@ def records(log_probs: dict[str, float]) -> dict[str, Any]:
 
 def good(request: Request, number: int = 0) -> Reply:
     """Reply with shares of each letter, a quarter of them without a space, and another token."""
-    found = {"The": math.log(0.2)}
+    result = {"The": math.log(0.2)}
     for letter, share in zip("ABC", shares(pair_of(request.payload)), strict=True):
-        found[f" {letter}"] = math.log(0.6 * share)
-        found[letter] = math.log(0.2 * share)
+        result[f" {letter}"] = math.log(0.6 * share)
+        result[letter] = math.log(0.2 * share)
     form = records if request.path.endswith("/chat/completions") else table
-    return Reply(form(found))
+    return Reply(form(result))
 
 
 @pytest.fixture
@@ -78,10 +78,10 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
-    found = answers(model_at(server, chat=chat, concurrency=concurrency), PAIRS)
-    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS], atol=1e-12)
+    result = answers(model_at(server, chat=chat, concurrency=concurrency), PAIRS)
+    np.testing.assert_allclose(result, [shares(pair) for pair in PAIRS], atol=1e-12)
     assert sorted(pair_of(r.payload) for r in server.requests) == sorted(PAIRS)
-    assert len({tuple(row) for row in found.round(3)}) > 5
+    assert len({tuple(row) for row in result.round(3)}) > 5
 
 
 def test_what_is_sent(server: Server) -> None:
@@ -107,9 +107,9 @@ def test_requests_overlap() -> None:
         return good(request)
 
     with serving(together) as server:
-        found = answers(model_at(server, concurrency=3), PAIRS[:10])
+        result = answers(model_at(server, concurrency=3), PAIRS[:10])
         assert server.most_at_once == 3
-    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:10]], atol=1e-12)
+    np.testing.assert_allclose(result, [shares(pair) for pair in PAIRS[:10]], atol=1e-12)
 
 
 def test_the_key_comes_from_the_environment(
@@ -163,9 +163,9 @@ def test_trouble_that_passes(trouble: Reply) -> None:
         return trouble if number % 2 == 0 else good(request)
 
     with serving(troubled) as server:
-        found = answers(model_at(server, retries=30), PAIRS[:8])
+        result = answers(model_at(server, retries=30), PAIRS[:8])
         assert len(server.requests) > 8
-    np.testing.assert_allclose(found, [shares(pair) for pair in PAIRS[:8]], atol=1e-12)
+    np.testing.assert_allclose(result, [shares(pair) for pair in PAIRS[:8]], atol=1e-12)
 
 
 def test_a_server_that_goes_away_and_comes_back() -> None:
@@ -219,8 +219,8 @@ def test_leaving_early_ends_the_run(server: Server) -> None:
     model = model_at(server, concurrency=2)
     for _ in model.answer(PAIRS):
         break
-    found = {place for batch in model.answer(PAIRS[:4]) for place in batch.positions}
-    assert found == {0, 1, 2, 3}
+    result = {place for batch in model.answer(PAIRS[:4]) for place in batch.positions}
+    assert result == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def server(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     python = os.environ.get("MERGE_NLI_SERVER_PYTHON")
     if python is None:
         pytest.skip("run: make test-server")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as result:
+        result.bind(("127.0.0.1", 0))
+        port = result.getsockname()[1]
     command = [python, "-m", "llama_cpp.server", "--model", str(gguf), "--model_alias", "smollm2"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api_key", "sk-local"]
     command += ["--logits_all", "True", "--n_ctx", "1024", "--n_threads", "1"]
@@ -85,10 +85,10 @@ def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, 
     remote = RemoteModel(
         server, "smollm2", prompt=PROMPT, chat=chat, api_key_env=key, concurrency=3
     )
-    found, expected = answers(remote, PAIRS), answers(local, PAIRS)
-    print(json.dumps({"chat": chat, "nats": float(abs(np.log(found) - np.log(expected)).max())}))
-    np.testing.assert_allclose(np.log(found), np.log(expected), atol=NATS)
-    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+    result, expected = answers(remote, PAIRS), answers(local, PAIRS)
+    print(json.dumps({"chat": chat, "nats": float(abs(np.log(result) - np.log(expected)).max())}))
+    np.testing.assert_allclose(np.log(result), np.log(expected), atol=NATS)
+    np.testing.assert_array_equal(result.argmax(1), expected.argmax(1))
     without = {"answers_partial": 0, "answers_without_letters": 0}
     assert all(batch.counts == without for batch in remote.answer(PAIRS[:2]))
 

@@ -39,8 +39,8 @@ def test_results_are_in_order_of_single_threads_and_errors_are_raised() -> None:
 
     for threads in (1, 3):
         with threads_of_torch(threads):
-            found = list(on_single_threads(compute, range(1, 13), "cpu"))
-            assert found == [(12 // n, 1) for n in range(1, 13)]
+            result = list(on_single_threads(compute, range(1, 13), "cpu"))
+            assert result == [(12 // n, 1) for n in range(1, 13)]
             results = on_single_threads(compute, (4, 0, 1), "cpu")
             assert next(results) == (3, 1)
             with pytest.raises(ZeroDivisionError):

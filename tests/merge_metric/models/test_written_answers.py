@@ -79,9 +79,9 @@ def test_final_answers_are_read(is_chat: bool, tmp_path: Path) -> None:
     with serving(spoken) as server:
         out = tmp_path / "p.parquet"
         outcome = predict(model_at(server, chat=is_chat), problems(), out, progress=False)
-    found = read_predictions(out)
-    assert found["prediction"].to_pylist() == CODES
-    assert "probabilities" not in found.column_names
+    result = read_predictions(out)
+    assert result["prediction"].to_pylist() == CODES
+    assert "probabilities" not in result.column_names
     told = pq.read_table(out)["answer_text"].to_pylist()
     assert told == ["A", "**B**", "The answer is (C).", "I cannot tell.", "", '{"answer": "B"}']
     metadata = outcome.metadata
@@ -210,8 +210,8 @@ def read_of(written: str, tokenizer: Characters) -> tuple[int, str]:
     """The label read from what a model writes, and the words kept."""
 
     def generate(input_ids: Any, **_: Any) -> Any:
-        said = torch.tensor([[*map(ord, written)]] * len(input_ids))
-        return torch.cat([input_ids, said], dim=1)
+        text = torch.tensor([[*map(ord, written)]] * len(input_ids))
+        return torch.cat([input_ids, text], dim=1)
 
     model = SimpleNamespace(
         generation_config=SimpleNamespace(eos_token_id=0), generate=generate,
@@ -277,9 +277,9 @@ def test_settings_that_are_none() -> None:
             Words.of(request(server_settings=(text,)))
         assert text.partition("=")[2] not in str(error.value)
     more = ("top_p=0.9", "stop=null", "mode=fast", 'extra={"a": [1]}')
-    found = Words.of(request(server_settings=more, reasoning_effort="low", samples=1)).more
+    result = Words.of(request(server_settings=more, reasoning_effort="low", samples=1)).more
     expected = {"reasoning_effort": "low", "top_p": 0.9, "stop": None, "mode": "fast"}
-    assert found == {**expected, "extra": {"a": [1]}}
+    assert result == {**expected, "extra": {"a": [1]}}
     for text, sent in {"temperature=null": None, "temperature=0.3": 0.3, "top_k=9": 0.7}.items():
         words = Words.of(request(temperature=0.7, samples=2, server_settings=(text,)))
         assert words.describe()["temperature"] == sent
@@ -313,8 +313,8 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
         "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
     )
-    said = [("Yes, a cat.", False)]
-    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), said)[1:3] == (1, 0)
+    message = [("Yes, a cat.", False)]
+    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), message)[1:3] == (1, 0)
     assert prompt.stop == "\n\nPassage:"
     usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
     assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"

@@ -27,11 +27,11 @@ def trained() -> HypothesisOnly:
 
 
 def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
-    found = np.full((len(pairs), 3), np.nan)
+    result = np.full((len(pairs), 3), np.nan)
     for answers in model.answer(pairs):
-        assert np.isnan(found[answers.positions]).all()
-        found[answers.positions] = answers.probabilities
-    return found
+        assert np.isnan(result[answers.positions]).all()
+        result[answers.positions] = answers.probabilities
+    return result
 
 
 def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ def test_a_label_that_is_not_in_the_training_data() -> None:
     texts, labels = hypotheses()
     two = np.flatnonzero(labels != 1)
     model = HypothesisOnly([texts[i] for i in two], labels[two], {"sha256": "1"})
-    found = ask(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
-    assert (found[:, 1] == 0).all()
-    assert found.sum(axis=1) == pytest.approx(1)
+    result = ask(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
+    assert (result[:, 1] == 0).all()
+    assert result.sum(axis=1) == pytest.approx(1)
 
 
 def test_descriptions() -> None:
@@ -74,8 +74,8 @@ def test_on_real_hypotheses(shared_data: Path) -> None:
     """Gururangan et al. (2018) report 67 % with all 550,000 problems; these are 9,842."""
     model = HypothesisOnly(*read_training_data(shared_data / "snli_dev.jsonl"))
     hypotheses, labels, *_ = read_training_data(shared_data / "snli_test.jsonl")
-    found = ask(model, [("", text) for text in hypotheses])
-    assert 0.55 < (found.argmax(axis=1) == labels).mean() < 0.65
+    result = ask(model, [("", text) for text in hypotheses])
+    assert 0.55 < (result.argmax(axis=1) == labels).mean() < 0.65
 
 
 def test_unlabelled_problems_are_left_out(tmp_path: Path) -> None:

@@ -61,15 +61,15 @@ def take(model: RemoteModel, out: Path, paths: list[Path]) -> None:
 def results_of(files: list[tuple[Path, int]]) -> list[str]:
     """Lines of results in a provider's format."""
     lines = [line for path, _ in files for line in path.read_text().splitlines()]
-    found = []
+    outcome = []
     for line in lines:
         request = json.loads(line)
         assert request.keys() == {"custom_id", "method", "url", "body"}
         assert (request["method"], request["url"]) == ("POST", "/v1/chat/completions")
         response = {"status_code": 200, "request_id": "r", "body": answered(request["body"])}
         result = {"custom_id": request["custom_id"], "response": response, "error": None}
-        found.append(json.dumps({"id": "b", **result}))
-    return found
+        outcome.append(json.dumps({"id": "b", **result}))
+    return outcome
 
 
 @pytest.mark.slow

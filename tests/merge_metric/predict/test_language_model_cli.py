@@ -47,10 +47,10 @@ def predict(*options: str, code: int = 0) -> Result:
 
 
 def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
-    found = pq.read_table("out.parquet")
-    rows = {row["variant_id"]: row for row in found.to_pylist()}
+    result = pq.read_table("out.parquet")
+    rows = {row["variant_id"]: row for row in result.to_pylist()}
     assert set(rows) == set(PROBLEMS)
-    metadata = json.loads(found.schema.metadata[b"merge_nli"])
+    metadata = json.loads(result.schema.metadata[b"merge_nli"])
     ordered = [rows[name] for name in PROBLEMS]
     probabilities = np.array([row["probabilities"] for row in ordered])
     return probabilities, [row["prediction"] for row in ordered], metadata
@@ -59,14 +59,14 @@ def table() -> tuple[NDArray[np.float64], list[int], dict[str, object]]:
 @pytest.mark.usefixtures("here")
 def test_a_model_in_a_folder() -> None:
     predict("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu")
-    found, predictions, metadata = table()
+    result, predictions, metadata = table()
     tokenizer = tiny_tokenizer("gpt2")
     tokens = [tokenizer.convert_tokens_to_ids([f"Ġ{letter}", letter]) for letter in "ABC"]
     for i, (premise, hypothesis, _) in enumerate(PROBLEMS.values()):
         text = read_prompt("own.jsonl").text(premise, hypothesis)
         probabilities = next_token_probabilities(tiny_lm("gpt2"), tokenizer(text)["input_ids"])
         shares = np.array([float(probabilities[ids].sum()) for ids in tokens])
-        np.testing.assert_allclose(found[i], shares / shares.sum(), atol=1e-4)
+        np.testing.assert_allclose(result[i], shares / shares.sum(), atol=1e-4)
         assert predictions[i] == shares.argmax()
     assert (metadata["kind"], metadata["name"]) == ("language-model", "tiny")
     assert (metadata["shots"], metadata["n_shots"]) == ("own", 3)
@@ -91,10 +91,10 @@ def test_a_server() -> None:
         asked = len(server.requests)
         predict(*options, "--missing-letters", "uniform")
         assert len(server.requests) < asked + len(PROBLEMS), "it goes on where it stopped"
-    found, predictions, metadata = table()
+    result, predictions, metadata = table()
     expected = [[0, 0.75, 0.25]] * 5
     expected[2] = [1 / 3] * 3
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(result, expected)
     assert predictions == [1, 1, 0, 1, 1]
     assert (metadata["kind"], metadata["name"], metadata["shots"]) == ("remote", "big", "snli")
     assert metadata["answers_without_letters"] == 1
@@ -138,8 +138,8 @@ def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write_folder(tmp_path / "merge-nli", everything)
 
     def answer(request: Request, number: int) -> Reply:
-        said = {"message": {"content": "B"}, "finish_reason": "stop"}
-        return Reply({"choices": [said]})
+        text = {"message": {"content": "B"}, "finish_reason": "stop"}
+        return Reply({"choices": [text]})
 
     with serving(answer) as server:
         asked = ["--base-url", server.url, "--model", "m", "--chat-template", "--answers", "words"]
@@ -155,7 +155,7 @@ def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert shown[1:12:2] == ["ABC"[LABELS.index(shot["label"])] for shot in shots]
     for request in server.requests:
         assert not {request.payload["messages"][-1]["content"]} & {*shown[:12:2]}
-    found = set(pq.read_table("out.parquet")["seed_id"].to_pylist())
-    assert not found & {shot["seed_id"] for shot in shots}
-    assert len(found) == 14 - 6
+    result = set(pq.read_table("out.parquet")["seed_id"].to_pylist())
+    assert not result & {shot["seed_id"] for shot in shots}
+    assert len(result) == 14 - 6
     assert "--allow-missing" in done.stdout

@@ -157,7 +157,7 @@ def test_a_preset_goes_on_past_what_fails(
     assert letters(rows) == expected(tiny_classifier("gpt2"), list(rows))
     again = predict("--preset", "mine", "--out", "all", "--format", "json", code=1)
     facts = json.loads(again.stdout)
-    assert [each["inferred"] for each in facts["predictions"]] == [0] * 4
+    assert [prediction["inferred"] for prediction in facts["predictions"]] == [0] * 4
     assert len(facts["failed"]) == 1
     assert facts["predictions"][0]["metadata"]["group"] == "S"
     assert facts["predictions"][0]["metadata"]["short_name"] == "First"

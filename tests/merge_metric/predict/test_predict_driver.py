@@ -115,7 +115,7 @@ def test_the_file_is_made_some_rows_at_a_time(
         "variant_id": ids,
         "seed_id": [name.partition("/")[0] for name in ids],
         "label": [rows[name][2] for name in ids],
-        "prediction": [int(each.argmax()) for each in answers],
+        "prediction": [int(item.argmax()) for item in answers],
         "text_digest": [digest_of(name, *rows[name][:2]) for name in ids],
         "probabilities": pa.array(map(list, answers), pa.list_(pa.float64(), 3)),
     }
@@ -156,8 +156,8 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
     assert len(kept(out)) == 1
     back, content = Fake(), out.read_bytes()
     differ = {"model": "name", "problems": "the texts of the problems", "labels": "gold labels"}
-    found = f"found those of {model.name} for {len(changed)} problems of snli, which"
-    told = f"of another run, {found} differ in {differ[other]}: name another"
+    result = f"found those of {model.name} for {len(changed)} problems of snli, which"
+    told = f"of another run, {result} differ in {differ[other]}: name another"
     with pytest.raises(FileExistsError, match=told):
         predict(back, problems, out, progress=False)
     assert (back.asked, out.read_bytes()) == ([], content)

@@ -133,7 +133,7 @@ def test_a_model_that_does_not_fit_a_task(
         "--dtype bfloat16"
     ) in done.stderr
     slurm = partial(Distribution, executor="slurm", tasks=9, workers=9)
-    found = machine_for(slurm(memory_gb=2, gpus=0), "auto")
-    assert (found.device, found.memory_bytes, found.owner) == ("cpu", 2**31, "a task")
+    result = machine_for(slurm(memory_gb=2, gpus=0), "auto")
+    assert (result.device, result.memory_bytes, result.owner) == ("cpu", 2**31, "a task")
     with_gpu = slurm(memory_gb=2, gpus=1)
     assert machine_for(with_gpu, "auto").memory_bytes is None

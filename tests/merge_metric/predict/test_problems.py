@@ -117,8 +117,8 @@ def test_no_room_for_problems(
     monkeypatch.setattr(problems_module, "TemporaryFile", lambda: full.open("w+b"))
     with pytest.raises(OSError, match="No space left") as caught:
         read_problems(str(folder))
-    said = f"{gettempdir()}: no space left on device; make room there, then give the same"
-    assert describe_os_error(caught.value).startswith(said)
+    text = f"{gettempdir()}: no space left on device; make room there, then give the same"
+    assert describe_os_error(caught.value).startswith(text)
 
 
 def test_a_name_of_the_hub_library(

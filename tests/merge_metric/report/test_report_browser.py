@@ -252,7 +252,7 @@ def test_heat_map_of_another_figure(opened: Chrome, evidence: Evidence) -> None:
     choose(opened, "measure", opened_on)
     assert [text(td) for td in find(opened, first)] == before
     again = [(td.get_attribute("class") or "").split() for td in find(opened, first)]
-    assert again == [(each or "").split() for each in classes]
+    assert again == [(word_class or "").split() for word_class in classes]
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ def table(opened: Chrome) -> Chrome:
 
 
 def test_hardest_first_and_pages(table: Chrome, sources: list[SourceSeeds]) -> None:
-    source = next(each for each in sources if each.source == "snli")
+    source = next(item for item in sources if item.source == "snli")
     names = source.seeds["seed_id"].to_pylist()
     order = [names[i] for i in source.hardest()]
     assert ids(table) == order[:20]
@@ -355,7 +355,7 @@ def test_opening_a_row(table: Chrome, case: Any) -> None:
         assert marks == [row["replacement"]] * spans
         assert given == ["ENC"[model[row["variant_id"]]] for model in answers]
     wrong = [row.find_elements(By.CSS_SELECTOR, ".answer.wrong") for row in rows]
-    assert [len(each) for each in wrong] == sorted((len(each) for each in wrong), reverse=True)
+    assert [len(item) for item in wrong] == sorted((len(item) for item in wrong), reverse=True)
     assert table.title != "owned"
     opener.click()
     assert find(table, ".details") == []
@@ -411,9 +411,9 @@ def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None
 def test_models_that_disagree(table: Chrome, sources: list[SourceSeeds]) -> None:
     choose(table, "condition", "the seed unlike another model")
     choose(table, "model", "some model")
-    own = next(each for each in sources if each.source == "snli").own
+    own = next(item for item in sources if item.source == "snli").own
     answered = [{int(code) for code in column if code >= 0} for column in own.T]
-    assert found(table) == sum(len(each) > 1 for each in answered)
+    assert found(table) == sum(len(item) > 1 for item in answered)
 
 
 def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:

@@ -31,13 +31,15 @@ def test_the_same_as_the_command(case: Any, tmp_path: Path) -> None:
     options = ["--dataset", str(case.folder), "--n-bootstrap", "30", "--rng-seed", "5"]
     run("report", *case.files, *options, "--out", out)
     compared = run("compare", *case.files, *options, "--format", "json")
-    expected = {each["config"]: each for each in json.loads(compared.stdout)["comparisons"]}
+    expected = {item["config"]: item for item in json.loads(compared.stdout)["comparisons"]}
     configurations = json.loads(out.read_text(encoding="utf-8"))["configurations"]
     assert {c["name"]: c["comparison"] for c in configurations} == expected
     assert set(expected) == {"mnli-m", "snli"}
-    for each in configurations:
-        (row,) = (row for row in each["comparison"]["models"]["rows"] if row["model"] == "weak")
-        result = each["results"]["weak"]
+    for configuration in configurations:
+        (row,) = (
+            row for row in configuration["comparison"]["models"]["rows"] if row["model"] == "weak"
+        )
+        result = configuration["results"]["weak"]
         assert row["seed_variant_accuracy_ci"] == result["seed_variant_accuracy_ci"]
 
 

@@ -66,8 +66,8 @@ def _evidence(
     comparison: Comparison | None = None,
     classes: tuple[Table, ...] = (),
 ) -> tuple[Evidence, Configuration]:
-    each = zip(configs, results, strict=True)
-    made = tuple(Configuration(config, of, comparison) for config, of in each)
+    item = zip(configs, results, strict=True)
+    made = tuple(Configuration(config, of, comparison) for config, of in item)
     models: Any = tuple(SimpleNamespace(name=name, description={}) for name in names)
     return Evidence("", Path(), models, made, classes, {}, 1000), made[0]
 
@@ -169,9 +169,9 @@ def test_word_classes_and_sources() -> None:
     assert f"{sentence}lower by 20.0 points." in say({"a": whole})
     assert f"{sentence}lower by 20.0 points." in say({"a": whole, "b": whole})
     mixed = whole | {"by_group": {"word_class": {"noun": low, "verb": high}}}
-    assert not any("harder" in each for each in say({"a": whole, "b": mixed}))
+    assert not any("harder" in item for item in say({"a": whole, "b": mixed}))
     few = whole | {"by_group": {"word_class": {"noun": high, "verb": low | {"n_seeds": 12}}}}
-    assert not any("harder" in each for each in say({"a": few}))
+    assert not any("harder" in item for item in say({"a": few}))
 
     configs = ("snli_nouns", "mnli-m_nouns", "mnli-m_verbs")
     evidence, _ = _evidence(["a", "b"], [(high, high), (low, low), (low, None)], configs)
@@ -223,7 +223,7 @@ def _is_flipped(row: Mapping[str, Any]) -> bool:
 
 def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
     sources = read_seeds(flips)
-    configuration = next(each for each in flips.configurations if each.name == "snli")
+    configuration = next(item for item in flips.configurations if item.name == "snli")
     example = flipped_example(flips, configuration, sources)
     assert example is not None
     assert (example["model"], example["others"]) == ("bad", ["good"])
@@ -239,7 +239,7 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
 
 def test_example_is_the_best_variant(flips: Evidence) -> None:
     """The example has the best quality, or log-odds if it is unknown: the model is at fault."""
-    configuration = next(each for each in flips.configurations if each.name == "snli")
+    configuration = next(item for item in flips.configurations if item.name == "snli")
     (source, *_) = read_seeds(flips)
     columns = ["seed_id", "replacement", "premise", "log_odds"]
     flipped = [row for row in source.read(columns).to_pylist() if _is_flipped(row)]
@@ -256,12 +256,12 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
             return getattr(source, name)
 
         def read(self, names: Sequence[str], shown: Any = slice(None)) -> Any:
-            found = source.read(names, shown)
+            outcome = source.read(names, shown)
             if "quality" not in names:
-                return found
-            odds = found["log_odds"].to_pylist()
-            turned = pa.array([-float(each) for each in odds], pa.float64())
-            return found.set_column(found.column_names.index("quality"), "quality", turned)
+                return outcome
+            odds = outcome["log_odds"].to_pylist()
+            turned = pa.array([-float(odd) for odd in odds], pa.float64())
+            return outcome.set_column(outcome.column_names.index("quality"), "quality", turned)
 
     example = flipped_example(flips, configuration, [Judged()])  # type: ignore[list-item]
     assert example is not None

@@ -157,7 +157,7 @@ def test_only_its_own_scripts_run(parsed: Page) -> None:
     for kind, tag in (("script-src", "script"), ("style-src", "style")):
         texts = [text for name, of, text in parsed.raw if name == tag and "type" not in of]
         hashes = [hashlib.sha256(text.encode()).digest() for text in texts]
-        assert rules[kind] == [f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes]
+        assert rules[kind] == [f"'sha256-{base64.b64encode(item).decode()}'" for item in hashes]
         assert not any("</" in text for text in texts if tag == "script")
     assert set(rules) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
 
@@ -174,7 +174,7 @@ def test_nothing_is_loaded(parsed: Page) -> None:
 
 
 def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
-    seeds = {seed for each in sources for seed in each.seeds["seed_id"].to_pylist()}
+    seeds = {seed for source in sources for seed in source.seeds["seed_id"].to_pylist()}
     ids = [of["id"] for _, of in parsed.elements if "id" in of]
     assert len(ids) == len(set(ids))
     for _, attributes in parsed.elements:

@@ -86,11 +86,11 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
     files = ProblemFiles(tmp_path, ("a.parquet", "b.parquet"), NLI)
     packed = pack_signals(files.select(SIGNALS, "ORDER BY row").take([2, 0, 1, 3, 4, 5]))
     shown = {
-        each["name"]: [
-            None if code == "--" else (int(code, 36) - 648) / 10 ** each["decimals"]
-            for code in map("".join, zip(each["codes"][::2], each["codes"][1::2], strict=True))
+        figure["name"]: [
+            None if code == "--" else (int(code, 36) - 648) / 10 ** figure["decimals"]
+            for code in map("".join, zip(figure["codes"][::2], figure["codes"][1::2], strict=True))
         ]
-        for each in packed["figures"]
+        for figure in packed["figures"]
     }
     assert shown == {
         "quality": [None, 0.75, 0.5, None, None, None],
@@ -149,7 +149,7 @@ def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> Non
 
 def told(embedded: dict[str, Any]) -> dict[tuple[str, str, str, str], tuple[Any, ...]]:
     """Data as the page's script reads them, by seed, class, word and replacement."""
-    found = {}
+    result = {}
     position = 0
     for seed, word_class, word, in_premise, in_hypothesis, n in embedded["groups"]:
         for _ in range(n):
@@ -160,10 +160,10 @@ def told(embedded: dict[str, Any]) -> dict[tuple[str, str, str, str], tuple[Any,
             )
             answers = [answers[position] for answers in embedded["answers"]]
             key = (embedded["ids"][seed], embedded["classes"][word_class], word, new)
-            found[key] = (*own, answers)
+            result[key] = (*own, answers)
             position += 1
     assert position == len(embedded["words"])
-    return found
+    return result
 
 
 def replaced(text: str, spans: list[int], new: str) -> tuple[str, list[int]]:
@@ -177,12 +177,12 @@ def replaced(text: str, spans: list[int], new: str) -> tuple[str, list[int]]:
 
 
 def test_texts_of_variants_can_be_told(sources: list[SourceSeeds], case: Any) -> None:
-    found = told(embed_source(of_source(sources)))
-    assert len(found) == len(case.snli.variants)
+    result = told(embed_source(of_source(sources)))
+    assert len(result) == len(case.snli.variants)
     answers = [{row["variant_id"]: row for row in rows} for rows in rows_of(case).values()]
     for row in case.snli.variants:
         key = (row["seed_id"], row["word_class"], row["original"], row["replacement"])
-        premise, in_premise, hypothesis, in_hypothesis, given = found[key]
+        premise, in_premise, hypothesis, in_hypothesis, given = result[key]
         assert (premise, hypothesis) == (row["premise"], row["hypothesis"])
         assert in_premise == [*chain(*row["premise_spans"])]
         assert in_hypothesis == [*chain(*row["hypothesis_spans"])]
@@ -203,11 +203,11 @@ def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
     (source,) = read_seeds(evidence)
     embedded = embed_source(source)
     assert embedded["classes"] == ["noun", "verb", ""]
-    found = told(embedded)
+    result = told(embedded)
     assert len(embedded["texts"]) == 2
     key = (capital["seed_id"], "noun", capital["original"], capital["replacement"])
-    assert found[key][0] == capital["premise"]
-    assert found[paraphrase["seed_id"], "", "", ""][2] == "Quite another <b>."
+    assert result[key][0] == capital["premise"]
+    assert result[paraphrase["seed_id"], "", "", ""][2] == "Quite another <b>."
 
 
 def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
     embedded = embed_source(source)
     (group,) = (group for group in embedded["groups"] if group[2] == "girl boy A a")
     assert group[3:5] == [[0, 1, 2, 6, 11, 12, 13, 16], [0, 1, 2, 6]]
-    found = told(embedded)[several["seed_id"], "noun", "girl boy A a", "owl ape An an"]
-    assert found[:2] == ("An owl and an ape.", [0, 2, 3, 6, 11, 13, 14, 17])
-    assert found[2:4] == ("An owl.", [0, 2, 3, 6])
+    result = told(embedded)[several["seed_id"], "noun", "girl boy A a", "owl ape An an"]
+    assert result[:2] == ("An owl and an ape.", [0, 2, 3, 6, 11, 13, 14, 17])
+    assert result[2:4] == ("An owl.", [0, 2, 3, 6])
 
 
 def test_problems_without_texts(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_intervals_are_those_of_all_draws_of_premises() -> None:
     result = clustered(rows, PREMISES, n_bootstrap=REPLICATES, correctness_threshold=70)
     exact = [oracle.averaged(drawn, 70) for drawn in every_draw(rows, PREMISES)]
     for key in oracle.FIGURES:
-        values = [(float(each[key]), 1 / 27) for each in exact if each[key] is not None]
+        values = [(float(item[key]), 1 / 27) for item in exact if item[key] is not None]
         for bound, at in zip(result[f"{key}_ci"], (0.025, 0.975), strict=True):
             least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
             assert least - 1e-9 <= bound <= most + 1e-9, key
@@ -55,8 +55,8 @@ def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[l
     several = len(rows[0].subsamples) > 1 or any(len(row.subsamples) != 1 for row in rows)
     clusters = premises and {"premise": [premises[int(row.seed_id[2:])] for row in rows]}
     counts = count(read_rows(**columns(rows, subsamples=several), clusters=clusters))
-    ((found, _),) = bootstrap([counts], Settings(n_bootstrap=5, rng_seed=1))
-    return [v.tolist() for v in found.values()]
+    ((result, _),) = bootstrap([counts], Settings(n_bootstrap=5, rng_seed=1))
+    return [v.tolist() for v in result.values()]
 
 
 @given(st.randoms(use_true_random=False), st.booleans())
@@ -99,7 +99,7 @@ def test_signature_says_so() -> None:
     one, other = (clustered(rows, p, n_bootstrap=5) for p in (PREMISES, "ppppp"))
     assert "|bootstrap:5|cluster:premise|rng_seed:0|" in one["signature"]
     assert "|b:5|g:premise|r:0|" in one["signature_short"]
-    assert len({each["signature"] for each in (plain, one, other)}) == 3
+    assert len({item["signature"] for item in (plain, one, other)}) == 3
     assert clustered(rows, "qrqpp", n_bootstrap=5)["signature"] == one["signature"]
     assert "cluster" not in clustered(rows, PREMISES, n_bootstrap=0)["signature"]
 

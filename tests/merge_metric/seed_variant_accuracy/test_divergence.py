@@ -16,11 +16,11 @@ def test_jensen_shannon_against_scipy(labels: int) -> None:
     p, q = rng.dirichlet([0.3] * labels, size=(2, 200))
     p[:50, 0], q[25:75, -1] = 0.0, 0.0
     p, q = (x / x.sum(axis=1, keepdims=True) for x in (p, q))
-    found = jensen_shannon(p, q)
+    result = jensen_shannon(p, q)
     expected = [jensenshannon(a, b, base=2) ** 2 for a, b in zip(p, q, strict=True)]
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert jensen_shannon(q, p) == pytest.approx(found, abs=1e-15)
-    assert found.shape == (200,)
+    assert result == pytest.approx(expected, abs=1e-12)
+    assert jensen_shannon(q, p) == pytest.approx(result, abs=1e-15)
+    assert result.shape == (200,)
 
 
 def test_jensen_shannon_stays_within_its_bounds() -> None:
@@ -38,21 +38,21 @@ def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
     rng = np.random.default_rng(labels)
     times = rng.multinomial(60, rng.dirichlet([0.5] * labels, size=40), size=(2, 40))
     p, q = times / 60
-    found = kolmogorov_smirnov(p, q)
-    samples = [[np.repeat(range(labels), row) for row in each] for each in times]
+    result = kolmogorov_smirnov(p, q)
+    samples = [[np.repeat(range(labels), row) for row in time] for time in times]
     expected = [
         stats.ks_2samp(x, y, method="asymp").statistic for x, y in zip(*samples, strict=True)
     ]
-    assert found == pytest.approx(expected, abs=1e-12)
-    assert kolmogorov_smirnov(q, p) == pytest.approx(found, abs=1e-15)
+    assert result == pytest.approx(expected, abs=1e-12)
+    assert kolmogorov_smirnov(q, p) == pytest.approx(result, abs=1e-15)
 
 
 def test_sigma() -> None:
     """At most 0.4714 for three labels (paper, section 5.2), 0 for equal probabilities."""
     p = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3, [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]])
-    found = sigma(p)
-    assert found[0] == pytest.approx(math.sqrt(2) / 3)
-    assert round(float(found[0]), 4) == 0.4714
-    assert found[1] == pytest.approx(0.0, abs=1e-15)
-    assert found[2] == pytest.approx(math.sqrt(1 / 18))
+    result = sigma(p)
+    assert result[0] == pytest.approx(math.sqrt(2) / 3)
+    assert round(float(result[0]), 4) == 0.4714
+    assert result[1] == pytest.approx(0.0, abs=1e-15)
+    assert result[2] == pytest.approx(math.sqrt(1 / 18))
     assert sigma(np.array([[1.0, 0.0]])) == pytest.approx([0.5])

@@ -34,8 +34,8 @@ def test_minimum_consistency_accuracy_is_sv_accuracy(
 ) -> None:
     """MCA(c) is SV(100 c) at each of the hundred thresholds; the CAR curve is the SV curve."""
     rows = rows_of(seeds)
-    found = scored(rows)["sv_curve"]["accuracy"]
-    assert found == [float(oracle.mca(rows, Fraction(ct, 100))) for ct in range(1, 101)]
+    result = scored(rows)["sv_curve"]["accuracy"]
+    assert result == [float(oracle.mca(rows, Fraction(ct, 100))) for ct in range(1, 101)]
 
 
 def test_equal_to_the_package_of_the_index() -> None:
@@ -50,11 +50,11 @@ def test_equal_to_the_package_of_the_index() -> None:
             )
             for name, variants in oracle.by_seed(rows).items()
         ]
-        found = scored(rows, correctness_threshold=(ct := rng.randint(1, 100)))
-        curve = found["sv_curve"]["accuracy"]
+        result = scored(rows, correctness_threshold=(ct := rng.randint(1, 100)))
+        curve = result["sv_curve"]["accuracy"]
         assert curve == [package.mca(results, n / 100) for n in range(1, 101)]
-        assert found["core_index"] == pytest.approx(package.core_index(results), abs=1e-12)
+        assert result["core_index"] == pytest.approx(package.core_index(results), abs=1e-12)
         gated = package.agreement_gated_accuracy(results, ct / 100)
-        assert (found["agreement_gated_accuracy"] or 0) == pytest.approx(gated, abs=1e-11)
-        agreement = sum(each.rc_agree for each in results) / len(results)
-        assert found["agreement"] == pytest.approx(agreement, abs=1e-11)
+        assert (result["agreement_gated_accuracy"] or 0) == pytest.approx(gated, abs=1e-11)
+        agreement = sum(result.rc_agree for result in results) / len(results)
+        assert result["agreement"] == pytest.approx(agreement, abs=1e-11)

@@ -241,8 +241,8 @@ def _address(server: subprocess.Popen[str], log: Path) -> str:
     timer.start()
     try:
         for line in server.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                return found[0]
+            if result := re.search(r"http://127\.0\.0\.1:\d+", line):
+                return result[0]
     finally:
         timer.cancel()
     raise RuntimeError(f"the app did not start: {log.read_text(encoding='utf-8')}")

@@ -44,10 +44,10 @@ def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
     register_metric(tmp_path / "home" / "modules")
     blocks = [block for block in card_blocks("python") if "compute_metrics" not in block]
     assert len(blocks) == 3
-    said = re.findall(r"^print\(.*\)  # (.*)$", "\n".join(blocks), flags=re.M)
-    assert len(said) == 8
+    text = re.findall(r"^print\(.*\)  # (.*)$", "\n".join(blocks), flags=re.M)
+    assert len(text) == 8
     output = python("\n".join(blocks), tmp_path, tmp_path / "home")
-    assert output.splitlines() == said
+    assert output.splitlines() == text
 
 
 def test_outputs_are_the_keys_of_a_result() -> None:

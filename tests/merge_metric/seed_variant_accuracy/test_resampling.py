@@ -42,7 +42,7 @@ def outcomes(rows: Sequence[Row], figures: Callable[[list[Row]], dict[str, Any]]
 
 def assert_exact(found: Any, key: str, of: Outcomes) -> None:
     """Require that an interval is that of all possible resamples, up to chance."""
-    values = [(float(each[key]), p) for each, p in of if each[key] is not None]
+    values = [(float(item[key]), p) for item, p in of if item[key] is not None]
     for bound, at in zip(found, (0.025, 0.975), strict=True):
         least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
         assert least - 1e-9 <= bound <= most + 1e-9, (key, at, least, bound, most)
@@ -59,7 +59,7 @@ def test_intervals_are_those_of_all_resamples() -> None:
     curve = result["sv_curve"]
     assert len(curve["low"]) == len(curve["high"]) == 100
     for at in (20, 41, 61, 100):
-        at_one = [({"sv": each["curve"][at - 1]}, p) for each, p in exact]
+        at_one = [({"sv": item["curve"][at - 1]}, p) for item, p in exact]
         assert_exact([curve[end][at - 1] for end in ("low", "high")], "sv", at_one)
 
 
@@ -227,8 +227,8 @@ def test_rounding_is_no_difference() -> None:
     for seed in range(30):
         answers = [[rng.choice("EEEN") for _ in range(7)] for _ in range(3)]
         for subsample, predictions in enumerate(answers):
-            for model, each in ((first, predictions), (second, answers[(subsample + 1) % 3])):
-                rows = problems(f"E {'EN'[seed % 2]} {''.join(each)}")
+            for model, item in ((first, predictions), (second, answers[(subsample + 1) % 3])):
+                rows = problems(f"E {'EN'[seed % 2]} {''.join(item)}")
                 model += [replace(row, seed_id=seed, subsamples=(subsample,)) for row in rows]
     both = (counts_of(rows, subsamples=True) for rows in (first, second))
     result = compare(*both, Settings(n_bootstrap=50))

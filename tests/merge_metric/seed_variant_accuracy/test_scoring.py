@@ -60,9 +60,9 @@ def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: An
 @pytest.mark.parametrize("n", range(1, 61))
 def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
     """Seeds with 0, 1, … n of n right count if k/n ≥ CT/100, for which floats would err at 20."""
-    found = scored(*(f"E E {'E' * k}{'C' * (n - k)}" for k in range(n + 1)))
+    result = scored(*(f"E E {'E' * k}{'C' * (n - k)}" for k in range(n + 1)))
     shares = [Fraction(k, n) for k in range(n + 1)]
-    assert found["sv_curve"]["accuracy"] == [
+    assert result["sv_curve"]["accuracy"] == [
         sum(share >= Fraction(ct, 100) for share in shares) / (n + 1) for ct in range(1, 101)
     ]
 
@@ -168,12 +168,12 @@ def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
     drawn = [row for row in rows if row.subsamples]
     seeds = {row.seed_id: row.own for row in drawn}
     n_none = sum(own is None for own in seeds.values())
-    each = [[row.prediction is None for row in part] for part in oracle.parts(rows)]
-    mean_none = sum(map(sum, each)) / len(each)
+    item = [[row.prediction is None for row in part] for part in oracle.parts(rows)]
+    mean_none = sum(map(sum, item)) / len(item)
     told = result.get("without_label", {"seeds": 0, "variants": 0})
     assert (told["seeds"], told["variants"]) == (n_none, pytest.approx(mean_none))
     if n_none or mean_none:
-        mean_rows = sum(map(len, each)) / len(each)
+        mean_rows = sum(map(len, item)) / len(item)
         share = (n_none + mean_none) / (len(seeds) + mean_rows)
         assert told["share"] == pytest.approx(share)
 

@@ -61,23 +61,23 @@ def test_narrow_ints_and_great_numbers() -> None:
     predictions = zeros.copy()
     predictions[:90] = 1
     others = dict.fromkeys(("references", "seed_ids", "seed_predictions"), zeros)
-    found = score(predictions=predictions, **others, n_bootstrap=0)
-    assert found["variant_accuracy"] == 0.91
-    assert found["matching_threshold_high"] == 91
+    outcome = score(predictions=predictions, **others, n_bootstrap=0)
+    assert outcome["variant_accuracy"] == 0.91
+    assert outcome["matching_threshold_high"] == 91
     # Ids with equal last bits are different seeds.
     numbers = np.array([0, 2**8, 2**32, -(2**62)])
     labels = {"references": np.array([0, 1, 2, 0]), "seed_predictions": np.array([0, 1, 0, 1])}
-    found = score(predictions=np.zeros(4, int), seed_ids=numbers, **labels, n_bootstrap=0)
-    assert (found["n_seeds"], found["seed_accuracy"]) == (4, 0.5)
+    outcome = score(predictions=np.zeros(4, int), seed_ids=numbers, **labels, n_bootstrap=0)
+    assert (outcome["n_seeds"], outcome["seed_accuracy"]) == (4, 0.5)
 
 
 def test_tensors() -> None:
     tensors = {name: torch.tensor(column) for name, column in INTS.items()}
     probabilities = torch.tensor([[0.5, 0.25, 0.25]] * len(ROWS))
     both = dict.fromkeys(("probabilities", "seed_probabilities"), probabilities)
-    found = score(**tensors, **both, n_bootstrap=0)
-    assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
-    assert found["seed_accuracy"] == result()["seed_accuracy"]
+    outcome = score(**tensors, **both, n_bootstrap=0)
+    assert outcome["jsd_changed"] == pytest.approx(0, abs=1e-12)
+    assert outcome["seed_accuracy"] == result()["seed_accuracy"]
 
 
 def test_labels_as_an_enumeration() -> None:
@@ -206,11 +206,11 @@ def test_rows_that_are_no_probabilities(row: list[Any], telling: str) -> None:
 def test_softmaxes_of_low_precision() -> None:
     """Sums that differ from 1 by less than 0.01 are rounding, and are normalised."""
     rough = [[0.503, 0.25, 0.25]] * len(ROWS)
-    found = result(probabilities=rough, seed_probabilities=rough)
-    assert found["jsd_changed"] == pytest.approx(0, abs=1e-12)
+    outcome = result(probabilities=rough, seed_probabilities=rough)
+    assert outcome["jsd_changed"] == pytest.approx(0, abs=1e-12)
     exact = [[p / 1.003 for p in row] for row in rough]
     expected = result(probabilities=exact, seed_probabilities=exact)["sigma_seeds"]
-    assert found["sigma_seeds"] == pytest.approx(expected, abs=1e-12)
+    assert outcome["sigma_seeds"] == pytest.approx(expected, abs=1e-12)
 
 
 FILE = {
@@ -223,14 +223,14 @@ FILE = {
 
 def test_splitting_ints_and_probabilities() -> None:
     table = np.arange(10).reshape(5, 2) / 10
-    found = split_predictions(
+    outcome = split_predictions(
         variant_id=[10, 11, 21, 20, 12], seed_id=[10, 10, 20, 20, 10],
         label=np.array([0, 0, 1, 1, 0]), prediction=[0, 1, 2, 1, 0], probabilities=table.tolist(),
     )  # fmt: skip
-    probabilities, of_seeds = found.pop("probabilities"), found.pop("seed_probabilities")
+    probabilities, of_seeds = outcome.pop("probabilities"), outcome.pop("seed_probabilities")
     assert np.array_equal(probabilities, table[[1, 2, 4]])
     assert np.array_equal(of_seeds, table[[0, 3, 0]])
-    assert {name: np.asarray(column).tolist() for name, column in found.items()} == {
+    assert {name: np.asarray(column).tolist() for name, column in outcome.items()} == {
         "predictions": [1, 2, 0], "references": [0, 1, 0], "seed_ids": [10, 20, 10],
         "seed_predictions": [0, 1, 0], "variant_ids": [11, 21, 12],
     }  # fmt: skip

@@ -58,8 +58,8 @@ def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several:
     rng.shuffle(shuffled)
     shuffled = [replace(r, subsamples=tuple(reversed(r.subsamples))) for r in shuffled]
     first, second = (
-        score(**columns(each, subsamples=several, groups=True), n_bootstrap=10)
-        for each in (rows, shuffled)
+        score(**columns(item, subsamples=several, groups=True), n_bootstrap=10)
+        for item in (rows, shuffled)
     )
     assert first == second
 
@@ -69,8 +69,8 @@ def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], seve
     ints = [replace(row, seed_id=numbers[int(row.seed_id[2:])] - 4) for row in rows]
     strings = [replace(row, seed_id="zyxwvutsr"[row.seed_id]) for row in ints]
     first, second, third = (
-        without_signature(score(**columns(each, subsamples=several), n_bootstrap=10))
-        for each in (rows, ints, strings)
+        without_signature(score(**columns(item, subsamples=several), n_bootstrap=10))
+        for item in (rows, ints, strings)
     )
     assert first == second == third
 
@@ -79,13 +79,13 @@ def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], seve
 def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> None:
     rows = rows_of(seeds)
     once, often = (
-        without_signature(score(**columns(each), n_bootstrap=10)) for each in (rows, rows * times)
+        without_signature(score(**columns(item), n_bootstrap=10)) for item in (rows, rows * times)
     )
     results = [(often, once)]
     results += [(often["by_label"][label], once["by_label"][label]) for label in once["by_label"]]
     for a, b in results:
         assert a.pop("n_variants") == times * b.pop("n_variants")
-        sizes, before = (each.pop("variants_per_seed") for each in (a, b))
+        sizes, before = (item.pop("variants_per_seed") for item in (a, b))
         assert sizes["variants"] == [times * size for size in before["variants"]]
         assert sizes["seeds"] == before["seeds"]
     assert often == once
@@ -95,8 +95,8 @@ def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> N
 def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
     renamed = [replace(r, subsamples=tuple((7, 40, 3)[n] for n in r.subsamples)) for r in rows]
     first, second = (
-        without_signature(score(**columns(each, subsamples=True), n_bootstrap=10))
-        for each in (rows, renamed)
+        without_signature(score(**columns(item, subsamples=True), n_bootstrap=10))
+        for item in (rows, renamed)
     )
     assert set(first) == set(second)
     for key in (*oracle.FIGURES, *(key for key in first if key.endswith("_std"))):

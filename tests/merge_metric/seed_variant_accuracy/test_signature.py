@@ -24,8 +24,8 @@ def test_every_option_changes_it() -> None:
         *({"opposites": pairs} for pairs in ([], [("entailment", "neutral")])),
         *({"labels": labels} for labels in (LABELS[::-1], [*LABELS, "other"])),
     ]  # fmt: skip
-    found = [signatures(**options) for options in settings]
-    for form in zip(*found, strict=True):
+    result = [signatures(**options) for options in settings]
+    for form in zip(*result, strict=True):
         assert len(set(form)) == len(settings)
 
 
