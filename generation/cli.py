@@ -35,7 +35,7 @@ _HINTS: Final = {
     "--gpu": "--device cuda",
     "--batch-size": "--batch-tokens",
     "--seed": "--rng-seed",
-    "extra": "an option before it, such as --dataset, or `compare`, which takes several files",
+    "extra": "the value of an option, such as --dataset, or a command for several files: compare",
     "evaluate": "predict, then score",
 }
 """Words that people type, as in Typer's message → their meaning; Typer itself suggests spellings.

@@ -75,14 +75,14 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
 
 
 def test_sessions_of_other_data_do_not_mix(made: Path, ask: Ask, tmp_path: Path) -> None:
-    description = read_record(made / "study/session.json", digest_key="sha256")
-    write_record(tmp_path / "session.json", description, digest_key="sha256")
+    description = read_record(made / "study/session.json")
+    write_record(tmp_path / "session.json", description)
     (tmp_path / "sample.jsonl").write_bytes((made / "study/sample.jsonl").read_bytes())
     elsewhere = ["study/answers/ann.csv", "--session", str(tmp_path)]
     assert ask(*elsewhere).stdout == ask("study/answers/ann.csv", "--session", "study").stdout
     # With other numbers of seeds, weights would be others.
     description["population"][0]["seeds"] += 1
-    write_record(tmp_path / "session.json", description, digest_key="sha256")
+    write_record(tmp_path / "session.json", description)
     result = ask("study", "--session", str(tmp_path), code=2)
     assert (
         "expected sessions of the same data, got 41 seeds of snli noun, and 40 in" in result.stderr
