@@ -6,14 +6,13 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from merge_metric.agreement.coefficients import alpha_table, confusion_tables, pair_table
-from merge_metric.agreement.judgements import Judgements, read_judgements
+from merge_metric.agreement.judgements import read_judgements
 from merge_metric.agreement.shares import (
     ANSWERS,
     DROP,
@@ -33,50 +32,24 @@ if TYPE_CHECKING:
 Output = Literal["text", "markdown", "latex", "longtable", "json"]
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """Everything that `merge-nli agreement` writes."""
-
-    judgements: Judgements
-    tables: tuple[Table, ...]
-    remarks: tuple[str, ...]
-    drop: tuple[str, ...]
-    command: str | None
-
-    def render(self, output: Output) -> str:
-        """Render everything; JSON has shares as fractions of 1, LaTeX has the tables alone."""
-        judgements = self.judgements
-        if output == "json":
-            counts = judgements.answered.sum(axis=1).tolist()
-            whole: dict[str, Any] = {
-                "annotators": dict(zip(judgements.annotators, counts, strict=True)),
-                "variants": len(judgements.variant_ids),
-                "remarks": list(self.remarks),
-                "tables": {table.name: table.as_dict() for table in self.tables},
-                "drop": list(self.drop),
-                "command": self.command,
-            }
-            return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
-        parts = [getattr(table, f"to_{output}")() for table in self.tables]
-        if output in ("latex", "longtable"):
-            return "\n\n".join(parts)
-        after = f"To drop {', '.join(self.drop)}:\n    {self.command}" if self.command else ""
-        gap = "\n\n\n" if output == "text" else "\n\n"
-        return gap.join(filter(None, ["\n".join(self.remarks), *parts, after]))
-
-
 def agreement(
     files: Sequence[Path],
+    output: Output = "text",
     *,
     sessions: Sequence[Path] = (),
     dataset: Path | None = None,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
-) -> Overview:
-    """Tabulate annotators' agreement, the quality of variants, and masked LMs to drop."""
+) -> tuple[list[Table], str]:
+    """Tabulate annotators' agreement, the quality of variants, and masked LMs to drop.
+
+    Returns:
+        The tables, and everything as text: JSON has shares as fractions of 1, LaTeX the tables
+        alone.
+    """
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    tables = []
+    tables: list[Table] = []
     if len(judgements.annotators) > 1:
         tables += [pair_table(judgements, settings), alpha_table(judgements, settings)]
         tables += confusion_tables(judgements)
@@ -106,7 +79,22 @@ def agreement(
         into = "-".join(["without", *names])
         words = ["merge-nli", "build", "--run", "RUN", "--into", into, *options]
         command = shlex.join(words)
-    return Overview(judgements, tuple(tables), tuple(remarks), drop, command)
+    if output == "json":
+        whole: dict[str, Any] = {
+            "annotators": dict(zip(judgements.annotators, counts, strict=True)),
+            "variants": len(judgements.variant_ids),
+            "remarks": remarks,
+            "tables": {table.name: table.as_dict() for table in tables},
+            "drop": list(drop),
+            "command": command,
+        }
+        return tables, json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    parts = [getattr(table, f"to_{output}")() for table in tables]
+    if output in ("latex", "longtable"):
+        return tables, "\n\n".join(parts)
+    after = f"To drop {', '.join(drop)}:\n    {command}" if command else ""
+    gap = "\n\n\n" if output == "text" else "\n\n"
+    return tables, gap.join(filter(None, ["\n".join(remarks), *parts, after]))
 
 
 # --- Drawings ---

@@ -160,11 +160,12 @@ def agreement_command(
     from merge_metric.agreement.overview import agreement, draw_judgements
     from merge_metric.tables.plots import save_all
 
-    overview = agreement(
-        files, sessions=session or (), dataset=dataset, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-    )
+    tables, text = agreement(
+        files, output, sessions=session or (), dataset=dataset, n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )  # fmt: skip
     if plots is not None:
         with working_in(plots, wait=True):  # two commands at the same time do not mix their plots
-            for file in save_all(draw_judgements(overview.tables), plots):
+            for file in save_all(draw_judgements(tables), plots):
                 typer.echo(file, err=True)
-    typer.echo(overview.render(output))
+    typer.echo(text)
