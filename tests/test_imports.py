@@ -24,7 +24,7 @@ ARROWS = {
     "generation": ("merge_dataset.schema", "merge_dataset.dataset_columns", "merge_dataset.files",
         "merge_dataset.answer_store", "merge_dataset.engine",
         "merge_dataset.executors", "merge_dataset.settings",
-        "merge_dataset.provenance", "merge_dataset.data_files",
+        "merge_dataset.provenance", "merge_dataset.data_files", "merge_dataset.redaction",
         "merge_dataset.hub.repository", "merge_dataset.known_sources",
         "merge_dataset.lazy_names", "merge_dataset.show", "merge_metric.models"),
     "merge_metric": ("merge_dataset",),

@@ -21,6 +21,7 @@ from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.answer_store import AnswerStore, ask, slug
 from merge_dataset.executors import Task
 from merge_dataset.files import read_json, read_record, write_json, write_record
+from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.tokens import warn_of_unknown
@@ -56,7 +57,8 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
         if model == BUNDLED_MLM and not Path(model).is_dir():
             name, model = BUNDLED_MLM, str(bundled_path(f"demo/{BUNDLED_MLM}"))
         else:
-            name = Path(model).resolve().name if Path(model).exists() else model.partition("@")[0]
+            is_path = Path(model).exists()
+            name = Path(model).resolve().name if is_path else mask_urls(model).partition("@")[0]
         if name in names:
             raise ValueError(
                 f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"

@@ -60,5 +60,8 @@ def _findings(of: str, folder: Path, *collection: str) -> Iterator[Finding]:
             got = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
             where = "/".join(collection) or folder.name
             name = find.__name__.replace("_", " ")
-            kind_of_error = type(error).__name__
-            yield Finding(where, f"files with which to {name}", f"{kind_of_error}: {got}")
+            if not isinstance(error, ValueError | OSError):
+                # Such as DuckDB's "Invalid Input Error: Incorrect stats size".
+                kind_of_error = type(error).__name__
+                got = f"damaged ones ({kind_of_error}, {got.replace('Error: ', 'error, ')})"
+            yield Finding(where, f"files with which to {name}", " ".join(got.split()))
