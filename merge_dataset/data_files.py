@@ -410,7 +410,7 @@ def read_rows(
     if lacking := [name for name in required if name not in header]:
         raise ValueError(
             f"{path}: expected the columns {', '.join(required)} in its first line, found no "
-            f"{' and no '.join(lacking)}"
+            f"{' and no '.join(lacking)} among {', '.join(header) or 'none'}"
         )
     names = [name for name in (*required, *optional) if name in header]
     for row in rows:

@@ -263,7 +263,8 @@ def require_columns(where: object, names: Sequence[str], rows: int) -> None:
     if lacking := [name for name in REQUIRED if name not in names]:
         raise ValueError(
             f"{where}: expected the columns {', '.join(REQUIRED)}, found no "
-            f"{' and no '.join(lacking)}; `merge-nli predict` writes such a file"
+            f"{' and no '.join(lacking)} among {', '.join(names) or 'none'}; `merge-nli predict` "
+            "writes such a file"
         )
     if not rows:
         raise ValueError(f"{where}: expected at least one row, got none")
