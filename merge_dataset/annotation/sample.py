@@ -6,15 +6,16 @@ spread as evenly as possible over the masked LMs that validated them (Fig. 9).
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from merge_dataset.files import draw_rank, read_row_groups, read_schema, read_table
+from merge_dataset.files import draw_rank, open_parquet, read_row_groups, read_schema, read_table
 from merge_dataset.layout import (
     all_configurations,
     configurations,
@@ -50,14 +51,19 @@ class Item:
     """Name of a text → masked LMs that validated the replacement in it."""
     stratum: dict[str, str | None]
     """`class`, `source` and `mlm`, the masked LM for which it was drawn (none for paraphrases)."""
-    chance: float
-    """Probability of being drawn; see `chances`."""
+    chance: float | None
+    """Probability of being drawn; see `chances`; None if not known."""
     original: str
     replacement: str
     seed_texts: dict[str, str]
     variant_texts: dict[str, str]
     seed_spans: dict[str, Spans]
     variant_spans: dict[str, Spans]
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Its source and class."""
+        return self.source, self.word_class
 
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
@@ -120,14 +126,21 @@ def draw(
         drawn = spread(candidates, quota)
         chance = chances(drawn, candidates, rng_seed)
         for config in members:
-            own = _items(dataset, config, drawn, chance)
-            items += own
+            own = items_of(dataset, config, drawn)
+            for item in own:
+                name, stratum = item.variant_id, item.stratum
+                stratum |= {"mlm": drawn[name] or None}
+                items.append(replace(item, chance=chance[name]))
             source, word_class = parse_config_name(config)
-            seeds = split_files(dataset, config)["seeds"]
-            n_seeds = sum(len(read_table(dataset / path, ["seed_id"])) for path in seeds)
-            cell = {"source": source, "class": word_class, "seeds": n_seeds}
+            cell = {"source": source, "class": word_class, "seeds": count_seeds(dataset, config)}
             population.append(cell | counts[config] | {"sampled": len(own)})
     return items, population
+
+
+def count_seeds(dataset: Path, config: str) -> int:
+    """Count the seeds of a configuration."""
+    files = split_files(dataset, config)["seeds"]
+    return sum(open_parquet(dataset / file).metadata.num_rows for file in files)
 
 
 def spread(candidates: Mapping[str, Sequence[str]], quota: int) -> dict[str, str]:
@@ -191,53 +204,46 @@ def chances(
     return highest
 
 
-def _items(
-    dataset: Path, config: str, drawn: Mapping[str, str], chance: Mapping[str, float]
-) -> list[Item]:
+def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[Item]:
+    """Read those of some variants that a configuration has, by id, with their seeds."""
     files = split_files(dataset, config)
     problem_format = format_of(read_schema(dataset / files["variants"][0]))
-    fields = problem_format.fields
+    fields, items = problem_format.fields, []
 
-    def rows_with(split: str, column: str, values: set[str]) -> list[dict[str, Any]]:
+    def rows_with(split: str, column: str, values: Collection[str]) -> list[dict[str, Any]]:
         chosen = pc.field(column).isin(sorted(values))
-        tables = [read_table(dataset / path, where=chosen).to_pylist() for path in files[split]]
-        return sorted((row for rows in tables for row in rows), key=lambda row: str(row[column]))
+        tables = [read_table(dataset / path, where=chosen) for path in files[split]]
+        ordered: list[dict[str, Any]] = pa.concat_tables(tables).sort_by(column).to_pylist()
+        return ordered
 
-    items = []
-    rows = rows_with("variants", "variant_id", {*drawn})
+    rows = rows_with("variants", "variant_id", variant_ids)
     seeds = rows_with("seeds", "seed_id", {row["seed_id"] for row in rows})
     by_seed = {row["seed_id"]: row for row in seeds}
     for row in rows:
-        variant, seed = row["variant_id"], by_seed.get(row["seed_id"])
+        seed, spans = by_seed.get(row["seed_id"]), {f: row[f"{f}_spans"] for f in fields}
         try:
             if seed is None:
                 raise ValueError(f"expected the seed {row['seed_id']!r}, found none")
-            original, replacement = row["original"], row["replacement"]
-            spans = {field: row[f"{field}_spans"] for field in fields}
-            if row["word_class"] == PARAPHRASE:
-                pairs = {replacement: original}
-            else:
-                pairs = changed_words(original, replacement)
-            seed_spans = {f: original_spans(seed[f], row[f], spans[f], pairs) for f in fields}
-            label = problem_format.labels[row["label"]]
-        except ValueError as error:
-            raise ValueError(
-                f"{dataset}: {config}: {variant!r}: {error}; `merge-nli check {dataset}` says more"
-            ) from error
-        stratum = {"class": row["word_class"], "source": row["source"]}
-        items.append(
-            Item(
+            pairs = {row["replacement"]: row["original"]}
+            if row["word_class"] != PARAPHRASE:
+                pairs = changed_words(row["original"], row["replacement"])
+            item = Item(
                 **{name: row[name] for name in _COLUMNS},
-                label=label,
+                label=problem_format.labels[row["label"]],
                 mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
-                stratum=stratum | {"mlm": drawn[variant] or None},
-                chance=chance[variant],
+                stratum={"class": row["word_class"], "source": row["source"]},
+                chance=None,
                 seed_texts={field: seed[field] for field in fields},
                 variant_texts={field: row[field] for field in fields},
-                seed_spans=seed_spans,
+                seed_spans={f: original_spans(seed[f], row[f], spans[f], pairs) for f in fields},
                 variant_spans=spans,
             )
-        )
+        except ValueError as error:
+            raise ValueError(
+                f"{dataset}: {config}: {row['variant_id']!r}: {error}; `merge-nli check {dataset}` "
+                "says more"
+            ) from error
+        items.append(item)
     return items
 
 

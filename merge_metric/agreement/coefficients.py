@@ -5,6 +5,7 @@ sum of its items' matrices, weighted by how often each item was drawn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, Final, Literal
@@ -25,7 +26,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Column, Table, columns, interval_columns
+from merge_metric.tables import Table, columns, interval_columns
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -196,21 +197,24 @@ def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
 # --- Tables of annotators' agreement ---
 
 Measure = Callable[[Floats], Floats]
-"""Function from confusion matrices of B samples, (B, k, k), to a figure of each, (B,)."""
+"""Function from matrices of B samples, (B, k, k), to a figure of each, (B,)."""
 
 MEAN: Final = "(mean)"
 
-_KAPPAS: Final[Mapping[str, tuple[str, Weighting]]] = {
-    "kappa": ("κ", "plain"),
-    "kappa_linear": ("κ linear", "linear"),
-    "kappa_quadratic": ("κ quadratic", "quadratic"),
+_KAPPAS: Final[Mapping[str, tuple[str, Measure]]] = {
+    "kappa": ("κ", partial(kappas, weighting="plain")),
+    "kappa_linear": ("κ linear", partial(kappas, weighting="linear")),
+    "kappa_quadratic": ("κ quadratic", partial(kappas, weighting="quadratic")),
 }
-_ALPHAS: Final[Mapping[str, tuple[str, Level]]] = {
-    "alpha_nominal": ("α nominal", "nominal"),
-    "alpha_ordinal": ("α ordinal", "ordinal"),
-    "alpha_interval": ("α interval", "interval"),
+_ALPHAS: Final[Mapping[str, tuple[str, Measure]]] = {
+    "alpha_nominal": ("α nominal", partial(alphas, level="nominal")),
+    "alpha_ordinal": ("α ordinal", partial(alphas, level="ordinal")),
+    "alpha_interval": ("α interval", partial(alphas, level="interval")),
 }
-"""Key → heading and kind; of two possible answers there is only the first, as all are equal."""
+"""Key → heading and measure."""
+
+_SAME_FOR_TWO: Final = {*list(_KAPPAS)[1:], *list(_ALPHAS)[1:]}
+"""Keys of measures that equal the first where there are only two answers."""
 
 _INTERVALS: Final = (
     "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
@@ -226,7 +230,6 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         for score in part.codes
         for row in _pair_rows(part, score, _draws(part, settings))
     ]
-    meaning = judgements.about_meaning
     weighting = (
         "Linear and quadratic: a disagreement weighs its distance or the square of it, which "
         "between good and not good is the same."
@@ -235,12 +238,11 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         *columns(a="one", b="other"),
         *columns("count", n_both="both"),
         *interval_columns("share", agreement="agree"),
-        *_figure_columns(_KAPPAS, is_binary=meaning),
     )
     note = "Both: variants that both judged; agree: with the same answer, in percent."
-    notes = (note,) if meaning else (note, weighting)
+    notes = (note,) if judgements.about_meaning else (note, weighting)
     title = "Agreement of two annotators: Cohen's κ"
-    return _agreement_table("kappa", title, shown, rows, notes, settings)
+    return _agreement_table(Table("kappa", title, shown, tuple(rows), notes), _KAPPAS, settings)
 
 
 def alpha_table(judgements: Judgements, settings: Settings) -> Table:
@@ -249,40 +251,32 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
     for name, part in judgements.by_class():
         draws = _draws(part, settings)
         for score, codes in part.codes.items():
-            k = N_ANSWERS[score]
             pairable = codes[:, (codes > 0).sum(axis=0) >= 2]
             given = pairable[pairable > 0]
             row = {"class": name, "score": score, "n_items": pairable.shape[1]}
-            kinds = list(_ALPHAS.items())[: k - 1]
-            measures = {key: partial(alphas, level=level) for key, (_, level) in kinds}
-            figures = _with_intervals(*_measure(coincidences(codes, k), measures, draws))
+            figures = _measure(coincidences(codes, N_ANSWERS[score]), _ALPHAS, draws)
             note = _note(given, score, "no two judged the same")
-            rows.append({**row, "n_answers": len(given), **figures, "note": note})
-    shown = (
-        *columns("count", n_items="variants", n_answers="answers"),
-        *_figure_columns(_ALPHAS, is_binary=judgements.about_meaning),
-    )
+            rows.append({**row, "n_answers": len(given), **_with_intervals(figures), "note": note})
+    shown = columns("count", n_items="variants", n_answers="answers")
     note = (
         "Variants that two annotators or more judged, and the answers to them. Nominal: these are "
         "the same or not; ordinal: they are ranks; interval: they differ by the square of their "
         "distance. Where there are only two answers, that is all the same."
     )
     title = "Agreement of all annotators: Krippendorff's α"
-    return _agreement_table("alpha", title, shown, rows, (note,), settings)
+    return _agreement_table(Table("alpha", title, shown, tuple(rows), (note,)), _ALPHAS, settings)
 
 
 def _agreement_table(
-    name: str,
-    title: str,
-    shown: Sequence[Column],
-    rows: Sequence[Mapping[str, Any]],
-    notes: Sequence[str],
-    settings: Settings,
+    table: Table, measures: Mapping[str, tuple[str, Measure]], settings: Settings
 ) -> Table:
-    why = columns(note="") if any(row["note"] for row in rows) else ()
+    """Add the columns of class, score and measures, and the notes that both tables have."""
+    headings = {key: heading for key, (heading, _) in measures.items() if key in table.rows[0]}
+    why = columns(note="") if any(row["note"] for row in table.rows) else ()
     drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
-    of = columns(**{"class": "class"}, score="score")
-    return Table(name, title, (*of, *shown, *why), tuple(rows), (*notes, *drawn))
+    shown = (*columns(**{"class": "class"}, score="score"), *table.columns)
+    shown += (*interval_columns("fraction", **headings), *why)
+    return replace(table, columns=shown, notes=(*table.notes, *drawn))
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
@@ -329,50 +323,49 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
-    kinds = list(_KAPPAS.items())[: N_ANSWERS[score] - 1]
-    measures: dict[str, Measure] = {"agreement": _agreement}
-    measures |= {key: partial(kappas, weighting=kind) for key, (_, kind) in kinds}
-    rows: list[dict[str, Any]] = []
-    replicates: list[dict[str, Floats]] = []
+    measures = {"agreement": ("", _agreement), **_KAPPAS}
+    pairs: list[dict[str, Floats]] = []
     for one, other in combinations(range(len(part.annotators)), 2):
-        a, b = part.codes[score][one], part.codes[score][other]
+        a, b = part.codes[score][[one, other]]
         both = (a > 0) & (b > 0)
-        figures, samples = _measure(confusions(a, b, N_ANSWERS[score]), measures, draws)
-        rows.append(
-            {
-                "a": part.annotators[one],
-                "b": part.annotators[other],
-                "n_both": int(both.sum()),
-                **_with_intervals(figures, samples),
-                "note": _note(np.concatenate([a[both], b[both]]), score, "both judged none"),
-            }
-        )
-        replicates.append(samples)
-    yield from rows
-    if len(rows) > 1:
+        pairs.append(_measure(confusions(a, b, N_ANSWERS[score]), measures, draws))
+        yield {
+            "a": part.annotators[one],
+            "b": part.annotators[other],
+            "n_both": int(both.sum()),
+            **_with_intervals(pairs[-1]),
+            "note": _note(np.concatenate([a[both], b[both]]), score, "both judged none"),
+        }
+    if len(pairs) > 1:
         # The mean is over the pairs that have a figure; a replicate counts if all of them have it.
-        means: dict[str, float] = {}
-        drawn: dict[str, Floats] = {}
-        for key in measures:
-            have = [i for i, row in enumerate(rows) if row[key] is not None]
-            means[key] = float(np.mean([rows[i][key] for i in have])) if have else np.nan
-            if have and key in replicates[0]:
-                drawn[key] = np.mean([replicates[i][key] for i in have], axis=0)
-        defined = sum(row["kappa"] is not None for row in rows)
-        note = "" if defined == len(rows) else f"κ: of the {defined} pairs that have one"
-        mean = {"a": f"{len(rows)} pairs", "b": MEAN, "n_both": None}
-        yield {**mean, **_with_intervals(means, drawn), "note": note}
+        means = {}
+        for key in pairs[0]:
+            have = [pair[key] for pair in pairs if not np.isnan(pair[key][0])]
+            figure, samples = [own[0] for own in have], [own[1:] for own in have]
+            means[key] = np.append(np.mean(figure), np.mean(samples, axis=0)) if have else _NONE
+        defined = sum(not np.isnan(pair["kappa"][0]) for pair in pairs)
+        note = "" if defined == len(pairs) else f"κ: of the {defined} pairs that have one"
+        mean = {"a": f"{len(pairs)} pairs", "b": MEAN, "n_both": None}
+        yield {**mean, **_with_intervals(means), "note": note}
+
+
+_NONE: Final[Floats] = np.array([np.nan])
 
 
 def _measure(
-    matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
-) -> tuple[dict[str, float], dict[str, Floats]]:
-    """Compute figures of items' (n, k, k) matrices; `draws`, (B, n), count items in replicates."""
-    figures = {key: float(of(matrices.sum(axis=0)[None])[0]) for key, of in measures.items()}
-    if draws is None:
-        return figures, {}
-    drawn = np.tensordot(draws, matrices, axes=1)
-    return figures, {key: of(drawn) for key, of in measures.items()}
+    matrices: Floats, measures: Mapping[str, tuple[str, Measure]], draws: Floats | None
+) -> dict[str, Floats]:
+    """Compute figures of items' (n, k, k) matrices, and of replicates of them, (1 + B,).
+
+    `draws`, (B, n), count items in replicates. With two answers, κ, and α, are one.
+    """
+    samples = [matrices.sum(axis=0)[None]]
+    if draws is not None:
+        samples.append(np.tensordot(draws, matrices, axes=1))
+    known = list(measures.items())
+    if matrices.shape[-1] == 2:
+        known = [(key, measure) for key, measure in known if key not in _SAME_FOR_TWO]
+    return {key: np.concatenate([of(some) for some in samples]) for key, (_, of) in known}
 
 
 def _agreement(matrices: Floats) -> Floats:
@@ -399,19 +392,12 @@ def _draws(part: Judgements, settings: Settings) -> Floats | None:
     return resampled(part.seed_ids, settings)
 
 
-def _with_intervals(figures: Mapping[str, float], samples: Mapping[str, Floats]) -> dict[str, Any]:
+def _with_intervals(measured: Mapping[str, Floats]) -> dict[str, Any]:
+    """Make the cells of figures, each with its replicates behind it, as `_measure` returns them."""
     row: dict[str, Any] = {}
-    for key, value in figures.items():
-        row |= {key: None if np.isnan(value) else value, f"{key}_ci": None}
-        if row[key] is not None and key in samples:
-            defined = float(np.mean(~np.isnan(samples[key])))
-            if defined >= 0.95:  # else an interval of the few others would hide how little is known
-                row[f"{key}_ci"] = interval(samples[key]).tolist()
+    for key, (figure, samples) in ((key, (own[0], own[1:])) for key, own in measured.items()):
+        row |= {key: None if np.isnan(figure) else float(figure), f"{key}_ci": None}
+        # With fewer replicates, an interval of the others would hide how little is known.
+        if row[key] is not None and len(samples) and np.mean(~np.isnan(samples)) >= 0.95:
+            row[f"{key}_ci"] = interval(samples).tolist()
     return row
-
-
-def _figure_columns(
-    figures: Mapping[str, tuple[str, Any]], *, is_binary: bool
-) -> tuple[Column, ...]:
-    headings = {key: heading for key, (heading, _) in figures.items()}
-    return interval_columns("fraction", **headings)[: 1 if is_binary else None]

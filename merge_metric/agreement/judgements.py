@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.annotation import Session, is_good, read_answers, read_session
-from merge_dataset.files import read_row_groups, read_schema, read_table
-from merge_dataset.layout import all_configurations, require_dataset, split_files
-from merge_dataset.schema import VARIANT_CLASSES, format_of, parse_config_name
+from merge_dataset.annotation import is_good, read_answers, read_session
+from merge_dataset.annotation.sample import Item, count_seeds, items_of
+from merge_dataset.layout import all_configurations, require_dataset
+from merge_dataset.schema import VARIANT_CLASSES, parse_config_name
 
 FLUENCY: Final = "F"
 REASONING: Final = "R"
@@ -40,29 +39,6 @@ Codes = NDArray[np.int8]
 """Array of answers, 1 to k; 0 where there is none."""
 
 
-@dataclass(frozen=True)
-class JudgedVariant:
-    """Facts about a variant that was judged."""
-
-    source: str
-    word_class: str
-    seed_id: str
-    validated: tuple[frozenset[str], ...]
-    """Masked LMs that validated it, for each of its texts; none of a paraphrase."""
-    chance: float | None = None
-    """Probability of being drawn, relative to its source and class; None if not known."""
-
-    @property
-    def cell(self) -> Cell:
-        """Its source and class."""
-        return self.source, self.word_class
-
-    @cached_property
-    def mlms(self) -> frozenset[str]:
-        """Masked LMs that validated it in any of its texts."""
-        return frozenset().union(*self.validated)
-
-
 @dataclass(frozen=True, eq=False)
 class Judgements:
     """Answers of A annotators to N variants."""
@@ -71,19 +47,16 @@ class Judgements:
     variant_ids: tuple[str, ...]
     codes: Mapping[str, Codes]
     """Question → answers, (A, N): 1–5 for `SCORES`, 1 or 2 for `SAME`; 0 where there is none."""
-    items: tuple[JudgedVariant, ...] | None = None
-    """Facts about the variants, (N,); None where nothing is known."""
-    seeds: Mapping[Cell, int] | None = None
-    """Source and class → number of seeds in the dataset; None where it is not known."""
+    items: tuple[Item, ...] = ()
+    """The variants, (N,); none where nothing is known of them."""
+    seeds: Mapping[Cell, int] = field(default_factory=dict)
+    """Source and class → number of seeds in the dataset, where it is known."""
 
     @classmethod
     def from_answers(
-        cls,
-        answers: pa.Table,
-        items: Mapping[str, JudgedVariant] | None = None,
-        seeds: Mapping[Cell, int] | None = None,
+        cls, answers: pa.Table, items: Mapping[str, Item], seeds: Mapping[Cell, int]
     ) -> Judgements:
-        """Make judgements from answers, facts by variant, and numbers of seeds by cell."""
+        """Make judgements from answers, variants by id if known, and numbers of seeds by cell."""
         if not len(answers):
             raise ValueError("expected answers of annotators, got none that count")
         annotators, rows = _numbered(answers["annotator"])
@@ -99,14 +72,13 @@ class Judgements:
         if SAME not in codes:
             total = codes[FLUENCY] + codes[REASONING]
             codes[GOOD] = np.where(total > 0, 1 + is_good(total), 0).astype(np.int8)
-        if items is None:
-            return cls(annotators, variants, codes)
-        if unknown := [name for name in variants if name not in items]:
+        if unknown := [name for name in variants if items and name not in items]:
             raise ValueError(
                 f"expected answers to variants of the session or dataset given, got {len(unknown)} "
                 f"to others, such as {unknown[0]!r}"
             )
-        return cls(annotators, variants, codes, tuple(items[name] for name in variants), seeds)
+        known = tuple(items[name] for name in variants if items)
+        return cls(annotators, variants, codes, known, seeds)
 
     def take(self, chosen: Bools) -> Judgements:
         """Take the items where `chosen`, (N,), holds."""
@@ -115,13 +87,13 @@ class Judgements:
             self,
             variant_ids=tuple(self.variant_ids[i] for i in kept),
             codes={name: codes[:, kept] for name, codes in self.codes.items()},
-            items=None if self.items is None else tuple(self.items[i] for i in kept),
+            items=tuple(self.items[i] for i in kept if self.items),
         )
 
     def by_class(self) -> Iterator[tuple[str, Judgements]]:
         """Yield "all" judgements, then each class that occurs, where classes are known."""
         yield "all", self
-        classes = np.array([item.word_class for item in self.items or ()])
+        classes = np.array([item.word_class for item in self.items])
         for name in VARIANT_CLASSES:
             if name in classes:
                 yield name, self.take(classes == name)
@@ -129,9 +101,7 @@ class Judgements:
     @property
     def seed_ids(self) -> tuple[str, ...]:
         """Seed ids, (N,); where nothing is known, each variant counts as a seed of its own."""
-        return (
-            self.variant_ids if self.items is None else tuple(item.seed_id for item in self.items)
-        )
+        return tuple(item.seed_id for item in self.items) or self.variant_ids
 
     @property
     def about_meaning(self) -> bool:
@@ -155,11 +125,8 @@ class Judgements:
     @cached_property
     def good(self) -> Bools:
         """Whether each variant is good, (N,), by all of its annotators."""
-        fluency, reasoning = (
-            self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING)
-        )
-        good: Bools = is_good(fluency + reasoning, self.n_annotators)
-        return good
+        total = sum(self.codes[name].sum(axis=0, dtype=np.int64) for name in (FLUENCY, REASONING))
+        return np.asarray(is_good(total, self.n_annotators))
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -173,22 +140,12 @@ def _numbered(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int6
 def read_judgements(
     files: Sequence[Path], sessions: Sequence[Path] = (), dataset: Path | None = None
 ) -> Judgements:
-    """Read session folders and files of answers; facts come from sessions or a dataset."""
+    """Read session folders and files of answers; items come from sessions or a dataset."""
     answers = read_answers(files)
     opened = [read_session(path) for path in (*filter(Path.is_dir, files), *sessions)]
-    if not opened and dataset is None:
-        return Judgements.from_answers(answers)
-    items, seeds = _known_from(opened)
-    if dataset is not None:
-        _read_dataset(dataset, opened, {*answers["variant_id"].to_pylist()}, items, seeds)
-    return Judgements.from_answers(answers, items, seeds)
-
-
-def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], dict[Cell, int]]:
-    """Gather facts of each variant, and numbers of seeds of each source and class drawn from."""
-    items: dict[str, JudgedVariant] = {}
+    items = {name: item for session in opened for name, item in session.items.items()}
     seeds: dict[Cell, int] = {}
-    for session in sessions:
+    for session in opened:
         for row in session.description["population"]:
             cell = (row["source"], row["class"])
             if seeds.setdefault(cell, row["seeds"]) != row["seeds"]:
@@ -197,64 +154,27 @@ def _known_from(sessions: Iterable[Session]) -> tuple[dict[str, JudgedVariant], 
                     f"seeds of {' '.join(cell)}, and {seeds[cell]} in another; look at them one by "
                     "one"
                 )
-        for name, item in session.items.items():
-            cell, validated = (item.source, item.word_class), item.mlms_by_field.values()
-            items[name] = JudgedVariant(*cell, item.seed_id, _validated(validated), item.chance)
-    return items, seeds
+    if dataset is not None:
+        _read_dataset(dataset, {*items, *answers["variant_id"].to_pylist()}, items, seeds)
+    return Judgements.from_answers(answers, items, seeds)
 
 
 def _read_dataset(
-    dataset: Path,
-    sessions: Iterable[Session],
-    answered: Collection[str],
-    items: dict[str, JudgedVariant],
-    seeds: dict[Cell, int],
+    dataset: Path, wanted: Collection[str], items: dict[str, Item], seeds: dict[Cell, int]
 ) -> None:
+    """Add items that no session has, and the seeds of their sources; compare the other texts."""
     require_dataset(dataset)
-    judged = {name: item for session in sessions for name, item in session.items.items()}
-    wanted = {*answered} - {*items}
-    other: list[str] = []
-    files_of: dict[Cell, list[Path]] = {}
-    for config in all_configurations(dataset):
-        source, word_class = parse_config_name(config)
-        if word_class is None:
-            continue
-        names = split_files(dataset, config)
-        files = [dataset / name for name in names["variants"]]
-        files_of[source, word_class] = [dataset / name for name in names["seeds"]]
-        fields = format_of(read_schema(files[0])).fields
-        for name, *texts in _rows_of(files, ["variant_id", *fields], judged):
-            if dict(zip(fields, texts, strict=True)) != judged[name].variant_texts:
-                other.append(name)
-        columns = ["variant_id", "seed_id", *mlm_columns(files[0])]
-        for variant, seed, *by_text in _rows_of(files, columns, wanted):
-            items[variant] = JudgedVariant(source, word_class, seed, _validated(by_text))
-    if other:
+    configs = [name for name in all_configurations(dataset) if parse_config_name(name)[1]]
+    read = [item for config in configs for item in items_of(dataset, config, wanted)]
+    earlier = [(items.setdefault(item.variant_id, item), item) for item in read]
+    if other := [item for one, item in earlier if one.variant_texts != item.variant_texts]:
         raise ValueError(
             f"{dataset}: expected the texts that annotators judged, got others for "
-            f"{len(other):,} of {len(judged):,} variants of the sample, such as "
-            f"{min(other)!r}; give the dataset that the sample was drawn from"
+            f"{len(other):,} variants of the sample, such as {other[0].variant_id!r}; give the "
+            f"dataset that the sample was drawn from"
         )
     sources = {item.source for item in items.values()}
-    for cell, files in files_of.items():
-        if cell[0] in sources and cell not in seeds:
-            seeds[cell] = sum(len(read_table(path, ["seed_id"])) for path in files)
-
-
-def _validated(by_text: Iterable[Sequence[str]]) -> tuple[frozenset[str], ...]:
-    validated = tuple(map(frozenset, by_text))
-    return validated if any(validated) else ()
-
-
-def _rows_of(
-    files: Sequence[Path], names: Sequence[str], variant_ids: Collection[str]
-) -> Iterator[tuple[Any, ...]]:
-    wanted = pa.array(sorted(variant_ids), pa.string())
-    for table in (table for path in files for table in read_row_groups(path, list(names))):
-        chosen = table.filter(pc.is_in(table["variant_id"], wanted))
-        yield from zip(*(chosen[name].to_pylist() for name in names), strict=True)
-
-
-def mlm_columns(path: Path) -> list[str]:
-    """List a file's columns with the masked LMs that validated a replacement, one per text."""
-    return [name for name in read_schema(path).names if name.endswith("_mlms")]
+    for config in configs:
+        source, word_class = parse_config_name(config)
+        if source in sources and word_class is not None:
+            seeds.setdefault((source, word_class), count_seeds(dataset, config))

@@ -56,10 +56,10 @@ def agreement(
     if judgements.about_meaning:
         tables.append(meaning_table(judgements))
     else:
-        tables.append(share_table(judgements, judgements.seeds, settings))
-        tables.append(score_shares_table(judgements, judgements.seeds))
+        tables.append(share_table(judgements, settings))
+        tables.append(score_shares_table(judgements))
     drop: tuple[str, ...] = ()
-    if any(item.mlms for item in judgements.items or ()):
+    if any(item.mlms for item in judgements.items):
         tables.append(drop_table(judgements))
         drop = tuple(row["mlm"] for row in tables[-1].rows if row["verdict"] == DROP)
     counts = judgements.answered.sum(axis=1).tolist()
@@ -67,7 +67,7 @@ def agreement(
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
     if len(judgements.annotators) == 1:
         remarks.append("One annotator: how far others would agree cannot be told.")
-    if judgements.items is None:
+    if not judgements.items:
         remarks.append(
             "Nothing is known of the variants: give --session or --dataset for classes, sources "
             "and masked LMs."

@@ -1,6 +1,5 @@
 """Shares of good variants, of scores, of equivalent paraphrases; LMs to drop (figures 9, 10)."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
@@ -9,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from merge_dataset.annotation import ENOUGH
+from merge_dataset.annotation.sample import Item
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_metric.agreement.coefficients import resampled
 from merge_metric.agreement.judgements import (
@@ -19,7 +19,6 @@ from merge_metric.agreement.judgements import (
     Bools,
     Cell,
     Floats,
-    JudgedVariant,
     Judgements,
 )
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -33,11 +32,9 @@ _Z: Final = 1.959963984540054
 """Standard errors to either side in a 95 % interval of a normal distribution."""
 
 
-def share_table(
-    judgements: Judgements, seeds: Mapping[Cell, int] | None, settings: Settings
-) -> Table:
-    """Tabulate shares of good variants by group, and shares weighted by `seeds` if known."""
-    items = judgements.items or ()
+def share_table(judgements: Judgements, settings: Settings) -> Table:
+    """Tabulate shares of good variants by group, and shares weighted by seeds if known."""
+    items, seeds = judgements.items, judgements.seeds
     draws = resampled(judgements.seed_ids, settings)
     rows: list[dict[str, Any]] = []
     for by, group, chosen, part in groups(judgements):
@@ -49,33 +46,33 @@ def share_table(
     shown += interval_columns("share", good="good, %")
     shown += interval_columns("number", fluency="F", reasoning="R")
     if seeds and items:
-        weights = item_weights(items, seeds)
+        weights = item_weights(judgements, np.ones(len(items)))
         # Seeds are resampled within each source and class, so that none is ever without items;
         # and weights of sources and classes stay the same, however many items are drawn, or
         # the intervals would be of other figures.
         drawn = np.zeros((settings.n_bootstrap, len(items)))
-        for number, mine in enumerate(_by_cell(items).values()):
-            seed_ids = [items[i].seed_id for i in mine]
+        for number, of_cell in enumerate(_by_cell(items).values()):
             own = replace(settings, rng_seed=settings.rng_seed + number)
-            drawn[:, mine] = resampled(seed_ids, own)
-        resamplings = _scaled(drawn * _inverse_chances(items), items, seeds)
+            drawn[:, of_cell] = resampled([items[i].seed_id for i in of_cell], own)
+        resamplings = item_weights(judgements, drawn)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
         shown += interval_columns("share", good_weighted="weighted, %")
         weighted = {"fluency_weighted": "weighted F", "reasoning_weighted": "weighted R"}
         shown += interval_columns("number", **weighted)
-    notes = tuple(_notes(items, seeds or {}, settings.n_bootstrap))
+    notes = tuple(_notes(items, seeds, settings.n_bootstrap))
     return Table("shares", "Good variants", tuple(shown), tuple(rows), notes)
 
 
-def score_shares_table(judgements: Judgements, seeds: Mapping[Cell, int] | None = None) -> Table:
+def score_shares_table(judgements: Judgements) -> Table:
     """Tabulate shares of scores: a row per score and group (all, classes, masked LMs)."""
     rows: list[dict[str, Any]] = []
     groups_of = []
     for by, group, _, part in groups(judgements, ("class", "MLM"), annotators=False):
-        groups_of.append((by, group, part, np.ones(len(part.variant_ids))))
-        if by == "all" and seeds and judgements.items:
-            groups_of.append((by, WEIGHTED, part, item_weights(judgements.items, seeds)))
+        alike = np.ones(len(part.variant_ids))
+        groups_of.append((by, group, part, alike))
+        if by == "all" and judgements.seeds and judgements.items:
+            groups_of.append((by, WEIGHTED, part, item_weights(judgements, alike)))
     for score in (FLUENCY, REASONING):
         for by, group, part, weights in groups_of:
             # Each annotator of a variant has an equal part of its weight.
@@ -104,10 +101,7 @@ def meaning_table(judgements: Judgements) -> Table:
     for by, group, _, part in groups(judgements, ("source",)):
         answers = part.codes[SAME]
         n_yes, n_answers = int((answers == 2).sum()), int((answers > 0).sum())
-        n, by_all = (
-            len(part.variant_ids),
-            int((((answers == 2) | (answers == 0)).all(axis=0)).sum()),
-        )
+        n, by_all = len(part.variant_ids), int((answers != 1).all(axis=0).sum())
         rows.append(
             {"by": by, "group": group, "n": n, "n_answers": n_answers, "n_yes": n_yes}
             | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
@@ -137,7 +131,7 @@ def groups(
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
     """Yield all judgements, then groups: kind of group, name, mask of variants (N,), judgements."""
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
-    groups_of: dict[str, Callable[[JudgedVariant], Collection[str]]] = {
+    groups_of: dict[str, Callable[[Item], Collection[str]]] = {
         "class": lambda item: (item.word_class,),
         "source": lambda item: (item.source,),
         "MLM": lambda item: item.mlms,
@@ -146,17 +140,14 @@ def groups(
     order: dict[str, Callable[[str], Any]]
     order = {"class": VARIANT_CLASSES.index, "number of MLMs": int}
     for name in by:
-        of_items = [groups_of[name](item) for item in judgements.items or ()]
+        of_items = [groups_of[name](item) for item in judgements.items]
         for group in sorted({group for mine in of_items for group in mine}, key=order.get(name)):
             chosen = np.array([group in mine for mine in of_items])
             yield name, group, chosen, judgements.take(chosen)
     if annotators and len(judgements.annotators) > 1:
         for number, annotator in enumerate(judgements.annotators):
             chosen = judgements.answered[number]
-            codes = {
-                name: of_question[number : number + 1]
-                for name, of_question in judgements.codes.items()
-            }
+            codes = {name: codes[[number]] for name, codes in judgements.codes.items()}
             own = replace(judgements, annotators=(annotator,), codes=codes)
             yield "annotator", annotator, chosen, own.take(chosen)
 
@@ -206,42 +197,30 @@ def newcombe(count_a: float, n_a: float, count_b: float, n_b: float) -> list[flo
 # --- Weights ---
 
 
-def item_weights(items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Weight items, (N,), by 1 / chance (Horvitz and Thompson 1952); cells sum to their seeds."""
-    weights: Floats = _scaled(_inverse_chances(items)[None], items, seeds)[0]
+def item_weights(judgements: Judgements, drawn: Floats) -> Floats:
+    """Weight items drawn so often, (…, N), by 1 / chance (Horvitz and Thompson 1952).
+
+    The items of a cell sum to its seeds, and count alike if the chance of one is not known.
+    """
+    weights = np.zeros_like(drawn)
+    for cell, of_cell in _by_cell(judgements.items).items():
+        chances = [judgements.items[i].chance or np.nan for i in of_cell]
+        inverse = 1.0 if np.isnan(chances).any() else 1 / np.array(chances)
+        own = drawn[..., of_cell] * inverse
+        scale = judgements.seeds.get(cell, 0) / own.sum(axis=-1, keepdims=True)
+        weights[..., of_cell] = own * scale
     return weights
 
 
-def _inverse_chances(items: Sequence[JudgedVariant]) -> Floats:
-    """Compute 1 / chance, (N,); 1 for all items of a cell in which some chance is not known."""
-    alike = {item.cell for item in items if item.chance is None}
-    return np.array(
-        [1.0 if item.chance is None or item.cell in alike else 1 / item.chance for item in items]
-    )
-
-
-def _scaled(weights: Floats, items: Sequence[JudgedVariant], seeds: Mapping[Cell, int]) -> Floats:
-    """Scale weights, (…, N), so that they sum to the number of seeds in each cell."""
-    scaled = np.zeros_like(weights)
-    for cell, mine in _by_cell(items).items():
-        own = weights[:, mine]
-        scaled[:, mine] = own * (seeds.get(cell, 0) / own.sum(axis=1, keepdims=True))
-    return scaled
-
-
-def _by_cell(items: Sequence[JudgedVariant]) -> dict[Cell, list[int]]:
-    mine: dict[Cell, list[int]] = defaultdict(list)
-    for number, item in enumerate(items):
-        mine[item.cell].append(number)
-    return dict(sorted(mine.items()))
+def _by_cell(items: Sequence[Item]) -> dict[Cell, list[int]]:
+    cells = [item.cell for item in items]
+    return {cell: [i for i, own in enumerate(cells) if own == cell] for cell in sorted({*cells})}
 
 
 # --- Notes ---
 
 
-def _notes(
-    items: Sequence[JudgedVariant], seeds: Mapping[Cell, int], n_bootstrap: int
-) -> Iterator[str]:
+def _notes(items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int) -> Iterator[str]:
     resampling = f"; of the rest percentiles over {n_bootstrap:,} resamplings of the seeds"
     yield (
         f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the "
@@ -296,13 +275,11 @@ _RULE: Final = (
 
 def drop_table(judgements: Judgements) -> Table:
     """Tabulate the variants that would be lost without each masked LM, a row per LM."""
-    if judgements.items is None:
-        raise ValueError("expected what is known of the variants, got answers alone")
     mlms = sorted({mlm for item in judgements.items for mlm in item.mlms})
     rows = []
     for mlm in mlms:
         # Variants that no other LM validated in one of their texts.
-        needed = np.array([frozenset((mlm,)) in item.validated for item in judgements.items])
+        needed = np.array([[mlm] in item.mlms_by_field.values() for item in judgements.items])
         validated = np.array([mlm in item.mlms for item in judgements.items])
         row: dict[str, Any] = {"mlm": mlm}
         for name, chosen in (("validated", validated), ("goes", needed), ("stays", ~needed)):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from merge_dataset.engine import connect, naming_damaged, parquet
+from merge_dataset.files import read_schema
 from merge_dataset.layout import split_files
 from merge_dataset.schema import PARAPHRASE, parse_config_name
-from merge_metric.agreement.judgements import mlm_columns
 from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row
 from merge_metric.analyses.registry import Request
@@ -82,7 +82,7 @@ def provenance(request: Request, *, run: Path | None = None) -> Table:
 
 def _rows(files: Sequence[Path], config: str | None, unit: str) -> tuple[str, int, list[Row]]:
     """Make the rows of files of replacements; also return their source, and count problems."""
-    texts = mlm_columns(files[0])
+    texts = [name for name in read_schema(files[0]).names if name.endswith("_mlms")]
     lists = ", ".join(f'coalesce(list_sort("{column}"), [])' for column in texts)
     query = (
         "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "

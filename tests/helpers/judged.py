@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from helpers.dataset_files import seed_row, variant_row, write_source
 from merge_dataset.annotation import Session, open_session, read_answers, read_session
+from merge_dataset.annotation.sample import Item
 from merge_dataset.schema import LABELS
 from merge_metric.agreement.coefficients import (
     Codes,
@@ -105,6 +106,14 @@ def write_judged(folder: Path) -> Path:
             variants.append(row | {"variant_id": item.variant_id, **item.variant_texts})
         write_source(folder, list(seeds.values()), variants)
     return folder
+
+
+def make_item(word_class: str, *mlms: str, seed_id: str, **facts: Any) -> Item:
+    """Make an item of SNLI of which only these facts matter."""
+    texts: dict[str, Any] = {"label": "", "stratum": {}, "original": "", "replacement": ""}
+    texts |= {f"{side}_{what}": {} for side in ("seed", "variant") for what in ("texts", "spans")}
+    known = {"mlms": [*mlms], "mlms_by_field": {"premise": [*mlms]}, "chance": None}
+    return Item("", seed_id, "snli", word_class, **texts | known | facts)
 
 
 def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:

@@ -51,9 +51,9 @@ def test_a_dataset_does_not_know_how_variants_were_drawn(ask: Ask) -> None:
 def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Path) -> None:
     other = tmp_path / "merge-nli"
     shutil.copytree(made / "merge-nli", other)
-    path = next(other.rglob("verbs/variants.parquet"))
-    rows = pq.ParquetFile(path).read().to_pylist()
-    write_rows(path, [row | {"premise": f"{row['premise']} Really."} for row in rows])
+    for path in other.rglob("verbs/*.parquet"):
+        rows = pq.ParquetFile(path).read().to_pylist()
+        write_rows(path, [row | {"premise": f"{row['premise']} Really."} for row in rows])
     message = f"{other}: expected the texts that annotators judged, got others for "
     assert message in ask("study", "--dataset", str(other), code=2).stderr
 

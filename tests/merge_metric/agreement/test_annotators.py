@@ -2,10 +2,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.judged import answers_table
+from helpers.judged import answers_table, make_item
 
 from merge_metric.agreement.coefficients import alpha_table, confusion_tables, pair_table
-from merge_metric.agreement.judgements import JudgedVariant, Judgements
+from merge_metric.agreement.judgements import Judgements
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
 
@@ -14,10 +14,9 @@ NONE = Settings(n_bootstrap=0)
 
 def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
     items = {
-        variant: JudgedVariant(source="snli", word_class=word_class, seed_id=variant, validated=())
-        for variant, word_class in classes.items()
+        variant: make_item(word_class, seed_id=variant) for variant, word_class in classes.items()
     }
-    return Judgements.from_answers(answers_table(rows), items or None)
+    return Judgements.from_answers(answers_table(rows), items, {})
 
 
 def row(table: Table, **wanted: Any) -> dict[str, Any]:
@@ -99,6 +98,6 @@ def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
 
 def test_answers_have_to_be_there_and_known() -> None:
     with pytest.raises(ValueError, match="expected answers of annotators, got none that count"):
-        Judgements.from_answers(pa.table({"annotator": pa.array([], pa.string())}))
+        Judgements.from_answers(pa.table({"annotator": pa.array([], pa.string())}), {}, {})
     with pytest.raises(ValueError, match="got 2 to others, such as 'c'"):
         judgements(*TWO, a="noun", b="noun")

@@ -24,7 +24,7 @@ def judged(*said: str) -> Judgements:
         for n, answer in enumerate(answers)
         if answer != "."
     ]
-    return Judgements.from_answers(pa.Table.from_pylist(rows))
+    return Judgements.from_answers(pa.Table.from_pylist(rows), {}, {})
 
 
 def test_the_papers_figures_fit_together() -> None:

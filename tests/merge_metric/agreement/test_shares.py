@@ -1,13 +1,16 @@
 """Shares of good variants: groups, combined annotators, weights and intervals by hand."""
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
-from helpers.judged import answers_table
+from helpers.judged import answers_table, make_item
 from statsmodels.stats.proportion import proportion_confint
 
-from merge_metric.agreement.judgements import Cell, JudgedVariant, Judgements
+from merge_dataset.annotation.sample import Item
+from merge_metric.agreement.judgements import Cell, Judgements
 from merge_metric.agreement.shares import item_weights, score_shares_table, share_table, wilson
 from merge_metric.seed_variant_accuracy.options import Settings
 
@@ -16,25 +19,28 @@ NUMBERS = count()
 
 def item(
     word_class: str, *mlms: str, chance: float | None = 1.0, seed_id: str | None = None
-) -> JudgedVariant:
+) -> Item:
     """An item with a separate seed, unless one is given."""
-    return JudgedVariant(
-        source="snli", word_class=word_class, seed_id=seed_id or f"snli:{next(NUMBERS)}",
-        validated=(frozenset(mlms),) if mlms else (), chance=chance,
-    )  # fmt: skip
+    seed_id = seed_id or f"snli:{next(NUMBERS)}"
+    return make_item(word_class, *mlms, seed_id=seed_id, chance=chance)
 
 
-def judged(scores: dict[str, tuple[int, int]], items: dict[str, JudgedVariant]) -> Judgements:
+def judged(
+    scores: dict[str, tuple[int, int]], items: dict[str, Item], seeds: dict[Cell, int] | None = None
+) -> Judgements:
     rows = [("ann", variant, f, r) for variant, (f, r) in scores.items()]
-    return Judgements.from_answers(answers_table(rows), items)
+    return Judgements.from_answers(answers_table(rows), items, seeds or {})
 
 
 def shares(
     judgements: Judgements, seeds: dict[Cell, int] | None = None, n_bootstrap: int = 0
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    table = share_table(judgements, seeds, Settings(n_bootstrap=n_bootstrap, rng_seed=0))
+    settings = Settings(n_bootstrap=n_bootstrap, rng_seed=0)
+    table = share_table(replace(judgements, seeds=seeds or {}), settings)
     return {(row["by"], row["group"]): dict(row) for row in table.rows}
 
+
+NO_INTERVALS = Settings(n_bootstrap=0, rng_seed=0)
 
 NOUNS_AND_VERBS = judged(
     {"a": (5, 5), "b": (5, 4), "c": (1, 5), "d": (4, 4), "e": (5, 4), "f": (2, 2)},
@@ -75,14 +81,14 @@ def test_weighted_shares_by_hand() -> None:
 def test_unknown_chances_are_not_made_up() -> None:
     items = {"a": item("noun", chance=None), "b": item("noun", chance=0.25)}
     items |= {"c": item("verb"), "d": item("verb", chance=0.25)}
-    found = judged(dict.fromkeys(items, (5, 5)), items)
     seeds = {("snli", "noun"): 6, ("snli", "verb"): 5}
-    assert item_weights(found.items or (), seeds).tolist() == [3, 3, 1, 4]
-    weighted, unknown = share_table(found, seeds, Settings(n_bootstrap=0, rng_seed=0)).notes[1:]
+    judgements = judged(dict.fromkeys(items, (5, 5)), items, seeds)
+    assert item_weights(judgements, np.ones(4)).tolist() == [3, 3, 1, 4]
+    weighted, unknown = share_table(judgements, NO_INTERVALS).notes[1:]
     assert "snli noun 6, snli verb 5; within them the less likely a variant was" in weighted
     assert unknown.startswith("How likely variants were to be drawn is not known of snli noun: ")
-    nouns = judged({"a": (5, 5)}, {"a": items["a"]})
-    weighted, unknown = share_table(nouns, seeds, Settings(n_bootstrap=0, rng_seed=0)).notes[1:3]
+    nouns = judged({"a": (5, 5)}, {"a": items["a"]}, seeds)
+    weighted, unknown = share_table(nouns, NO_INTERVALS).notes[1:3]
     assert weighted == "Weighted: each source and class by its seeds in the dataset, snli noun 6."
     assert unknown.endswith("--session says how they were drawn.")
 
@@ -92,7 +98,7 @@ def test_annotators_are_averaged_before_it_is_decided() -> None:
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 4)]
     rows += [("ann", "b", 5, 5), ("ben", "b", 5, 5), ("eve", "b", 3, 3)]
     rows += [("ann", "c", 5, 5), ("ben", "c", 5, 5), ("eve", "c", 4, 3)]
-    found = Judgements.from_answers(answers_table(rows))
+    found = Judgements.from_answers(answers_table(rows), {}, {})
     assert found.good.tolist() == [True, False, True]
     rows_of = shares(found)
     assert rows_of["all", ""]["n_good"] == 2
@@ -138,7 +144,7 @@ def test_resamplings_within_classes_by_hand() -> None:
 def test_what_was_not_judged_is_said() -> None:
     """A class with seeds but without answers cannot be weighted."""
     seeds = {("snli", "noun"): 30, ("snli", "verb"): 10, ("snli", "adjective"): 5}
-    table = share_table(NOUNS_AND_VERBS, seeds, Settings(n_bootstrap=0, rng_seed=0))
+    table = share_table(replace(NOUNS_AND_VERBS, seeds=seeds), NO_INTERVALS)
     assert "snli noun 30, snli verb 10;" in table.notes[1]
     told = "Not judged, and so not counted in what is weighted: snli adjective 5."
     assert table.notes[2] == told
@@ -146,8 +152,7 @@ def test_what_was_not_judged_is_said() -> None:
 
 def test_without_items_or_weights_there_is_less() -> None:
     """Nothing is made up."""
-    bare = Judgements.from_answers(answers_table([("ann", "a", 5, 5)]))
-    table = share_table(bare, None, Settings(n_bootstrap=0, rng_seed=0))
+    table = share_table(judged({"a": (5, 5)}, {}), NO_INTERVALS)
     assert [(row["by"], row["n"]) for row in table.rows] == [("all", 1)]
     assert not any("weighted" in column.key for column in table.columns)
 
@@ -156,8 +161,8 @@ def test_scores_are_shared_among_the_annotators_of_a_variant() -> None:
     """F of a: half 5, half 4; of b: 1. Nouns and verbs weigh 3 to 1."""
     rows = [("ann", "a", 5, 5), ("ben", "a", 4, 5), ("ann", "b", 1, 2)]
     items = {"a": item("noun"), "b": item("verb", "x/one")}
-    found = Judgements.from_answers(answers_table(rows), items)
-    table = score_shares_table(found, {("snli", "noun"): 3, ("snli", "verb"): 1})
+    seeds = {("snli", "noun"): 3, ("snli", "verb"): 1}
+    table = score_shares_table(Judgements.from_answers(answers_table(rows), items, seeds))
     rows_of = {(r["score"], r["by"], r["group"]): r for r in table.rows}
 
     def f(by: str, group: str) -> list[float]:
