@@ -77,7 +77,6 @@ ANSWERS: Final = "answers"
 
 _KEYS: Final = ("configurations", "dataset", "files", "items", "kind", "per_class", "population",
                 "rng_seed", "sample_sha256")  # fmt: skip
-_SUFFIXES: Final = (".csv", ".json")
 _ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 
 
@@ -112,25 +111,16 @@ def open_session(
     wanted: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     if dataset is not None and not (folder / SESSION).is_file():
         # Parts of an interrupted session may be there.
-        present = {target_of(path) or path for path in folder.glob("*")}
-        foreign = {path for path in present if not path.name.startswith(LOCK)}
-        if foreign - {folder / SAMPLE, folder / SESSION} or folder.is_file():
+        names = {(target_of(path) or path).name for path in folder.glob("*")}
+        if any(not name.startswith(LOCK) for name in names - {SAMPLE, SESSION}):
             raise FileExistsError(
                 f"{folder}: expected an annotation session, an empty folder or none, got something "
                 f"else; name another --out"
             )
         chosen = choose(dataset, configs)
-        paraphrases = [name for name in chosen if parse_config_name(name)[1] == PARAPHRASE]
-        if paraphrases and (others := [name for name in chosen if name not in paraphrases]):
-            raise ValueError(
-                f"--config: expected paraphrases, which are judged by whether they mean the same, "
-                f"or replacements, which are scored, got {', '.join(paraphrases)} and "
-                f"{', '.join(others)}; make a session of each"
-            )
         with working_in(folder):
             if not (folder / SESSION).is_file():  # otherwise another command has drawn it meanwhile
-                kind: JudgementKind = "equivalence" if paraphrases else "scores"
-                _write_sample(folder, dataset, chosen, kind, wanted)
+                _write_sample(folder, dataset, chosen, wanted)
     session = read_session(folder)
     if configs and dataset is None:
         raise ValueError("--config: expected the dataset folder with it, got none")
@@ -148,7 +138,7 @@ def open_session(
 
 
 def _write_sample(
-    folder: Path, dataset: Path, configs: list[str], kind: JudgementKind, sizes: Mapping[str, int]
+    folder: Path, dataset: Path, configs: list[str], sizes: Mapping[str, int]
 ) -> None:
     items, population = draw(dataset, configs, **sizes)
     per_source = sizes.get("per_source")
@@ -156,7 +146,7 @@ def _write_sample(
     write_text(folder / SAMPLE, "".join(lines))
     description = {
         "format": 1,
-        "kind": kind,
+        "kind": "equivalence" if parse_config_name(configs[0])[1] == PARAPHRASE else "scores",
         "dataset": dataset.resolve().name,
         "files": _digests(dataset, configs),
         "configurations": configs,
@@ -297,45 +287,41 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
             an annotator's answers to a variant differ, or some are scores and others about
             equivalence.
     """
-    answers: dict[tuple[str, str], dict[str, Any]] = {}
-    places: dict[tuple[str, str], str] = {}
+    answers: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
     kinds: dict[JudgementKind, Path] = {}
     for path in as_paths("paths", paths):
-        session, files = None, [path]
+        items, files = None, [path]
         if path.is_dir():
-            session = read_session(path)
-            files = sorted(p for p in path.glob(f"{ANSWERS}/*") if p.suffix in _SUFFIXES)
-        if not files or not (session or path.suffix in _SUFFIXES):
+            items = read_session(path).items
+            files = sorted(p for p in path.glob(f"{ANSWERS}/*") if p.suffix in _READERS)
+        if not files or (items is None and path.suffix not in _READERS):
             raise ValueError(
                 f"{path}: expected a session folder with files in {ANSWERS}/, a filled table "
                 "(.csv) or an export of Label Studio (.json), found none"
             )
         for file in files:
-            read = _read_table if file.suffix == ".csv" else _read_label_studio
-            for place, record in read(file):
+            for place, record in _READERS[file.suffix](file):
                 try:
                     answer = parse_answer(record)
                 except ValueError as error:
                     raise ValueError(f"{place}: {error}") from error
                 kinds.setdefault("equivalence" if "equivalent" in answer else "scores", file)
-                variant = answer["variant_id"]
-                if session is not None and variant not in session.items:
+                annotator, variant = answer["annotator"], answer["variant_id"]
+                if items is not None and variant not in items:
                     raise ValueError(f"{place}: expected variants of {path}, got {variant!r}")
-                key = (answer["annotator"], variant)
-                earlier = answers.setdefault(key, answer)
+                other, earlier = answers.setdefault((annotator, variant), (place, answer))
                 if earlier != answer:
                     raise ValueError(
-                        f"{place}: expected the answer of {key[0]} to {variant!r} that stands in "
-                        f"{places[key]}, got another; leave out one of them"
+                        f"{place}: expected the answer of {annotator} to {variant!r} that stands "
+                        f"in {other}, got another; leave out one of them"
                     )
-                places.setdefault(key, place)
     if len(kinds) > 1:
         raise ValueError(
             f"expected answers to one kind of question, got fluency and reasoning in "
             f"{kinds['scores']}, and whether paraphrases mean the same in {kinds['equivalence']}; "
             f"look at them one by one"
         )
-    rows = [answers[key] for key in sorted(answers)]
+    rows = [answers[key][1] for key in sorted(answers)]
     return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds), "scores")])
 
 
@@ -347,8 +333,7 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "})
     {'variant_id': 'snli:1', 'equivalent': True}
     """
-    variant = record.get("variant_id")
-    if not isinstance(variant, str) or not variant:
+    if not isinstance(variant := record.get("variant_id"), str) or not variant:
         raise ValueError(f"variant_id: expected the id of a variant, got {variant!r}")
     answer: dict[str, Any] = dict(record)
     if "equivalent" in record:
@@ -425,3 +410,7 @@ def _unwrapped(value: Any) -> Any:
     while isinstance(value, dict | list) and len(value) == 1:
         (value,) = value.values() if isinstance(value, dict) else value
     return value
+
+
+_READERS: Final = {".csv": _read_table, ".json": _read_label_studio}
+"""Suffix → function that yields the place and the values of the answers in a file."""

@@ -81,7 +81,15 @@ def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
             f"{dataset}: expected replacements of some class of words, found none; "
             f"name other configurations with --config: {', '.join(known)}"
         )
-    return [name for name in known if name in chosen]
+    configs = [name for name in known if name in chosen]
+    paraphrases = [name for name in configs if parse_config_name(name)[1] == PARAPHRASE]
+    if paraphrases and (others := [name for name in configs if name not in paraphrases]):
+        raise ValueError(
+            f"--config: expected paraphrases, which are judged by whether they mean the same, or "
+            f"replacements, which are scored, got {', '.join(paraphrases)} and "
+            f"{', '.join(others)}; make a session of each"
+        )
+    return configs
 
 
 def draw(

@@ -111,9 +111,6 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
 def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Session) -> None:
     with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
         open_session(dataset, dataset)
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="got something else; name another --out"):
-        open_session(tmp_path / "file", dataset)
     with pytest.raises(ValueError, match="--config: expected the dataset folder with it, got none"):
         open_session(session.folder, configs=["snli_nouns"])
     with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
