@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +17,6 @@ from merge_dataset.executors.worker import last_line, run_apart
 from merge_dataset.files import digest_of, write_text
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS: Final = 5.0
-_OVER: Final = frozenset(
-    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-     "PREEMPTED", "TIMEOUT"}
-)  # fmt: skip
-"""Slurm's final states of jobs."""
-
 
 # --- Ray ---
 
@@ -56,7 +47,10 @@ def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, 
                     "ray start --head"
                 ) from error
             stack.callback(ray.shutdown)
-        check_ray(ray, {"CPU": distribution.cpus, "GPU": distribution.gpus, "memory": memory})
+        wanted = {"CPU": distribution.cpus, "GPU": distribution.gpus, "memory": memory}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(k, 0) >= v for k, v in wanted.items()) for node in nodes):
+            log.warning("no machine of the Ray cluster has %s yet; waiting for one", wanted)
         run = ray.remote(
             num_cpus=distribution.cpus, num_gpus=distribution.gpus, memory=memory or None
         )(run_apart)
@@ -73,20 +67,6 @@ def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, 
                 except ray.exceptions.RayError as error:
                     failures[task] = f"its Ray worker died: {last_line(str(error))}"
     return {task: reason for task, reason in failures.items() if reason}
-
-
-def check_ray(ray: Any, wanted: dict[str, int]) -> None:
-    """Raise for a missing package; warn of missing resources, for which Ray waits silently."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(all(node.get(k, 0) >= v for k, v in wanted.items()) for node in nodes):
-        log.warning("no machine of the Ray cluster has %s yet; waiting for one", wanted)
-    try:
-        ray.get(ray.remote(num_cpus=0)(last_line).remote(""))
-    except ray.exceptions.RayError as error:
-        raise ExecutorError(
-            "expected merge-nli[distributed] on the machines of the Ray cluster, got: "
-            f"{last_line(str(error))}"
-        ) from error
 
 
 # --- Slurm ---
@@ -111,7 +91,7 @@ def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int
     if not shutil.which("sbatch"):
         raise ExecutorError("executor slurm: expected the command sbatch, found none")
     name = f"merge-nli-{digest_of(str(logs.parent))[:12]}"
-    if alive := [state for _, _, state, _ in _queue(name) if state not in _OVER]:
+    if alive := _ask("squeue", "--noheader", "--array", f"--name={name}").splitlines():
         raise ExecutorError(
             f"expected no job for {logs.parents[1]} in Slurm's queue, found {len(alive)} tasks "
             f"of an earlier command; wait for them, or run: scancel --name {name}"
@@ -145,14 +125,18 @@ def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int
     )
     write_text(logs / "job.sh", script)
     try:
-        job = int(_ask("sbatch", "--parsable", str(logs / "job.sh")).split(";")[0])
-        states = _wait(name, job)
+        job = _ask("sbatch", "--wait", "--parsable", str(logs / "job.sh")).split(";")[0].strip()
     except BaseException:
         subprocess.run(["scancel", "--name", name], check=False, capture_output=True)
         raise
+    states: dict[str, str] = {}
+    with contextlib.suppress(ExecutorError):  # what the tasks left tells most
+        listed = _ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={job}",
+                      "--format=%K %T")  # fmt: skip
+        states = dict(line.split() for line in listed.splitlines())
     failures = {}
     for task in range(tasks):
-        state = states.get(task % elements, "left Slurm's queue without finishing")
+        state = states.get(str(task % elements), "left Slurm's queue without finishing")
         if state == "COMPLETED" or (logs / "ended" / f"{task:05}").is_file():
             continue
         path = logs / f"task_{task:05}.log"
@@ -161,40 +145,10 @@ def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int
     return failures
 
 
-def _wait(name: str, job: int) -> dict[int, str]:
-    """Wait until a job has ended; map the elements of its array to their final states."""
-    before = ""
-    while True:
-        time.sleep(_POLL_SECONDS)
-        try:
-            rows = [row[1:] for row in _queue(name) if row[0] == job]
-        except ExecutorError as error:
-            # The job continues without the controller's answer, so we keep waiting.
-            log.warning("%s; asking again", error)
-            continue
-        alive = {
-            f"{state.lower()}{'' if reason == 'None' else f' ({reason})'}"
-            for _, state, reason in rows
-            if state not in _OVER
-        }
-        if not alive:
-            return {index: state for index, state, _ in rows}
-        if (now := ", ".join(sorted(alive))) != before:
-            log.info("Slurm job %s: %s", name, now)
-            before = now
-
-
-def _queue(name: str) -> list[tuple[int, int, str, str]]:
-    """List job, index, state and reason of the queue's jobs of that name, also of ended ones."""
-    text = _ask("squeue", "--noheader", "--array", "--states=all", f"--name={name}",
-                "--format=%F %K %T %r")  # fmt: skip
-    rows = (line.split(maxsplit=3) for line in text.splitlines())
-    return [(int(job), int(index), state, reason) for job, index, state, reason in rows]
-
-
 def _ask(*command: str) -> str:
+    """Return what a command of Slurm prints, even if it fails then, as `sbatch --wait` does."""
     answer = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    if answer.returncode:
+    if answer.returncode and not answer.stdout:
         problem = " ".join(answer.stderr.split())
         raise ExecutorError(f"expected an answer of {command[0]}, got: {problem}")
     return answer.stdout

@@ -23,7 +23,6 @@ def running_slurm() -> Iterator[SlurmCluster]:
 
 @pytest.fixture
 def on_slurm(running_slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
-    """The cluster, for this process too, which polls more often than a shared cluster allows."""
+    """The cluster, for this process too."""
     monkeypatch.setenv("SLURM_CONF", str(running_slurm.conf))
-    monkeypatch.setattr("merge_dataset.executors.clusters._POLL_SECONDS", 0.5)
     return running_slurm

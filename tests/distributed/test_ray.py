@@ -1,16 +1,11 @@
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from helpers import namespaces
 from helpers.ray_cluster import CLUSTER, short_folder
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed
-
-from merge_dataset.executors import clusters
 
 pytestmark = pytest.mark.ray
 
@@ -79,26 +74,3 @@ def test_no_cluster(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[:1] == [
         "expected a Ray cluster at address auto, found none; start one with: ray start --head"
     ], done.stderr
-
-
-def test_a_cluster_that_cannot_run_us(caplog: pytest.LogCaptureFixture) -> None:
-    """There is an error or a warning in cases where Ray would wait forever."""
-    import ray
-
-    class Cluster:
-        exceptions = ray.exceptions
-
-        def nodes(self) -> list[dict[str, Any]]:
-            return [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": False, "Resources": {}}]
-
-        def remote(self, **options: int) -> Callable[[object], Any]:
-            return lambda function: SimpleNamespace(remote=lambda *arguments: None)
-
-        def get(self, reference: object) -> None:
-            raise ray.exceptions.RayError("Traceback\nModuleNotFoundError: no generation")
-
-    with pytest.raises(
-        RuntimeError, match=r"expected merge-nli\[distributed\] on .*: ModuleNotFoundError: no gen"
-    ):
-        clusters.check_ray(Cluster(), {"CPU": 4})
-    assert "no machine of the Ray cluster has {'CPU': 4} yet" in caplog.text
