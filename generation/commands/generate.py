@@ -20,6 +20,7 @@ from merge_dataset.commands.command_line import (
     OptionsOf,
     command,
     distribution_of,
+    input_option,
     option,
     option_of,
     parse_assignments,
@@ -28,13 +29,13 @@ from merge_dataset.commands.command_line import (
 from merge_dataset.executors import ExecutorError
 from merge_dataset.provenance import DRAW, PARAPHRASES
 from merge_dataset.schema import DEMO_SOURCE
-from merge_dataset.settings import INPUT, OUTPUT
+from merge_dataset.settings import OUTPUT
 
 log = logging.getLogger(__name__)
 
 Run = Annotated[str, option_of(Config, "run")]
 Out = Annotated[Path, option("Dataset folder to write or to add this source to.", panel=OUTPUT)]
-Recipe = Annotated[str, option(f"{', '.join(RECIPES)}, or a .toml file.", panel=INPUT)]
+Recipe = Annotated[str, input_option(f"{', '.join(RECIPES)}, or a .toml file.")]
 Overwrite = Annotated[
     bool,
     option(
@@ -43,7 +44,7 @@ Overwrite = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set", panel=INPUT),
+    input_option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
 ]
 SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
 """Options of `suggest`, which `generate` has too."""
@@ -199,8 +200,7 @@ def build_command(
         ),
     ] = None,
     ablation: Annotated[
-        str | None,
-        option("union, pos, prob, none, scrambled or paper (paper, A.2).", panel=OUTPUT),
+        str | None, option("union, pos, prob, none, scrambled or paper (paper, A.2).", panel=OUTPUT)
     ] = None,
     given: Annotated[Given, OptionsOf(Config, "build")],
     settings: Assignments = None,
@@ -250,23 +250,17 @@ def build_command(
 def signals_command(
     *,
     mlm: Annotated[
-        str | None,
-        option("Hub id (optionally id@revision) or folder of a masked LM.", panel=INPUT),
+        str | None, input_option("Hub id (optionally id@revision) or folder of a masked LM.")
     ] = None,
     lm: Annotated[
-        str | None,
-        option("The same for a causal LM, or a .gguf file: one pass per text.", panel=INPUT),
+        str | None, input_option("The same for a causal LM, or a .gguf file: one pass per text.")
     ] = None,
     neighbours: Annotated[
-        bool,
-        option(
-            "Ask the run's masked LMs about the words beside each.", "--neighbours", panel=INPUT
-        ),
+        bool, input_option("Ask the run's masked LMs about the words beside each.", "--neighbours")
     ] = False,
     run: Run = "runs/default",
     of: Annotated[
-        str | None,
-        option("NAME of a build inside the run's folder; else the run's own.", panel=INPUT),
+        str | None, input_option("NAME of a build inside the run's folder; else the run's own.")
     ] = None,
     given: Annotated[Given, OptionsOf(Config, "signals")],
     dealt: Dealt,

@@ -6,13 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from generation.config import RECIPES, Config
-from merge_dataset.commands.command_line import (
-    Format,
-    command,
-    in_options,
-    option,
-)
-from merge_dataset.settings import INPUT
+from merge_dataset.commands.command_line import Format, command, in_options, input_option, option
+from merge_dataset.settings import RUNNING
 from merge_metric.commands.predict import Only, PresetName, read_list
 
 
@@ -24,16 +19,15 @@ def models_command(
     preset: PresetName = None,
     only: Only = None,
     recipe: Annotated[
-        str | None,
-        option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.", panel=INPUT),
+        str | None, input_option(f"The masked LMs of {', '.join(RECIPES)}, or a .toml file.")
     ] = None,
     label_order: Annotated[
-        str | None, option("What classifiers' classes 0, 1, 2 mean, as in predict.")
+        str | None, input_option("What classifiers' classes 0, 1, 2 mean, as in predict.")
     ] = None,
-    device: Annotated[str, option("auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    device: Annotated[str, option("auto, cpu, cuda, cuda:1, mps.", panel=RUNNING)] = "auto",
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        option("Type of the weights. Default: as the run has it."),
+        option("Type of the weights. Default: as the run has it.", panel=RUNNING),
     ] = None,
     output: Format = "text",
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import Field, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -22,7 +23,6 @@ from merge_dataset.settings import (
     INPUT,
     OUTPUT,
     REQUIRED,
-    RUNNING,
     STATISTICS,
     Setting,
     declared_settings,
@@ -41,37 +41,24 @@ STOPPED: Final = (
 INTERRUPTED: Final = 130
 """Exit code after Ctrl+C, as in shells: 128 plus the number of SIGINT."""
 
-PANELS: Final[Mapping[str, str]] = {
-    name: panel
-    for panel, names in {
-        INPUT: "dataset config dataset_revision limit_seeds allow_missing merge_labels by model "
-        "preset only run of train hypothesis_column label_column session "
-        "annotations annotator label_order kind "
-        "gguf_file revision repeat_seeds batch_in dataset_repo seed_id",
-        OUTPUT: "out output figure figures plots explain per_seed for_spreadsheets "
-        "fail_under fail_over log_to max_variants overwrite register version private repo date day "
-        "organization relationship letters hub shots prompt_start answers max_answer_tokens n "
-        "variants examples cache_dir published",
-        STATISTICS: "n_bootstrap rng_seed cluster ct",
-        RUNNING: "workers device dtype batch_tokens dry_run prices tokenizer batch_out yes pr",
-    }.items()
-    for name in names.split()
-}
-"""Parameter → heading of the help, for options that do not set their own."""
-
 Given = dict[str, Any]
 """Name → value, for settings given on the command line."""
 
 
-def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """Declare an option, with its own name or the parameter's."""
+def option(help: str, *names: str, panel: str = OUTPUT, **more: Any) -> Any:
+    """Declare an option, with its own name or the parameter's, and the heading of the help."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+input_option: Final[Any] = partial(option, panel=INPUT)
+statistics_option: Final[Any] = partial(option, panel=STATISTICS)
 
 
 def config_option(default: str | None = None, **more: Any) -> Any:
     """Declare `--config`, with words for its default."""
     help = "Configuration, e.g. snli_nouns; may be repeated."
-    return option(f"{help} Default: {default}." if default else help, "--config", **more)
+    help = f"{help} Default: {default}." if default else help
+    return input_option(help, "--config", **more)
 
 
 Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
@@ -91,21 +78,23 @@ OF_DATASET: Final[dict[str, Any]] = {"parser": dataset_folder, "metavar": "DATAS
 """Declares that a parameter is a dataset folder or a registered name."""
 
 DatasetFolder = Annotated[
-    Path, option("The dataset folder, or its registered name.", "--dataset", **OF_DATASET)
+    Path, input_option("The dataset folder, or its registered name.", "--dataset", **OF_DATASET)
 ]
 DatasetArgument = Annotated[
     Path, typer.Argument(help="The dataset folder, or its registered name.", **OF_DATASET)
 ]
 Configs = Annotated[list[str] | None, config_option()]
-AllowMissing = Annotated[bool, option("Leave out seeds that lack a prediction.", "--allow-missing")]
+AllowMissing = Annotated[
+    bool, input_option("Leave out seeds that lack a prediction.", "--allow-missing")
+]
 LimitSeeds = Annotated[
     int | None,
-    option("Take this many seeds of each source, drawn at random.", "--limit-seeds", min=1),
+    input_option("Take this many seeds of each source, drawn at random.", "--limit-seeds", min=1),
 ]
-SampleSeed = Annotated[int, option("Seed of that random sample.", "--rng-seed", panel=INPUT, min=0)]
+SampleSeed = Annotated[int, input_option("Seed of that random sample.", "--rng-seed", min=0)]
 Cluster = Annotated[
     str,
-    option(
+    statistics_option(
         "Text that seeds share, such as premise: the bootstrap draws these together.",
         "--cluster",
         metavar="COLUMN",
@@ -113,15 +102,17 @@ Cluster = Annotated[
 ]
 MergeLabels = Annotated[
     list[str] | None,
-    option(
+    input_option(
         "Labels that count as one, where the data have fewer classes than the model, such as "
         "contradiction,neutral=not_entailment; may be repeated.",
         "--merge-labels",
         metavar="LABELS=LABEL",
     ),
 ]
-BootstrapSeed = Annotated[int, option("Seed of the bootstrap.", "--rng-seed", min=0)]
-Replicates = Annotated[int, option("Replicates for intervals; 0 for none.", "--n-bootstrap", min=0)]
+BootstrapSeed = Annotated[int, statistics_option("Seed of the bootstrap.", "--rng-seed", min=0)]
+Replicates = Annotated[
+    int, statistics_option("Replicates for intervals; 0 for none.", "--n-bootstrap", min=0)
+]
 ForSpreadsheets = Annotated[
     bool,
     option(
@@ -193,7 +184,7 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
     declared = replace(declared, **changes)
     names = (declared.option,) if declared.option else ()
     more: Any = {"metavar": declared.metavar, "min": declared.minimum}
-    return option(declared.help, *names, panel=declared.panel, **more)
+    return option(declared.help, *names, panel=declared.panel or OUTPUT, **more)
 
 
 Dealt = Annotated[Given, OptionsOf(Distribution, f"{COMMANDS} workers", defaults=True)]
@@ -235,7 +226,6 @@ def command(
         for p in parameters:
             for mark in get_args(p.annotation):
                 if isinstance(mark, typer.models.OptionInfo):
-                    mark.rich_help_panel = mark.rich_help_panel or PANELS.get(p.name)
                     # Before reading the annotation, Typer stores the first name as the default.
                     written = (mark.default, *(mark.param_decls or ()), f"--{p.name}")
                     long = (x for x in written if isinstance(x, str) and x.startswith("--"))

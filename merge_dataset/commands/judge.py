@@ -12,6 +12,7 @@ from merge_dataset.commands.command_line import (
     Format,
     command,
     config_option,
+    input_option,
     option,
     write_result,
 )
@@ -25,7 +26,7 @@ def show_command(
     folder: DatasetArgument = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("all classes of every source")] = None,
     seed_id: Annotated[
-        list[str] | None, option("Show this problem; may be repeated.", "--seed-id")
+        list[str] | None, input_option("Show this problem; may be repeated.", "--seed-id")
     ] = None,
     n: Annotated[
         int | None,
@@ -106,7 +107,7 @@ def annotate_command(
     ] = None,
     annotator: Annotated[
         list[str] | None,
-        option(
+        input_option(
             "Who annotates: write them a table to fill in; may be repeated.",
             "--annotator",
             metavar="NAME",

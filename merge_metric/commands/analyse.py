@@ -19,6 +19,7 @@ from merge_dataset.commands.command_line import (
     OptionsOf,
     TableFormat,
     command,
+    input_option,
     needing,
     option,
 )
@@ -63,7 +64,8 @@ def analyse_command(
     ] = None,
     *,
     dataset: Annotated[
-        Path | None, option("The dataset folder or name of the files that name none.", **OF_DATASET)
+        Path | None,
+        input_option("The dataset folder or name of the files that name none.", **OF_DATASET),
     ] = None,
     config: Configs = None,
     out: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.")] = None,

@@ -21,6 +21,7 @@ from merge_dataset.commands.command_line import (
     command,
     config_option,
     distribution_of,
+    input_option,
     option,
     write_result,
 )
@@ -42,14 +43,18 @@ baseline_app = typer.Typer(
 )
 
 PresetName = Annotated[
-    str | None, option("A list of models of presets.toml, e.g. paper.", "--preset")
+    str | None, input_option("A list of models of presets.toml, e.g. paper.", "--preset")
 ]
-Only = Annotated[str | None, option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")]
-Dataset = Annotated[str, option("Dataset folder, name on the Hub, or a run's problems.parquet.")]
+Only = Annotated[
+    str | None, input_option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
+]
+Dataset = Annotated[
+    str, input_option("Dataset folder, name on the Hub, or a run's problems.parquet.")
+]
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
 Out = Annotated[Path | None, option(_OUT.format(""))]
-Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
+Revision = Annotated[str | None, input_option("Revision of the dataset on the Hub.")]
 Tokenizer = Annotated[Path | None, option("A tokenizer.json by which --dry-run counts tokens.")]
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
@@ -61,7 +66,8 @@ def predict_command(
     *,
     dataset: Dataset,
     model: Annotated[
-        str | None, option("Folder, Hub id, .gguf file, or a server's name for it.", "--model")
+        str | None,
+        input_option("Folder, Hub id, .gguf file, or a server's name for it.", "--model"),
     ] = None,
     preset: PresetName = None,
     only: Only = None,
@@ -87,7 +93,8 @@ def predict_command(
         Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
     ] = None,
     batch_in: Annotated[
-        list[Path] | None, option("Take answers from these results of batches; may be repeated.")
+        list[Path] | None,
+        input_option("Take answers from these results of batches; may be repeated."),
     ] = None,
     given: Annotated[Given, OptionsOf(ModelRequest, "predict", defaults=True)],
     dealt: Dealt,
@@ -201,7 +208,7 @@ def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[
 def hypothesis_only_command(
     *,
     train: Annotated[
-        Path, option("A file of problems to learn from, of any kind that generate reads.")
+        Path, input_option("A file of problems to learn from, of any kind that generate reads.")
     ],
     dataset: Dataset,
     config: Configs = None,

@@ -17,6 +17,7 @@ from merge_dataset.commands.command_line import (
     OutputFormat,
     command,
     config_option,
+    input_option,
     option,
     write_result,
 )
@@ -111,9 +112,9 @@ def publish_results_command(
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
     ],
     repo: Annotated[str, option("The model repository, OWNER/NAME.")],
-    dataset_repo: Annotated[str, option("Where the dataset is published, OWNER/NAME.")],
+    dataset_repo: Annotated[str, input_option("Where the dataset is published, OWNER/NAME.")],
     dataset: Annotated[
-        Path, option("The dataset folder or name, the same as is published.", **OF_DATASET)
+        Path, input_option("The dataset folder or name, the same as is published.", **OF_DATASET)
     ] = Path(DATASET_NAME),
     config: Annotated[list[str] | None, config_option("as score")] = None,
     merge_labels: MergeLabels = None,

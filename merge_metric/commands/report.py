@@ -16,7 +16,9 @@ from merge_dataset.commands.command_line import (
     MergeLabels,
     Replicates,
     command,
+    input_option,
     option,
+    statistics_option,
 )
 from merge_metric.report import ReportFormat
 
@@ -49,13 +51,13 @@ def report_command(
     cluster: Cluster = "",
     annotations: Annotated[
         list[Path] | None,
-        option(
+        input_option(
             "A session of merge-nli annotate, or answers as .csv or .json; may be repeated. Adds "
             "changes on variants judged good and bad."
         ),
     ] = None,
     n_bootstrap: Annotated[
-        int, option("Replicates for intervals; 0: none, and no comparison.", min=0)
+        int, statistics_option("Replicates for intervals; 0: none, and no comparison.", min=0)
     ] = 1000,
     rng_seed: BootstrapSeed = 0,
     max_variants: Annotated[
@@ -126,10 +128,10 @@ def agreement_command(
         ),
     ],
     session: Annotated[
-        list[Path] | None, option("Session folder that knows the variants; may be repeated.")
+        list[Path] | None, input_option("Session folder that knows the variants; may be repeated.")
     ] = None,
     dataset: Annotated[
-        Path | None, option("Dataset folder or name, which knows them, too.", **OF_DATASET)
+        Path | None, input_option("Dataset folder or name, which knows them, too.", **OF_DATASET)
     ] = None,
     plots: Annotated[
         Path | None, option("Folder for plots as PNG, SVG and PDF.", file_okay=False)

@@ -19,8 +19,10 @@ from merge_dataset.commands.command_line import (
     Replicates,
     TableFormat,
     command,
+    input_option,
     needing,
     option,
+    statistics_option,
 )
 from merge_dataset.files import to_json
 from merge_metric.tracking import log_results, require_tracker
@@ -32,14 +34,16 @@ Tables = Annotated[
 ]
 Threshold = Annotated[
     float,
-    option("Correctness threshold (CT), an integer from 1 to 100.", "--ct", metavar="PERCENT"),
+    statistics_option(
+        "Correctness threshold (CT), an integer from 1 to 100.", "--ct", metavar="PERCENT"
+    ),
 ]
 
 
 Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
 By = Annotated[
     list[str] | None,
-    option(
+    input_option(
         "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
         "original or replacement; may be repeated."
     ),
@@ -59,7 +63,7 @@ def score_command(
     ],
     dataset: Annotated[
         Path | None,
-        option(
+        input_option(
             "The dataset folder or name, which knows subsamples and word classes.", **OF_DATASET
         ),
     ] = None,
@@ -204,7 +208,7 @@ def compare_command(
     allow_missing: AllowMissing = False,
     merge_labels: MergeLabels = None,
     n_bootstrap: Annotated[
-        int, option("Replicates for intervals; tests take more if need be.", min=1)
+        int, statistics_option("Replicates for intervals; tests take more if need be.", min=1)
     ] = 1000,
     rng_seed: BootstrapSeed = 0,
     cluster: Cluster = "",

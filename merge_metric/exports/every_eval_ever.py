@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import OF_DATASET, AllowMissing, MergeLabels, option
+from merge_dataset.commands.command_line import (
+    OF_DATASET,
+    AllowMissing,
+    MergeLabels,
+    input_option,
+    option,
+)
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
@@ -39,7 +45,7 @@ _FIGURE_OF: Final = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
 @export("results", panel=FILES)
 def export_results(
     predictions: Annotated[Path, typer.Argument(help="The predictions file.")],
-    dataset: Annotated[Path, option("The dataset folder or name.", **OF_DATASET)] = Path(
+    dataset: Annotated[Path, input_option("The dataset folder or name.", **OF_DATASET)] = Path(
         "merge-nli"
     ),
     out: Out = Path("merge-nli-results"),
@@ -47,7 +53,7 @@ def export_results(
     allow_missing: AllowMissing = False,
     merge_labels: MergeLabels = None,
     dataset_repo: Annotated[
-        str | None, option("Where the dataset is published on the Hub, OWNER/NAME.")
+        str | None, input_option("Where the dataset is published on the Hub, OWNER/NAME.")
     ] = None,
     organization: Annotated[str, option("Who evaluated the model.")] = "unknown",
     relationship: Annotated[

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import option, option_of
+from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
 from merge_dataset.files import write_json
 from merge_dataset.layout import CARD, format_in
 from merge_dataset.schema import parse_config_name
@@ -60,12 +60,14 @@ Answers = Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)]
 MaxAnswerTokens = Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)]
 Thresholds = Annotated[
     list[int] | None,
-    option("CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100),
+    statistics_option(
+        "CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100
+    ),
 ]
 Hub = Annotated[
     str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
 ]
-Revision = Annotated[str | None, option("Revision of the dataset on the Hub.")]
+Revision = Annotated[str | None, input_option("Revision of the dataset on the Hub.")]
 
 
 def prepare(

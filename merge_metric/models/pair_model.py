@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from merge_dataset.settings import RUNNING, Value, setting
+from merge_dataset.settings import INPUT, RUNNING, Value, setting
 
 _Answers = TypeVar("_Answers")
 
@@ -160,7 +160,7 @@ def require_probabilities(
     return rows
 
 
-def _option(default: Value, help: str, panel: str | None = None, **more: Any) -> Value:
+def _option(default: Value, help: str, panel: str = INPUT, **more: Any) -> Value:
     return setting(default, help, commands="predict", panel=panel, **more)
 
 
