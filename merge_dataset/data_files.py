@@ -70,24 +70,27 @@ _UNDECODED: Final = re.compile("[\udc80-\udcff]")
 """Pattern of a byte that is not UTF-8, as decoded by `surrogateescape`."""
 
 
-def read_file(path: Path) -> Iterator[Row]:
-    """Read the rows of a file with a suffix in `SUFFIXES`; text may also be compressed (.gz)."""
+def read_file(path: Path, place: str | None = None) -> Iterator[Row]:
+    """Read the rows of a file with a suffix in `SUFFIXES`; text may also be compressed (.gz).
+
+    In messages `place`, by default the file's name, stands before the number of a row.
+    """
     suffix, gzipped = _kind(path)
     if suffix not in SUFFIXES or (gzipped and suffix in (".parquet", ".arrow")):
         raise ValueError(
             f"{path.name}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
             f"also with .gz"
         )
-    last = None
+    last, place = None, f"{path.name}:" if place is None else place
     try:
-        for last in _READERS[suffix](path, f"{path.name}:"):
+        for last in _READERS[suffix](path, place):
             yield last
     except (EOFError, OSError, zlib.error, pa.ArrowException) as error:
         if getattr(error, "errno", None) is not None:
             raise  # errors of the system, such as missing permission
-        place = f"after {last.where}" if last else path.name
+        where = f"{last.where}: after this row" if last else place.removesuffix(" line ")[:-1]
         raise ValueError(
-            f"{place}: expected a whole {suffix} file, got one that is damaged, cut off or in "
+            f"{where}: expected a whole {suffix} file, got one that is damaged, cut off or in "
             f"another format; restore it from a copy, or fetch it again"
         ) from error
 
@@ -113,11 +116,8 @@ def _text(path: Path, place: str) -> Iterator[TextIO]:
         raw = io.BufferedReader(file)
         start = raw.peek(512)[:512]
         wrong, cure = format_of_bytes(start), "unpack or convert it, and rename it so"
-        most = max(len(start) // 4, 1)
-        little, big = start[1::2].count(0) >= most, start[::2].count(0) >= most
-        is_marked = start.startswith((b"\xff\xfe", b"\xfe\xff"))
-        if not wrong and (wrong := "UTF-16" * is_marked or "UTF-16LE" * little or "UTF-16BE" * big):
-            cure = _conversion(path.name, wrong)
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+            wrong, cure = "UTF-16", _conversion(path.name, "UTF-16")
         if wrong:
             file_name = place.removesuffix(" line ")
             raise ValueError(f"{file_name} expected text in UTF-8, got {wrong}; {cure}")
@@ -189,13 +189,13 @@ def _shown(text: str) -> str:
     return repr(first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…") if first else "nothing"
 
 
-def _read_json(path: Path, place: str, *, arrays: bool = True) -> Iterator[Row]:
+def _read_json(path: Path, place: str) -> Iterator[Row]:
     with _text(path, place) as file:
         is_first = True
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            if is_first and arrays and line.lstrip().startswith("["):
+            if is_first and line.lstrip().startswith("["):
                 yield from _read_array(path, place, number, line + file.read())
                 return
             is_first, where = False, f"{place}{number}"
@@ -218,10 +218,8 @@ def _read_array(path: Path, place: str, first: int, text: str) -> Iterator[Row]:
             f"{place}{first + error.lineno - 1}: expected an array of JSON objects, got "
             f"{_shown(text[error.pos :])} ({error.msg})"
         ) from None
-    except RecursionError:
-        raise ValueError(f"{place} expected JSON, got an object nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"{place} {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{place} expected an array of JSON objects: {error}") from None
     for number, value in enumerate(values, start=1):
         where = f"{place} row {number}"
         if isinstance(value, dict):
@@ -233,10 +231,10 @@ def _read_array(path: Path, place: str, first: int, text: str) -> Iterator[Row]:
 # --- Delimited text ---
 
 
-def _cells(path: Path, place: str) -> Iterator[tuple[int, list[str]] | Row]:
-    """Yield the first line and the cells of each row, or what is wrong with one; skip blank lines.
+def _read_delimited(path: Path, place: str, *, padded: bool = False) -> Iterator[Row]:
+    """Yield the names of the columns, as a row, then the rows; if `padded`, some may end early.
 
-    Tab-separated files have literal quotation marks.
+    Blank lines are skipped. Tab-separated files have literal quotation marks.
     """
     csv.field_size_limit(_LONGEST)
     with _text(path, place) as file:
@@ -249,8 +247,9 @@ def _cells(path: Path, place: str) -> Iterator[tuple[int, list[str]] | Row]:
         is_literal = usual == delimiter == "\t"
         quoting: Any = csv.QUOTE_NONE if is_literal else csv.QUOTE_MINIMAL
         reader = csv.reader(chain([start], file), delimiter=delimiter, quoting=quoting, strict=True)
+        header: list[str] | None = None
         while True:
-            number = reader.line_num + 1
+            number, cells, problem = reader.line_num + 1, list[str](), ""
             where = f"{place}{number}"
             try:
                 cells = next(reader)
@@ -263,35 +262,21 @@ def _cells(path: Path, place: str) -> Iterator[tuple[int, list[str]] | Row]:
                         f"off, or lacks one"
                     ) from error
                 problem = "a quotation mark stands inside a cell: write it twice, and put the cell "
-                yield Row(where, problem=f"{problem}in quotation marks", line=number)
+                problem += "in quotation marks"
+            row = _undecoded(path, place, number, "\t".join(cells))
+            if row is None and not (cells or problem):
                 continue
-            if undecoded := _undecoded(path, place, number, "\t".join(cells)):
-                yield undecoded
-            elif cells:
-                yield number, cells
-
-
-def _read_delimited(path: Path, place: str, *, padded: bool = False) -> Iterator[Row]:
-    """Yield the names of the columns, as a row, then the rows; if `padded`, some may end early."""
-    header: list[str] | None = None
-    for row in _cells(path, place):
-        if isinstance(row, Row):
+            if header is None and not (row or problem):
+                header = cells = _require_distinct([name.strip() for name in cells], where)
             if header is None:
-                raise row.error
-            yield row
-            continue
-        number, cells = row
-        where = f"{place}{number}"
-        if header is None:
-            header = _require_distinct([name.strip() for name in cells], where)
-            cells = header
-        if len(cells) > len(header) or (len(cells) < len(header) and not padded):
-            problem = f"expected {len(header)} columns, got {len(cells)}"
+                raise (row or Row(where, problem=problem)).error
             if len(cells) > len(header):
-                problem += " (texts with a separator in them go in quotation marks)"
-            yield Row(where, problem=problem, line=number)
-        else:
-            yield Row(where, dict(zip_longest(header, cells)), line=number)
+                problem = f"expected {len(header)} columns, got {len(cells)} (texts with a "
+                problem += "separator in them go in quotation marks)"
+            elif cells and len(cells) < len(header) and not padded:
+                problem = f"expected {len(header)} columns, got {len(cells)}"
+            columns = {} if problem else dict(zip_longest(header, cells))
+            yield row or Row(where, columns, problem, line=number)
 
 
 def _require_distinct(names: Sequence[str], where: str) -> list[str]:
@@ -386,14 +371,24 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 def column_names(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, or the keys in the first line of JSON lines."""
-    is_csv = _kind(path)[0] in _CSV
-    rows = _read_delimited(path, f"{path}: line ") if is_csv else _read_lines(path)
-    return list(next(rows, Row("")).columns)
+    if _kind(path)[0] in _CSV:
+        return list(next(_read_delimited(path, f"{path}: line "), Row("")).columns)
+    for row in _required(path):
+        return list(row.columns)
+    raise ValueError(f"{path}: expected a JSON object per line, got an empty file")
 
 
 def line_number(path: Path, row: int) -> int:
     """Find the line number, from 1, of a row, from 0; blank lines are not rows."""
     return next(islice(read_file(path), row, None)).line
+
+
+def _required(path: Path) -> Iterator[Row]:
+    """Read the rows of a file of which each has to be readable."""
+    for row in read_file(path, f"{path}: line "):
+        if row.problem:
+            raise row.error
+        yield row
 
 
 def read_rows(
@@ -450,37 +445,33 @@ def read_batches(
     while some:
         arrays: dict[str, pa.Array] = {}
         for name in some[0][1]:
-            cells = [row[name].strip() or None for _, row in some]
-            arrays[name] = pa.array(cells, pa.string())
+            cells: list[Any] = [row[name].strip() or None for _, row in some]
             if NUMBERS in columns[name]:
-                lines = (line for line, _ in some)
-                lists = [_list(*cell, path, name) for cell in zip(cells, lines, strict=True)]
-                arrays[name] = pa.array(lists, NUMBERS)
+                cells = [
+                    _list(cell, f"{path}: line {n}: {name}: expected")
+                    for (n, _), cell in zip(some, cells, strict=True)
+                ]
+            arrays[name] = pa.array(cells, NUMBERS if NUMBERS in columns[name] else pa.string())
         yield pa.table(arrays)
         some = list(islice(rows, _ROWS))
 
 
-def _list(cell: str | None, line: int, path: Path, name: str) -> list[float] | None:
-    if cell is None:
-        return None
+def _list(cell: str | None, expected: str) -> list[float] | None:
     value = None
     with suppress(ValueError, RecursionError):
-        value = json.loads(cell)
-    if not isinstance(value, list) or not {*map(type, value)} <= {int, float}:
-        raise ValueError(
-            f"{path}: line {line}: {name}: expected a list of numbers, such as [1, 0, 0], got "
-            f"{cell[:60]!r}"
-        )
+        value = None if cell is None else json.loads(cell)
+    if cell is not None and not (isinstance(value, list) and {*map(type, value)} <= {int, float}):
+        raise ValueError(f"{expected} a list of numbers, such as [1, 0, 0], got {cell[:60]!r}")
     return value
 
 
 def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
     # pyarrow is fast, but its messages have no line number: if it fails, Python finds the line.
-    row, types = next(_read_lines(path)).columns, dict[str, pa.DataType]()
+    row, types = next(_required(path)).columns, dict[str, pa.DataType]()
     for name, kinds in columns.items():
         value = row.get(name)
         if value is None and name in row and len(kinds) > 1:
-            values = (row.columns.get(name) for row in _read_lines(path))
+            values = (row.columns.get(name) for row in _required(path))
             value = next((value for value in values if value is not None), None)
         fitting = (kind for kind in kinds if value is None or _KINDS[kind][1](value))
         types[name] = next(fitting, kinds[0])
@@ -494,34 +485,15 @@ def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> I
                     table.validate(full=True)
                     yield table
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        for _ in _read_lines(path, types):
-            pass
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _read_lines(path: Path, types: Mapping[str, pa.DataType] | None = None) -> Iterator[Row]:
-    """Read JSON lines; raise ValueError for a line that is none, or has a value of another type."""
-    number = 0
-    try:
-        for row in _read_json(path, f"{path}: line ", arrays=False):
-            if row.problem:
-                raise row.error
-            for name, kind in (types or {}).items():
+        for read in _required(path):
+            for name, kind in types.items():
                 expected, fits = _KINDS[kind]
-                if (value := row.columns.get(name)) is not None and not fits(value):
+                if (value := read.columns.get(name)) is not None and not fits(value):
                     shown = json.dumps(value, ensure_ascii=False)[:_SHOWN]
                     raise ValueError(
-                        f"{row.where}: {name}: expected {expected} in every line, got {shown}"
-                    )
-            number = row.line
-            yield row
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path}: after line {number}: expected more lines, got the end of a damaged or "
-            f"cut-off file"
-        ) from error
-    if not number:
-        raise ValueError(f"{path}: expected a JSON object per line, got an empty file")
+                        f"{read.where}: {name}: expected {expected} in every line, got {shown}"
+                    ) from error
+        raise ValueError(f"{path}: {error}") from error
 
 
 def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:

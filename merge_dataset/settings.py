@@ -214,34 +214,26 @@ def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
 def as_path(name: str, given: object) -> Path:
     """Turn a text or path into a path.
 
-    >>> as_path("dataset", "merge-nli").name
-    'merge-nli'
     >>> as_path("dataset", ["merge-nli"])
     Traceback (most recent call last):
-    TypeError: dataset: expected one path, as text or pathlib.Path, got a list
+    TypeError: dataset: expected one path, as text or pathlib.Path, got list
     """
     if isinstance(given, str | os.PathLike):
         return Path(given)
-    hint = ""
-    if type(given).__module__.partition(".")[0] == "datasets":
-        hint = "; give the folder, or the name on the Hub, that it was loaded from"
-    raise TypeError(
-        f"{name}: expected one path, as text or pathlib.Path, got {described(given)}{hint}"
-    )
+    is_loaded = type(given).__module__.partition(".")[0] == "datasets"
+    hint = "; give the folder, or the name on the Hub, that it was loaded from" * is_loaded
+    kind = type(given).__name__
+    raise TypeError(f"{name}: expected one path, as text or pathlib.Path, got {kind}{hint}")
 
 
 def as_paths(name: str, given: object) -> list[Path]:
-    """Turn one or several texts or paths into paths; see `as_list`.
-
-    >>> as_paths("paths", "a.jsonl") == as_paths("paths", [Path("a.jsonl")])
-    True
-    """
+    """Turn one or several texts or paths into paths."""
     expected = "one or several paths, as text or pathlib.Path"
     return [as_path(name, path) for path in as_list(name, given, (str, os.PathLike), expected)]
 
 
 def as_texts(name: str, given: object) -> tuple[str, ...]:
-    """Turn one or several texts into a tuple; see `as_list`. None is none.
+    """Turn one or several texts into a tuple; None is none.
 
     >>> as_texts("configs", "snli"), as_texts("configs", None)
     (('snli',), ())
@@ -254,19 +246,5 @@ def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> 
     if isinstance(given, kinds):
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise TypeError(f"{name}: expected {expected}, got {described(given)}")
+        raise TypeError(f"{name}: expected {expected}, got {type(given).__name__}")
     return list(given)
-
-
-def described(given: object) -> str:
-    """Describe a given value for messages.
-
-    >>> described(None), described(3), described(["a"]), described(described)
-    ('None', 'the int 3', 'a list', 'a function')
-    """
-    if given is None:
-        return "None"
-    kind = type(given).__name__
-    if isinstance(given, bool | int | float | bytes):
-        return f"the {kind} {given!r:.40}"
-    return f"an {kind}" if kind[0] in "AEIOUaeiou" else f"a {kind}"

@@ -37,7 +37,7 @@ from merge_dataset.files import (
 )
 from merge_dataset.layout import as_dataset, collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
-from merge_dataset.settings import as_path, described
+from merge_dataset.settings import as_path
 from merge_metric.frame.checks import (
     ANSWER_TEXT,
     ANSWERS,
@@ -334,7 +334,7 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
     path = as_path("path", path)
     suffix_of(path)
     if not isinstance(table, pa.Table):
-        raise TypeError(f"table: expected a pyarrow.Table, got {described(table)}")
+        raise TypeError(f"table: expected a pyarrow.Table, got {type(table).__name__}")
     checked = validate(table, "predictions to write", labels_of(table.schema))
     for name in table.column_names:
         if name not in COLUMNS:

@@ -125,8 +125,8 @@ def test_help_shows_what_is_declared() -> None:
                  "--figure TEXT On top. [required]"):  # fmt: skip
         assert text in shown
     assert "Columns. [default" not in shown
-    assert shown.index("--edge") < shown.index("--font") < shown.index("─ Output")
-    assert shown.index("─ Output") < shown.index("--figure"), "by its name"
+    assert shown.index("─ Output") < shown.index("--edge") < shown.index("─ Paper")
+    assert shown.index("─ Paper") < shown.index("--width")
     shown = help_of(DRAW_WITH_DEFAULTS)
     assert "Columns. [default: 80]" in shown
     assert "Inches. [default: 0.5]" in shown

@@ -261,7 +261,7 @@ def test_cut_off_gzip(tmp_path: Path) -> None:
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
     path.write_bytes(whole[:-12])
     with pytest.raises(
-        ValueError, match=r"after line \d+: expected more lines, got the end of a d"
+        ValueError, match=r"expected a whole \.jsonl file, got one that is damaged"
     ):
         read_predictions(path)
 
