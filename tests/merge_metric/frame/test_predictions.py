@@ -260,9 +260,7 @@ def test_cut_off_gzip(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl.gz"
     whole = gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS).encode())
     path.write_bytes(whole[:-12])
-    with pytest.raises(
-        ValueError, match=r"expected a whole \.jsonl file, got one that is damaged"
-    ):
+    with pytest.raises(ValueError, match=r"expected a whole \.jsonl file, got one that is damaged"):
         read_predictions(path)
 
 
