@@ -116,14 +116,6 @@ def weighted_mean(
     return sum(value * weight for value, weight in known) / total if total else None
 
 
-def over_models(
-    rows: Iterable[Mapping[str, Any]], means: Sequence[str], sums: Sequence[str] = ()
-) -> list[Row]:
-    """Make a row per configuration of several models: averages of `means`, sums of `sums`."""
-    averages = per_config(rows, means, sums, merge_rounds=False)
-    return [row for row in averages if row["averaged"] == MODELS]
-
-
 def per_config(
     rows: Iterable[Mapping[str, Any]],
     means: Sequence[str],
@@ -131,7 +123,10 @@ def per_config(
     *,
     merge_rounds: bool = True,
 ) -> list[Row]:
-    """Average rows over models by configuration; with `merge_rounds`, then over ANLI's rounds."""
+    """Average `means` and add up `sums` of rows: over models, with `merge_rounds` over ANLI's too.
+
+    Rows of several models have `averaged` set, rows of one model None.
+    """
 
     def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
         row |= {key: sum(part[key] for part in parts) for key in sums}
@@ -152,22 +147,4 @@ def per_config(
         models = distinct(rounds, "model")
         row = {"config": config, "model": MEAN if models[1:] else models[0], "averaged": ROUNDS}
         averages.append(merged(row, rounds) if rounds[1:] else rounds[0])
-    return averages
-
-
-def over_configs(
-    rows: Iterable[Mapping[str, Any]], weights: Mapping[str, str], *, name: str = "all"
-) -> list[Row]:
-    """Average configurations of one kind: a row per model; `weights` maps figure to weight."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)
-    averages = []
-    for (suffix, model), group in groups.items():
-        if len(group) < 2:
-            continue
-        row = {"config": f"({f'{name} {suffix}'.strip()})", "model": model, "averaged": CONFIGS}
-        for key, weight in weights.items():
-            row[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
-        averages.append(row | {key: sum(r[key] for r in group) for key in weights.values()})
     return averages

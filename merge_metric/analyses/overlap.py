@@ -15,7 +15,7 @@ import numpy as np
 
 from merge_dataset.layout import format_in
 from merge_dataset.schema import NLI
-from merge_metric.analyses.measures import Floats, Row, over_models, per_config
+from merge_metric.analyses.measures import Floats, Row, per_config
 from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
 from merge_metric.tables import Table, columns
@@ -92,7 +92,8 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
             rows[-1][_JSD] = histogram_divergence(changed, unchanged)
     with_models = rows[-1]["model"] is not None
     keys = [key for key in (*_MEASURES, *_DISTANCES.values(), _JSD) if all(key in r for r in rows)]
-    averages = over_models(rows, keys, ["n_pairs"]) if with_models else []
+    means = per_config(rows, keys, ["n_pairs"], merge_rounds=False) if with_models else []
+    averages = [row for row in means if row["averaged"]]
     notes = [
         "Averages over pairs. Tokens are words and single other marks, without regard to case; in "
         "both: as often as in either. Fuzzy: rapidfuzz's token_sort_ratio, which every difference "

@@ -1,9 +1,10 @@
-"""Registry of analyses: the name, options and needs of each, and what one is made from."""
+"""Analyses as `analyses.toml` describes them, and what one is made from."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,7 +19,19 @@ if TYPE_CHECKING:
     from merge_metric.score import Watch
 
 
-@dataclass(frozen=True, slots=True)
+CATALOGUE: Final = Path(__file__).with_name("analyses.toml")
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "texts": tuple[str, ...],
+    "text": str,
+    "path": Path,
+    "integer": int,
+    "number": float,
+    "flag": bool,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """An analysis as users know it."""
 
@@ -30,7 +43,7 @@ class Analysis:
     """
     summary: str
     """The question it answers, and where papers show it, for help and README."""
-    options: Mapping[str, tuple[Any, Setting]] = field(default_factory=dict)
+    options: Mapping[str, tuple[Any, Setting]]
     """Name → type and description."""
     names_datasets: bool = False
     """Whether files may name a dataset of their own: FILE@DATASET."""
@@ -40,47 +53,36 @@ class Analysis:
     """Extra of this distribution that brings all that it imports."""
     of_seeds: bool = False
     """Whether figures depend on the number of variants per seed; a note tells of mixed numbers."""
-    settings: tuple[str, ...] = ()
-    """Fields of the metric's `Settings` that are further options, passed as `settings`."""
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
 
 
-def option(kind: Any, help: str, name: str | None = None, **more: Any) -> tuple[Any, Setting]:
-    """Describe an option, which is called like its parameter unless it has another `name`."""
-    panel = "Options of single analyses"
-    return kind, Setting(help=help, commands="analyse", panel=panel, option=name, **more)
+def read_catalogue(text: str) -> dict[str, Analysis]:
+    """Read the analyses of a text such as `analyses.toml`, with the options that it describes."""
+    content = tomllib.loads(text)
+    options = {
+        name: (
+            _TYPES[about.pop("type")],
+            Setting(commands="analyse", panel="Options of single analyses", **about),
+        )
+        for name, about in content.get("options", {}).items()
+    }
+    analyses = {}
+    for name, about in content["analyses"].items():
+        own = {option: options[option] for option in about.pop("options", ())}
+        about.setdefault("clusters", "n_bootstrap" in own)
+        analyses[name] = Analysis(name=name, options=own, **about)
+    return analyses
 
 
-THRESHOLD: Final = option(
-    float, "threshold of the differences; else 90.", "--ct", metavar="PERCENT"
-)
-REPLICATES: Final = option(int, "replicates for intervals.", minimum=0)
-RANDOM_SEED: Final = option(int, "seed of whatever is random; else 0.", minimum=0)
-
-_SETTINGS: Final = {
-    "correctness_threshold": THRESHOLD,
-    "n_bootstrap": REPLICATES,
-    "rng_seed": RANDOM_SEED,
-}
-
-ANALYSES: Final[dict[str, Analysis]] = {}
+ANALYSES: Final = read_catalogue(CATALOGUE.read_text(encoding="utf-8"))
 """Name → analysis, in the order of the help."""
-
 
 MAKERS: Final[dict[str, Callable[[Path], object]]] = {}
 """Files that analyses of run folders need → function of the folder that makes them.
 
 The package that makes runs adds them: it imports this one, and not the other way round.
 """
-
-
-def analysis(name: str, module: str, summary: str, **declared: Any) -> None:
-    """Register an analysis; `declared` are further fields of `Analysis`."""
-    made = Analysis(name, module, summary, **declared)
-    options = {**made.options, **{key: _SETTINGS[key] for key in made.settings}}
-    clusters = made.clusters or "n_bootstrap" in options
-    ANALYSES[name] = replace(made, options=options, clusters=clusters)
 
 
 def takers(option: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from merge_dataset.provenance import n_problems
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
+    CONFIGS,
     FOOLING,
     FOOLING_COLUMNS,
     FOOLING_NOTE,
@@ -26,8 +27,6 @@ from merge_metric.analyses.measures import (
     Row,
     fooling_of,
     identity,
-    over_configs,
-    over_models,
     per_config,
     values_of_models,
     weighted_mean,
@@ -79,7 +78,8 @@ def fooling(
         rows.append(row)
     weights = {f"{key}{end}": f"n_right{end}" for end in ends for key in FOOLING}
     n_right = [f"n_right{end}" for end in ends]
-    model_means = over_models(rows, [*weights, "n_problems"], n_right)
+    means = per_config(rows, [*weights, "n_problems"], n_right, merge_rounds=False)
+    model_means = [row for row in means if row["averaged"]]
     every = [*rows, *model_means]
     config_means = _over_domains(every, weights, n_right, in_domain)
     by_problems = any(row["weighted_by"] == "problems" for row in config_means)
@@ -126,16 +126,25 @@ def _over_domains(
         domains["out of domain"] = outside
     config_means: list[Row] = []
     for name, of_domain in domains.items():
-        by_right = over_configs(of_domain, weights, name=name)
-        config_means += [
-            {key: row[key] for key in n_right} | row | {"weighted_by": "right"} for row in by_right
-        ]
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in of_domain:
+            groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)
+        weightings = {"right": weights}
         if all(row["n_problems"] is not None for row in of_domain):
-            by_number = over_configs(of_domain, dict.fromkeys(FOOLING, "n_problems"), name=name)
-            for row, same in zip(by_number, by_right, strict=True):
-                # Numbers of problems by gold label are not known.
-                known = {key: same[key] for key in n_right} | dict.fromkeys(weights) | row
-                config_means.append(known | {"weighted_by": "problems"})
+            # Numbers of problems by gold label are not known.
+            weightings["problems"] = dict.fromkeys(FOOLING, "n_problems")
+        for weighted_by, weight_of in weightings.items():
+            for (suffix, model), group in groups.items():
+                if len(group) > 1:
+                    sums = (*n_right, *dict.fromkeys(weight_of.values()))
+                    mean: Row = {key: sum(row[key] for row in group) for key in sums}
+                    mean |= {"config": f"({f'{name} {suffix}'.strip()})", "model": model}
+                    mean["averaged"] = CONFIGS
+                    mean |= dict.fromkeys(weights)
+                    for key, weight in weight_of.items():
+                        values, by = ([row[k] for row in group] for k in (key, weight))
+                        mean[key] = weighted_mean(values, by)
+                    config_means.append(mean | {"weighted_by": weighted_by})
     return config_means
 
 

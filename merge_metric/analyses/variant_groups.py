@@ -37,7 +37,15 @@ from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, columns, figure_column, interval_columns
-from merge_metric.tables.plots import DASHES, PALETTE, distinct, label_left, legend_below, panels
+from merge_metric.tables.plots import (
+    DASHES,
+    PALETTE,
+    distinct,
+    grouped,
+    label_left,
+    legend_below,
+    panels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,22 +60,14 @@ def classes(request: Request, *, settings: Settings = USUAL) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two."""
     rows = []
     for frame in request.frames(with_rows=True):
-        of_row = np.asarray(frame.values.get("word_class", ()), dtype=object)
-        classes = [name for name in WORD_CLASSES if (of_row == name).any()]
-        if len(classes) < 2:
-            raise ValueError(
-                f"{frame.model}: expected a configuration of several word classes, such as 'snli', "
-                f"got {frame.config!r}"
-            )
-        for pair in combinations(classes, 2):
+        masks = masks_of(frame, frame.values.get("word_class", ()), WORD_CLASSES)
+        for pair in combinations(masks, 2):
             contrast = " & ".join(pair)
-            counts = on_shared_seeds(frame.rows, {name: of_row == name for name in pair})
+            counts = on_shared_seeds(frame.rows, {name: masks[name] for name in pair})
             contrasted = rows_of_counts(identity(frame) | {"contrast": contrast}, counts, settings)
             if not contrasted:
                 log.warning("%s: no seed has variants of %s", frame.config, contrast)
             rows += contrasted
-    if not rows:
-        raise ValueError("expected seeds with variants of two word classes, got none")
     title = "Word classes on the same seeds: variants by the class of the replaced word"
     return contrast_table("classes", title, rows, settings, group="replaced")
 
@@ -79,7 +79,7 @@ ORIGINS: Final = ("equiv", "size", "multi", "one")
 
 PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
 
-_KEYS: Final = ("names", "equivalent", "size")
+_KEYS: Final = ("equivalent", "size", "names")
 
 Counterparts = Mapping[str, str]
 """MLM of the model's architecture → "equiv" if it also has the model's size, else "size"."""
@@ -96,27 +96,23 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
         raise ValueError(f"{path}: expected TOML, could not read it: {error}") from error
     counterparts: dict[str, Counterparts] = {}
     for model, table in tables.items():
-        if not (
-            isinstance(table, dict)
-            and table.keys() <= set(_KEYS)
-            and table.keys() & {"equivalent", "size"}
-            and all(isinstance(names, list) for names in table.values())
-            and all(isinstance(name, str) for names in table.values() for name in names)
-        ):
+        lists = isinstance(table, dict) and all(isinstance(x, list) for x in table.values())
+        if not lists or not table.keys() <= {*_KEYS} or not table.keys() & {*_KEYS[:2]}:
             raise ValueError(
                 f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
-                f"with one or both of the last two, got for {model!r}: {table!r}"
+                f"with one or both of the first two, got for {model!r}: {table!r}"
             )
-        equivalent, size = (table.get(key, ()) for key in ("equivalent", "size"))
-        if twice := set(equivalent) & set(size):
+        equivalent, size, names = (table.get(key, []) for key in _KEYS)
+        twice = {*equivalent} & {*size} or [
+            name for name in (model, *names) if name in counterparts
+        ]
+        if twice:
             raise ValueError(
-                f"{path}: expected an MLM to be of equivalent or of another size, got both for "
-                f"{model!r}: {', '.join(sorted(twice))}"
+                f"{path}: expected each model once, and an MLM of equivalent or of another size, "
+                f"got twice for {model!r}: {', '.join(sorted(twice))}"
             )
-        for name in (model, *table.get("names", ())):
-            if name in counterparts:
-                raise ValueError(f"{path}: expected each model once, got {name!r} twice")
-            counterparts[name] = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
+        mlms = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
+        counterparts |= dict.fromkeys((model, *names), mlms)
     return counterparts
 
 
@@ -139,33 +135,26 @@ def mlms(
         if frame.model not in given:
             unknown[frame.model] = None
             continue
-        known, where = given[frame.model], f"{frame.model}, {frame.config}"
+        known = given[frame.model]
         origins = [
             "multi" if len(set(names)) > 1 else known.get(names[0], "one") if names else None
             for names in frame.values["mlms"]
         ]
-        of_row = np.asarray(origins, dtype=object)
-        groups = {name: of_row == name for name in ORIGINS if (of_row == name).any()}
-        if empty := [name for name in ORIGINS if name not in groups]:
-            log.warning("%s: left out, as there are no variants of it: %s", where, ", ".join(empty))
-        if len(groups) < 2:
-            names = sorted({mlm for mlms in frame.values["mlms"] for mlm in mlms})
-            raise ValueError(
-                f"{where}: expected variants of two groups or more, got only "
-                f"{', '.join(groups) or 'none'}; the MLMs of the dataset are {', '.join(names)}"
-            )
+        groups = masks_of(frame, origins, ORIGINS)
+        if empty := ", ".join(name for name in ORIGINS if name not in groups):
+            where = f"{frame.model}, {frame.config}"
+            log.warning("%s: left out, as there are no variants of it: %s", where, empty)
         rows += _fixed_rows(frame, groups, settings)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     if not rows:
         raise ValueError(
-            "expected a model in the mapping to MLMs, and seeds with variants of every group, got "
-            + (
-                f"none of {', '.join(unknown)} among {', '.join(list(given)[:3])}, …; name a model "
-                "as in the mapping with NAME=FILE, or give a mapping: --mlm-map FILE"
-                if unknown
-                else "no seed with variants of every group"
-            )
+            "expected seeds with variants of every group, of a model in the mapping to MLMs, such "
+            f"as {', '.join(list(given)[:3])}, got none"
+            + "; not in it: " * bool(unknown)
+            + ", ".join(unknown)
+            + "; name a model as there with NAME=FILE, or give a mapping: "
+            "--mlm-map FILE"
         )
     title = "Variants by the masked LMs that suggested the replacement, on the same seeds"
     groups_note = (
@@ -186,14 +175,7 @@ def origins(request: Request, *, settings: Settings = USUAL) -> Table:
     for frame in request.frames(with_rows=True, by=("mlms",)):
         validated = [set(names) for names in frame.values["mlms"]]
         alone = [SEVERAL if len(names) > 1 else "".join(names) for names in validated]
-        of_row = np.asarray(alone, dtype=object)
-        names = [*sorted({*alone} - {"", SEVERAL}), SEVERAL]
-        groups = {name: of_row == name for name in names if (of_row == name).any()}
-        if len(groups) < 2:
-            raise ValueError(
-                f"{frame.model}, {frame.config}: expected variants of two masked LMs or more, got "
-                f"only those of {', '.join(groups) or 'none'}"
-            )
+        groups = masks_of(frame, alone, [*sorted({*alone} - {"", SEVERAL}), SEVERAL])
         about = identity(frame) | {"contrast": OWN_SEEDS}
         for name, mask in groups.items():
             counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
@@ -219,6 +201,20 @@ def _fixed_rows(frame: Frame, groups: Mapping[str, Bools], settings: Settings) -
 
 
 # --- Contrasts ---
+
+
+def masks_of(
+    frame: Frame, of_variants: Sequence[str | None], names: Sequence[str]
+) -> dict[str, Bools]:
+    """Make the masks of two or more groups of variants, (n,), out of some names."""
+    of_row = np.asarray(of_variants, dtype=object)
+    masks = {name: of_row == name for name in names if (of_row == name).any()}
+    if len(masks) < 2:
+        raise ValueError(
+            f"{frame.model}, {frame.config}: expected variants of two or more groups out of "
+            f"{', '.join(names)}, got {', '.join(masks) or 'none'}"
+        )
+    return masks
 
 
 def on_shared_seeds(
@@ -325,22 +321,28 @@ def contrast_table(
     fixed: bool = False,
 ) -> Table:
     """Make the table of `rows_of_counts`; if `fixed`, seeds are the same in all subsamples."""
+    if not rows:
+        raise ValueError("expected seeds with variants of every group, got none")
     ct, about = settings.correctness_threshold, ("config", "model", "contrast")
     several = len({row["contrast"] for row in rows}) > 1
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     contrasts = {tuple(row[key] for key in about) for row in rows}
     sizes = {(*(r[key] for key in about), round(r["variants_per_seed"], 9)) for r in rows}
     averaged = (
-        "averaged over subsamples; in each subsample on the seeds that have variants of every "
+        "on the seeds that have variants of every group, in whatever subsamples"
+        if fixed
+        else "averaged over subsamples; in each subsample on the seeds that have variants of every "
         "group there"
     )
-    if fixed:
-        averaged = "on the seeds that have variants of every group, in whatever subsamples"
-    more_notes = []
+    all_notes = [
+        *notes,
+        f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % interval "
+        "by paired bootstrap over seeds.",
+    ]
     if changing:
-        more_notes.append("At once: seeds in a subsample, on average.")
+        all_notes.append("At once: seeds in a subsample, on average.")
     if not fixed and len(sizes) > len(contrasts):
-        more_notes.append(
+        all_notes.append(
             "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
             "their number."
         )
@@ -355,13 +357,7 @@ def contrast_table(
         figure_column(CATALOGUE["matching_threshold"]),
         *interval_columns("points", difference=f"SV@{ct} diff."),
     )
-    all_notes = (
-        *notes,
-        f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % "
-        f"interval by paired bootstrap over seeds.",
-        *more_notes,
-    )
-    return Table(name, title, shown, tuple(rows), all_notes)
+    return Table(name, title, shown, tuple(rows), tuple(all_notes))
 
 
 def plot_contrasts(table: Table) -> Figure:
@@ -373,23 +369,20 @@ def plot_contrasts(table: Table) -> Figure:
         for config, axes in zip(configs, row_of_axes, strict=True):
             axes.set_title(f"{model} on {config}", fontsize="medium")
             rows = [r for r in table.rows if r["model"] == model and r["config"] == config]
-            for row in rows:
-                within = [r["group"] for r in rows if r["contrast"] == row["contrast"]]
-                number = within.index(row["group"])
-                label, place = row["group"], groups.index(row["group"])
-                if len(contrasts) > 1:
-                    label = f"{label} (of {row['contrast']})"
-                    place = contrasts.index(row["contrast"])
-                style = {
-                    "color": PALETTE[place % len(PALETTE)],
-                    "linestyle": DASHES[number % len(DASHES)],
-                    "linewidth": 1.6,
-                }
-                draw_curve(axes, row, label, style)
-            seeds = {row["contrast"]: row["n_seeds"] for row in rows}
-            lines = [f"{name}: {n:,} seeds" for name, n in seeds.items()]
-            if len(seeds) == 1:
-                lines = [f"{n:,} seeds" for n in seeds.values()]
+            lines = []
+            for contrast, of_contrast in grouped(rows, "contrast").items():
+                for number, row in enumerate(of_contrast):
+                    label, place = row["group"], groups.index(row["group"])
+                    if len(contrasts) > 1:
+                        label, place = f"{label} (of {contrast})", contrasts.index(contrast)
+                    style = {
+                        "color": PALETTE[place % len(PALETTE)],
+                        "linestyle": DASHES[number % len(DASHES)],
+                        "linewidth": 1.6,
+                    }
+                    draw_curve(axes, row, label, style)
+                several = len(distinct(rows, "contrast")) > 1
+                lines.append(f"{contrast}: " * several + f"{row['n_seeds']:,} seeds")
             # SV curves leave this corner free.
             axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
             curve_axes(axes, bottom=row_of_axes is axes_of[-1])

@@ -39,12 +39,8 @@ OPTIONS: Final = make_dataclass(
     "AnalysisOptions",
     [
         # The help of an option begins with the analyses that take it.
-        (
-            name,
-            kind | None,
-            field_of(replace(setting, help=f"{takers(name)}: {setting.help}"), None),
-        )
-        for name, (kind, setting) in _DECLARED.items()
+        (name, kind | None, field_of(replace(own, help=f"{takers(name)}: {own.help}"), None))
+        for name, (kind, own) in _DECLARED.items()
     ],
 )
 """Options of single analyses, named like the parameters of the analyses' functions."""

@@ -58,12 +58,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(analysis\(.*?)```", page, flags=re.DOTALL)
-    imports = (
-        "import my_asked\nfrom merge_metric.analyses import catalogue\n"
-        "from merge_metric.analyses.registry import *\n"
-        "others = catalogue.modules\n"
-        "catalogue.modules = lambda: {**others(), 'asked': my_asked}\n"
+    (example,) = re.findall(r"```toml\n(\[analyses\..*?)```", page, flags=re.DOTALL)
+    example = (
+        "import my_asked\nfrom merge_metric.analyses import registry\n"
+        "sys.modules['merge_metric.analyses.asked'] = my_asked\n"
+        f"registry.ANALYSES.update(registry.read_catalogue({example!r}))\n"
     )
     files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
     commands = [
@@ -73,7 +72,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
         ["analyse", "asked", *files, "--bins", "3"],
     ]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(example=imports + example)], cwd=folder,
+        [sys.executable, "-c", PROGRAM.format(example=example)], cwd=folder,
         input=json.dumps(commands),
         env={"PYTHONPATH": f"{ROOT}:{folder}", "COLUMNS": "120", "PATH": ""}, capture_output=True,
         text=True, check=False, timeout=120,
