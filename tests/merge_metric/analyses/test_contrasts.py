@@ -211,7 +211,7 @@ def test_one_masked_lm_and_several_by_hand() -> None:
         assert [result[contrast_name, g]["n_seeds"] for g in ("bert", "several")] == [1, 1]
     assert result["all", "roberta"]["difference"] == -1.0
     alone = [row for row in rows if dict(row.groups)["mlm"] == ("bert",)]
-    with pytest.raises(ValueError, match="groups out of bert, several, got bert$"):
+    with pytest.raises(ValueError, match="groups out of bert, several, got bert"):
         origins(given(run(alone)))
 
 
