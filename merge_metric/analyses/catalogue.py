@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,20 @@ def analyse(
             be used.
     """
     from merge_dataset.layout import as_dataset
+    from merge_metric.analyses import (  # noqa: F401 - which takes too long for the help
+        accuracy,
+        curves,
+        hardest,
+        overlap,
+        phenomena,
+        run_folders,
+        seeds_needed,
+        sensitivity,
+        signals,
+        validators,
+        validity,
+        variant_groups,
+    )
     from merge_metric.frame.answer_table import as_sources
     from merge_metric.score import Watch
     from merge_metric.seed_variant_accuracy.options import (
@@ -122,7 +136,7 @@ def analyse(
     ):
         if not right:
             raise ValueError(message)
-    module = import_module(f"{__package__}.{chosen.module}")
+    module = sys.modules[f"{__package__}.{chosen.module}"]
     make, plot = (getattr(module, end + name.replace("-", "_")) for end in ("", "plot_"))
     if run is not None:
         options["run"] = as_path("run", run)
