@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.settings import as_path, as_texts, did_you_mean
-from merge_metric.analyses.registry import ANALYSES, Request, takers
+from merge_metric.analyses.registry import ANALYSES, Analysis, Request, takers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,20 +54,6 @@ def analyse(
             be used.
     """
     from merge_dataset.layout import as_dataset
-    from merge_metric.analyses import (  # noqa: F401 - which takes too long for the help
-        accuracy,
-        curves,
-        hardest,
-        overlap,
-        phenomena,
-        run_folders,
-        seeds_needed,
-        sensitivity,
-        signals,
-        validators,
-        validity,
-        variant_groups,
-    )
     from merge_metric.frame.answer_table import as_sources
     from merge_metric.score import Watch
     from merge_metric.seed_variant_accuracy.options import (
@@ -83,66 +69,26 @@ def analyse(
         hint = did_you_mean(name, ANALYSES, listed)
         raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
     chosen = ANALYSES[name]
-    if other := sorted(options.keys() - chosen.options.keys()):
-        has = ", ".join(f"`{key}`" for key in sorted(chosen.options)) or "none"
-        raise ValueError(
-            f"`{other[0]}`: expected with {takers(other[0]) or 'no analysis'}, got it with {name}, "
-            f"which takes {has} of the options of single analyses"
-        )
+    run = options.get("run")
     sources = tuple(as_sources("predictions", predictions))
     folder = None if dataset is None else as_dataset("dataset", dataset)
-    wanted = as_texts("configs", configs)
-    run = options.get("run")
-    own = [source.dataset for source in sources if source.dataset]
-    of_run = run is not None or chosen.predictions == "run"
-    too = {"--dataset": folder, "--config": wanted, "predictions files": sources}
-    others = [option for option, value in too.items() if value] if of_run else []
-    able = {
-        flag: ", ".join(known.name for known in ANALYSES.values() if getattr(known, flag))
-        for flag in ("clusters", "names_datasets")
-    }
-    needed = {"needed": bool(sources), "none": not sources}
-    unplaced = not of_run and folder is None and len(own) < max(1, len(sources))
-    for right, message in (
-        (
-            not cluster or chosen.clusters,
-            f"cluster: expected with {able['clusters']}, which say how seeds vary, got "
-            f"{cluster!r} with {name}",
-        ),
-        (
-            not of_run or run,
-            f"{name}: expected a run folder, got none; add --run FOLDER",
-        ),
-        (not others, f"{name}: expected --run alone, got {' and '.join(others)} too"),
-        (
-            not own or chosen.names_datasets,
-            f"expected FILE@DATASET only for {able['names_datasets']}, got it for {name}",
-        ),
-        (
-            needed.get(chosen.predictions, True),
-            f"{name}: expected {'no ' * bool(sources)}predictions files, got "
-            f"{', '.join(str(source.path) for source in sources) or 'none'}",
-        ),
-        (
-            not unplaced,
-            f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
-            + " or name it for every file: FILE@FOLDER" * chosen.names_datasets
-            + ", or a run folder: --run FOLDER" * ("run" in chosen.options),
-        ),
-        (
-            not merge_labels or sources,
-            f"merge_labels: expected predictions with it, got none for {name}",
-        ),
-    ):
-        if not right:
-            raise ValueError(message)
-    module = sys.modules[f"{__package__}.{chosen.module}"]
-    make, plot = (getattr(module, end + name.replace("-", "_")) for end in ("", "plot_"))
+    request = Request(
+        name,
+        sources,
+        folder or next((source.dataset for source in sources if source.dataset), Path()),
+        as_texts("configs", configs),
+        allow_missing,
+        cluster,
+        merge_labels,
+        Watch() if chosen.of_seeds else None,
+    )
+    require_fitting(chosen, request, folder, options)
+    make, plot = functions_of(chosen)
     if run is not None:
         options["run"] = as_path("run", run)
         if not options["run"].is_dir():
             raise NotADirectoryError(f"{run}: expected a run folder, found none")
-        return make(Request(name), **options), plot
+        return make(request, **options), plot
     if "correctness_threshold" in options:
         check_threshold(options["correctness_threshold"])
     parameters = inspect.signature(make).parameters
@@ -153,11 +99,82 @@ def analyse(
     if "settings" in parameters:
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = Settings(**given)
-    watch = Watch() if chosen.of_seeds else None
-    place = folder or own[0]
-    request = Request(name, sources, place, wanted, allow_missing, cluster, merge_labels, watch)
     table = make(request, **options)
-    notes = [*(watch.notes if watch else ())]
+    notes = [*(request.watch.notes if request.watch else ())]
     if cluster and "n_bootstrap" in chosen.options:
         notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
     return replace(table, notes=(*table.notes, *notes)), plot
+
+
+def functions_of(chosen: Analysis) -> tuple[Callable[..., Table], Callable[[Table], Figure]]:
+    """Return the functions that make and draw an analysis; the help does without their modules."""
+    from merge_metric.analyses import (  # noqa: F401
+        accuracy,
+        curves,
+        hardest,
+        overlap,
+        phenomena,
+        run_folders,
+        seeds_needed,
+        sensitivity,
+        signals,
+        validators,
+        validity,
+        variant_groups,
+    )
+
+    module, function = sys.modules[f"{__package__}.{chosen.module}"], chosen.name.replace("-", "_")
+    return getattr(module, function), getattr(module, f"plot_{function}")
+
+
+def require_fitting(
+    chosen: Analysis, request: Request, folder: Path | None, options: Mapping[str, Any]
+) -> None:
+    """Raise ValueError unless an analysis can be made of what is asked; `folder` is a dataset."""
+    name, sources = chosen.name, request.sources
+    run, has = options.get("run"), ", ".join(f"`{key}`" for key in sorted(chosen.options))
+    of_run = run is not None or chosen.predictions == "run"
+    own = [source.dataset for source in sources if source.dataset]
+    other = min(options.keys() - chosen.options.keys(), default="")
+    too = {"--dataset": folder, "--config": request.configs, "predictions files": sources}
+    others = [option for option, value in too.items() if of_run and value]
+    able = {
+        flag: ", ".join(known.name for known in ANALYSES.values() if getattr(known, flag))
+        for flag in ("clusters", "names_datasets")
+    }
+    needed = {"needed": bool(sources), "none": not sources}
+    paths = ", ".join(str(source.path) for source in sources) or "none"
+    for right, message in (
+        (
+            not other,
+            f"`{other}`: expected with {takers(other) or 'no analysis'}, got it with {name}, "
+            f"which takes {has or 'none'} of the options of single analyses",
+        ),
+        (
+            not request.cluster or chosen.clusters,
+            f"cluster: expected with {able['clusters']}, which say how seeds vary, got "
+            f"{request.cluster!r} with {name}",
+        ),
+        (not of_run or run, f"{name}: expected a run folder, got none; add --run FOLDER"),
+        (not others, f"{name}: expected --run alone, got {' and '.join(others)} too"),
+        (
+            not own or chosen.names_datasets,
+            f"expected FILE@DATASET only for {able['names_datasets']}, got it for {name}",
+        ),
+        (
+            needed.get(chosen.predictions, True),
+            f"{name}: expected {'no ' * bool(sources)}predictions files, got {paths}",
+        ),
+        (
+            of_run or folder is not None or len(own) >= max(1, len(sources)),
+            f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
+            + " or name it for every file: FILE@FOLDER" * chosen.names_datasets
+            + ", or a run folder: --run FOLDER" * ("run" in chosen.options),
+        ),
+        (
+            not request.merge_labels or sources,
+            f"merge_labels: expected predictions with it, got none for {name}",
+        ),
+    ):
+        if not right:
+            raise ValueError(message)
