@@ -60,9 +60,8 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     `encoder` is a directory or Hub id of a sentence encoder, or a function.
     """
     rows: list[Row] = []
-    pairs = request.variants(hypotheses, of_seeds=("hypothesis",))
     encode = load_encoder(encoder) if isinstance(encoder, str) else encoder
-    for variants in pairs:
+    for variants in request.variants(hypotheses, of_seeds=("hypothesis",)):
         n_pairs, has_model = len(variants.table), variants.model is not None
         texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
         row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
