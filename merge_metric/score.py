@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
 
-from merge_dataset.layout import as_dataset
-from merge_dataset.settings import as_path, as_texts
-from merge_metric.frame.joined import Frame, JoinOptions, read_file
+from merge_dataset.settings import as_path
+from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.noise import noise_figures, noise_text
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
@@ -30,7 +30,6 @@ from merge_metric.seed_variant_accuracy.figures import (
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.options import (
-    Merging,
     Settings,
     check_cluster,
     check_opposites,
@@ -95,22 +94,28 @@ def score_file(
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
-    options = JoinOptions(
-        configs=as_texts("configs", configs),
-        by=as_texts("by", by),
+    frames = read_frames(
+        PredictionsSource("", as_path("path", path)),
+        dataset,
+        configs,
+        by=by,
         cluster=cluster,
         allow_missing=allow_missing,
-        merging=Merging.parse(merge_labels),
+        with_rows=False,
+        merge_labels=merge_labels,
     )
-    folder = None if dataset is None else as_dataset("dataset", dataset)
-    frames = read_file(as_path("path", path), folder, options)
-    return score_all(frames, settings, shown=False)
+    return score_all(list(frames), settings, shown=False)
 
 
 def score_all(
     frames: Sequence[Frame], settings: Settings, *, shown: bool
 ) -> dict[str, dict[str, Any]]:
     """Score frames; warn of few seeds, and of mixed numbers of variants if not `shown`."""
+    if not all(frame.dataset for frame in frames):
+        log.warning(
+            "Every variant in the file counts once. With --dataset FOLDER figures are averages "
+            "over the dataset's subsamples, which differ from these, and also given per word class."
+        )
     results = {frame.config: figures_of(frame, settings) for frame in frames}
     for frame in frames:
         if not shown and (mixed := mixture(frame.counts.variants_per_seed)):

@@ -177,18 +177,19 @@ def _model_figures(
 ) -> dict[str, dict[str, Any]]:
     import numpy as np
 
-    from merge_metric.frame.joined import JoinOptions, read_file
+    from merge_metric.frame.joined import read_frames
     from merge_metric.frame.predictions import read_metadata
     from merge_metric.score import score_all
-    from merge_metric.seed_variant_accuracy.options import Merging, Settings
+    from merge_metric.seed_variant_accuracy.options import Settings
 
     name = str(read_metadata(predictions).get("name", ""))
     if name and name != model:
         log.warning(
             "%s says that it is of %s, not of %s: is that the same model?", predictions, name, model
         )
-    options = JoinOptions(configs=configs, merging=Merging.parse(merge_labels))
-    frames = read_file(predictions, folder, options)
+    frames = list(
+        read_frames(predictions, folder, configs, with_rows=False, merge_labels=merge_labels)
+    )
     results = score_all(frames, Settings(), shown=False)
     figures = {}
     for frame in frames:

@@ -139,7 +139,8 @@ def score_command(
       merge-nli score predictions.parquet --dataset merge-nli
         --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.frame.joined import JoinOptions, read_file
+    from merge_metric.frame.answer_table import PredictionsSource
+    from merge_metric.frame.joined import read_frames
     from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
     from merge_metric.frame.predictions import model_name
     from merge_metric.score import (
@@ -150,7 +151,7 @@ def score_command(
         scores_tables,
         scores_text,
     )
-    from merge_metric.seed_variant_accuracy.options import Merging, Settings, check_cluster
+    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
     settings = Settings(read_threshold(ct), n_bootstrap, rng_seed)
     threshold = settings.correctness_threshold
@@ -165,14 +166,17 @@ def score_command(
     elif for_spreadsheets:
         raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
     check_cluster(cluster, n_bootstrap)
-    options = JoinOptions(
-        configs=config or (),
+    read = read_frames(
+        PredictionsSource("", predictions),
+        dataset,
+        config or (),
         by=by or (),
         cluster=cluster,
         allow_missing=allow_missing,
-        merging=Merging.parse(merge_labels or ()),
+        with_rows=False,
+        merge_labels=merge_labels or (),
     )
-    frames = read_file(predictions, dataset, options)
+    frames = list(read)
     results = score_all(frames, settings, shown=output not in ("json", "csv"))
     if per_seed is not None:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)

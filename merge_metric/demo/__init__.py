@@ -22,7 +22,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     Returns:
         The table of `merge-nli score`, the report's address, and commands to try next.
     """
-    from merge_metric.frame.joined import JoinOptions, read_file
+    from merge_metric.frame.joined import read_frames
     from merge_metric.models.classifier import Classifier
     from merge_metric.predict.driver import predict
     from merge_metric.predict.problems import read_problems
@@ -36,7 +36,7 @@ def evaluate(dataset: Path, config: str, folder: Path) -> str:
     log.info("Step 2 of 3: the NLI model %s answers them (up to a minute)", MODEL.name)
     predict(model, problems, predictions, overwrite=True)
     log.info("Step 3 of 3: figures and report (some seconds)")
-    frames = read_file(predictions, dataset, JoinOptions(configs=[config]))
+    frames = list(read_frames(predictions, dataset, [config], with_rows=False))
     results = score_all(frames, Settings(), shown=True)
     table = scores_text(results, explain=True)
     write_report(gather_evidence([str(predictions)], dataset, [config]), report)

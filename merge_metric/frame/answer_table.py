@@ -128,6 +128,8 @@ class AnswerTable:
     name: str
     predictions: tuple[PredictionsFile, ...]
     """Its files, whose labels are the same; rows are numbered through all of them."""
+    given: str
+    """The checked rows of the files, for `FROM`."""
     dataset: DatasetRelations
     answers: str
     """Name of the table."""
@@ -149,7 +151,7 @@ class AnswerTable:
     @property
     def where(self) -> str:
         """The paths of the files, as messages name them."""
-        return ", ".join(str(file.path) for file in self.predictions)
+        return paths_of(self.predictions)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -162,9 +164,9 @@ class AnswerTable:
         return self.predictions[0].merging
 
     @property
-    def has_probabilities(self) -> bool:
-        """Whether all predictions have probabilities."""
-        return all(PROBABILITIES in file.names for file in self.predictions)
+    def shares(self) -> list[str]:
+        """Names of the columns of probabilities; none unless all predictions have some."""
+        return shares_of(self.predictions)
 
     @property
     def folder(self) -> Path:
@@ -189,15 +191,6 @@ class AnswerTable:
         """Return whether every problem of a configuration has a prediction."""
         return not any(self.sizes_of(config, split)[1] for split in SPLITS)
 
-    def describe_missing(self, config: str) -> str:
-        """Say what is missing in a configuration: "3 of 10 seeds and 4 of 20 variants"."""
-        return " and ".join(
-            f"{missing:,} of {count:,} {split}"
-            for split in SPLITS
-            for count, missing in [self.sizes_of(config, split)]
-            if missing
-        )
-
     def tell(self) -> None:
         """Warn of oddities in the predictions."""
         seeds = f"file IN ({', '.join(map(str, self.dataset.seeds))})"
@@ -205,14 +198,23 @@ class AnswerTable:
             f"SELECT answer, label, prediction, verified, {seeds} AS is_seed FROM {self.answers} "
             "WHERE answer IS NOT NULL"
         )
-        if not rows["verified"].all():
+        if self.dataset.formats and not rows["verified"].all():
             log.warning(
                 "%s: nothing in it says for which texts these are the predictions; they are taken "
                 "to be for those of %s (unverified)",
                 self.where,
                 self.folder,
             )
-        tell_of_rows(self.predictions, rows)
+        for file in self.predictions:
+            tell_of_model(str(file.path), file.description)
+        columns = []
+        for name in ("label", "prediction", "is_seed"):
+            column = np.zeros(sum(file.rows for file in self.predictions), rows[name].dtype)
+            column[rows["answer"]] = rows[name]
+            columns.append(column)
+        if len(rows["answer"]) < len(columns[0]):  # repeated answers to seeds
+            columns = [column[np.unique(rows["answer"])] for column in columns]
+        tell_of_answers(self.where, AnswerTally(self.labels, *columns), self.description)
 
     def preview_of(self, config: str, condition: str) -> str:
         """Show the ids of a configuration's first problems whose answers meet a condition."""
@@ -226,43 +228,15 @@ class AnswerTable:
         return preview(shown["variant_id"])
 
 
-def tell_of_rows(files: Sequence[PredictionsFile], rows: Mapping[str, NDArray[Any]]) -> None:
-    """Warn of oddities in answers to problems: `answer`, `label`, `prediction` and `is_seed`."""
-    for file in files:
-        tell_of_model(str(file.path), file.description)
-    columns = []
-    for name in ("label", "prediction", "is_seed"):
-        column = np.zeros(sum(file.rows for file in files), rows[name].dtype)
-        column[rows["answer"]] = rows[name]
-        columns.append(column)
-    if len(rows["answer"]) < len(columns[0]):  # repeated answers to seeds
-        columns = [column[np.unique(rows["answer"])] for column in columns]
-    tally = AnswerTally(files[0].labels, *columns)
-    tell_of_answers(", ".join(str(file.path) for file in files), tally, files[0].description)
+def paths_of(files: Iterable[PredictionsFile]) -> str:
+    """Name files by their paths, as messages do."""
+    return ", ".join(str(file.path) for file in files)
 
 
-def union_of(
-    files: Sequence[PredictionsFile],
-) -> tuple[str, list[tuple[PredictionsFile, Condition]]]:
-    """Write the rows of a model's files for `FROM`; list the conditions that `wrong` numbers."""
-    scans, conditions = [], list[tuple[PredictionsFile, Condition]]()
+def shares_of(files: Sequence[PredictionsFile]) -> list[str]:
+    """Name the columns of probabilities that all files have."""
     has_probabilities = all(PROBABILITIES in file.names for file in files)
-    start = 0
-    for number, file in enumerate(files):
-        checked, _, own_conditions = file.checked()
-        own = [
-            name if name in file.names else f"NULL::{kind} AS {name}"
-            for name, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
-        ]
-        shares = [f"p{n}" for n in range(len(file.labels) if has_probabilities else 0)]
-        columns = ["variant_id", *own, "prediction", "digest", "odd", *shares]
-        scans.append(
-            f"SELECT {', '.join(columns)}, (row + {start})::INT AS answer, {number} AS part, "
-            f"wrong + {len(conditions)} AS wrong FROM {checked}"
-        )
-        conditions += [(file, condition) for condition in own_conditions]
-        start += file.rows
-    return f"({' UNION ALL '.join(scans)})", conditions
+    return [f"p{n}" for n in range(len(files[0].labels) if has_probabilities else 0)]
 
 
 OTHER_SEED, OTHER_LABEL, OTHER_TEXTS = -3, -2, -1
@@ -271,7 +245,7 @@ OTHER_SEED, OTHER_LABEL, OTHER_TEXTS = -3, -2, -1
 
 def read_models(
     sources: Iterable[PredictionsSource],
-    dataset: Path,
+    dataset: Path | None,
     *,
     columns: Sequence[str] = (),
     tell: bool = True,
@@ -281,24 +255,24 @@ def read_models(
 
     Files with the same name and dataset are parts of one model's answers. Yields a model per
     dataset folder and set of labels, in the given order; `columns` are further dataset columns.
-    Labels are merged as asked or else as a file's description says.
+    Labels are merged as asked or else as a file's description says. A file without a dataset is
+    joined to itself: file 0 has its rows of seeds, file 1 its rows of variants.
     """
     groups: dict[tuple[str, Path], list[PredictionsSource]] = {}
     for source in sources:
-        folder = source.dataset or dataset
-        groups.setdefault((source.model, folder.resolve()), []).append(source)
+        joined_to = source.dataset or dataset or source.path
+        groups.setdefault((source.model, joined_to.resolve()), []).append(source)
     opened: dict[Path, DatasetRelations] = {}
     for number, ((name, place), group) in enumerate(groups.items()):
+        folder = group[0].dataset or dataset
         if place not in opened:
-            opened[place] = DatasetRelations.of(group[0].dataset or dataset)
+            opened[place] = DatasetRelations.of(folder) if folder else DatasetRelations.none()
         of_labels: dict[tuple[tuple[str, ...], str], list[PredictionsFile]] = {}
         for source in group:
-            relations = opened[place]
-            file = open_predictions(source.path, relations.folder, merging, relations.engine)
+            file = open_predictions(source.path, folder, merging, opened[place].engine)
             of_labels.setdefault((file.labels, str(file.merging)), []).append(file)
         for part, files in enumerate(of_labels.values()):
-            table = f"answers_{number}_{part}"
-            model = _join(name, table, tuple(files), opened[place], columns)
+            model = _join(name, f"answers_{number}_{part}", tuple(files), opened[place], columns)
             if tell:
                 model.tell()
             yield model
@@ -311,75 +285,104 @@ def _join(
     dataset: DatasetRelations,
     columns: Sequence[str],
 ) -> AnswerTable:
-    merging, where = files[0].merging, ", ".join(str(file.path) for file in files)
-    predictions, conditions = union_of(files)
-    with_digests = any(TEXT_DIGEST in file.names for file in files)
-    more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
-    problems = dataset.problems(
-        ("variant_id", "seed_id", "label", *more), merging=merging, with_digests=with_digests
-    )
-    has_probabilities = all(PROBABILITIES in file.names for file in files)
-    shares = [f"p.p{n}" for n in range(len(files[0].labels) if has_probabilities else 0)]
-    digest = "q.digest" if with_digests else "NULL::UBIGINT"
-    dataset.engine.execute(
-        f"""
-        CREATE OR REPLACE TABLE {table} AS
-        SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
-            {"".join(f"{share}, " for share in shares)}
-            ({digest} % 4294967296)::UINTEGER AS texts,
-            p.answer, p.part, p.prediction, p.odd, p.digest IS NOT NULL AS verified,
-            CASE WHEN p.wrong IS NOT NULL THEN p.wrong
-                WHEN p.seed_id <> q.seed_id THEN {OTHER_SEED}
-                WHEN p.label IS NOT NULL AND p.label IS DISTINCT FROM q.label THEN {OTHER_LABEL}
-                WHEN p.digest <> {digest} THEN {OTHER_TEXTS} END::SMALLINT AS wrong
-        FROM {problems} q FULL JOIN {predictions} p ON p.variant_id = q.variant_id
-        LEFT JOIN seeds s ON s.seed_id = q.seed_id
-        """
-    )
-    signs = dataset.engine.fetch(
+    fetch, shares = dataset.engine.fetch, shares_of(files)
+    scans, conditions, start = [], list[tuple[PredictionsFile, Condition]](), 0
+    for number, file in enumerate(files):
+        checked, _, own_conditions = file.checked()
+        own = [
+            column if column in file.names else f"NULL::{kind} AS {column}"
+            for column, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
+        ]
+        scanned = ["variant_id", *own, "prediction", "digest", "odd", *shares]
+        scans.append(
+            f"SELECT {', '.join(scanned)}, (row + {start})::INT AS answer, {number} AS part, "
+            f"wrong + {len(conditions)} AS wrong FROM {checked}"
+        )
+        conditions += [(file, condition) for condition in own_conditions]
+        start += file.rows
+    given = f"({' UNION ALL '.join(scans)})"
+    if dataset.formats:
+        _join_dataset(table, given, files, dataset, columns)
+    else:
+        dataset.number_seeds(given)
+        dataset.engine.execute(
+            f"CREATE TABLE {table} AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
+            f"seed, label, {''.join(f'{share}, ' for share in shares)}answer, part, prediction, "
+            "odd, digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
+            f"FROM {given} LEFT JOIN seeds USING (seed_id)"
+        )
+    signs = fetch(
         f"SELECT min(wrong) FILTER (wrong >= 0) AS wrong, count(*) FILTER (odd) AS odd FROM {table}"
     ).to_pylist()[0]
     if signs["wrong"] is not None:
         file, condition = conditions[signs["wrong"]]
         file.explain(condition)
     if signs["odd"]:
-        for row in dataset.engine.fetch(
+        for row in fetch(
             f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part "
             "ORDER BY part"
         ).to_pylist():
-            tell_odd(files[row["part"]], row["n"])
+            log.warning(
+                "%s: in %s of %s rows another label than the prediction is the most probable one; "
+                "are the probabilities in the order %s?",
+                files[row["part"]].path,
+                f"{row['n']:,}",
+                f"{files[row['part']].rows:,}",
+                ", ".join(files[row["part"]].written),
+            )
     sizes, n_repeated = dataset.sizes_in(table), 0
-    if sizes[None][0] or any(sizes[file][0] > size for file, size in dataset.sizes.items()):
-        n_repeated = _drop_repeated_seeds(name, table, files, dataset, predictions)
+    is_more = any(sizes[file][0] > size for file, size in dataset.sizes.items())
+    if sizes[None][0] or is_more:
+        n_repeated = _drop_repeated_seeds(name, table, files, dataset, given)
         sizes = dataset.sizes_in(table)
-    n_predictions = sum(file.rows for file in files) - n_repeated
+    n_predictions = start - n_repeated
     if sizes[None][0]:
-        unknown = dataset.engine.fetch(
-            f"SELECT variant_id, count(*) OVER () AS count FROM {predictions} p "
+        unknown = fetch(
+            f"SELECT variant_id, count(*) OVER () AS count FROM {given} p "
             f"ANTI JOIN {dataset.problems(['variant_id'])} USING (variant_id) ORDER BY answer "
             f"LIMIT {EXAMPLES + 1}"
         )
-        raise unknown_ids(
-            where, dataset.folder, unknown["count"][0].as_py(), n_predictions, unknown["variant_id"]
-        )
+        count, ids = unknown["count"][0].as_py(), unknown["variant_id"]
+        raise unknown_ids(paths_of(files), dataset.folder, count, n_predictions, ids)
     for problems_file, size in dataset.sizes.items():
         if size and not sizes[problems_file][0]:
             raise ValueError(
                 f"{dataset.folder / problems_file}: expected {size:,} rows, as its footer says, "
                 "got none: the file is damaged; restore it from a copy"
             )
-    return AnswerTable(name, files, dataset, table, sizes, n_predictions)
+    return AnswerTable(name, files, given, dataset, table, sizes, n_predictions)
 
 
-def tell_odd(file: PredictionsFile, count: int) -> None:
-    """Warn of predictions that are not the most probable label."""
-    log.warning(
-        "%s: in %s of %s rows another label than the prediction is the most probable one; are the "
-        "probabilities in the order %s?",
-        file.path,
-        f"{count:,}",
-        f"{file.rows:,}",
-        ", ".join(file.written),
+def _join_dataset(
+    table: str,
+    given: str,
+    files: Sequence[PredictionsFile],
+    dataset: DatasetRelations,
+    columns: Sequence[str],
+) -> None:
+    """Make the table of checked rows and the problems of a dataset, or why they do not fit."""
+    with_digests = any(TEXT_DIGEST in file.names for file in files)
+    more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
+    problems = dataset.problems(
+        ("variant_id", "seed_id", "label", *more),
+        merging=files[0].merging,
+        with_digests=with_digests,
+    )
+    digest = "q.digest" if with_digests else "NULL::UBIGINT"
+    dataset.engine.execute(
+        f"""
+        CREATE OR REPLACE TABLE {table} AS
+        SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
+            {"".join(f"p.{share}, " for share in shares_of(files))}
+            ({digest} % 4294967296)::UINTEGER AS texts,
+            p.answer, p.part, p.prediction, p.odd, p.digest IS NOT NULL AS verified,
+            CASE WHEN p.wrong IS NOT NULL THEN p.wrong
+                WHEN p.seed_id <> q.seed_id THEN {OTHER_SEED}
+                WHEN p.label IS NOT NULL AND p.label IS DISTINCT FROM q.label THEN {OTHER_LABEL}
+                WHEN p.digest <> {digest} THEN {OTHER_TEXTS} END::SMALLINT AS wrong
+        FROM {problems} q FULL JOIN {given} p ON p.variant_id = q.variant_id
+        LEFT JOIN seeds s ON s.seed_id = q.seed_id
+        """
     )
 
 
@@ -388,34 +391,25 @@ def _drop_repeated_seeds(
     table: str,
     files: Sequence[PredictionsFile],
     dataset: DatasetRelations,
-    predictions: str,
+    given: str,
 ) -> int:
+    """Drop equal answers to a seed in several files but the first; return their number."""
     for file in files:
         file.require_distinct()
-    repeated = dataset.engine.fetch(
-        "SELECT variant_id, variant_id IN (SELECT seed_id FROM seeds) AS is_seed, prediction, "
-        f"answer FROM {predictions} QUALIFY count(*) OVER (PARTITION BY variant_id) > 1 "
-        "ORDER BY answer",
+    again = dataset.engine.fetch(
+        "SELECT variant_id, answer, prediction <> first_value(prediction) OVER own OR "
+        f"variant_id NOT IN (SELECT seed_id FROM seeds) AS wrong FROM {given} "
+        "WINDOW own AS (PARTITION BY variant_id ORDER BY answer) QUALIFY row_number() OVER own > 1 "
+        "ORDER BY answer"
     ).to_pylist()
-    first: dict[str, Mapping[str, Any]] = {}
-    again: list[int] = []
-    wrong: dict[str, None] = {}
-    for row in repeated:
-        known = first.setdefault(row["variant_id"], row)
-        if known is row:
-            continue
-        again.append(row["answer"])
-        if not row["is_seed"] or row["prediction"] != known["prediction"]:
-            wrong[row["variant_id"]] = None
-    if wrong:
-        where = ", ".join(str(file.path) for file in files)
+    if wrong := list(dict.fromkeys(row["variant_id"] for row in again if row["wrong"])):
         raise ValueError(
-            f"expected {where} to answer different problems, as all are of "
+            f"expected {paths_of(files)} to answer different problems, as all are of "
             f"the model {name}, got several answers to {len(wrong):,} problems, such as "
-            f"{next(iter(wrong))!r}; if they are of different models, give each a name: NAME=FILE"
+            f"{wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
         )
-    numbers = ", ".join(map(str, [*again, -1]))
-    dataset.engine.execute(f"DELETE FROM {table} WHERE answer IN ({numbers})")
+    numbers = ", ".join(str(row["answer"]) for row in again)
+    dataset.engine.execute(f"DELETE FROM {table} WHERE answer IN ({numbers or -1})")
     return len(again)
 
 
@@ -481,12 +475,11 @@ def require_agreement(model: AnswerTable, config: str) -> str:
             f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run "
             "on, or run the model on this one"
         )
-    predictions, _ = union_of(model.predictions)
     problems = model.dataset.problems(merging=model.merging)
     (row,) = model.dataset.engine.fetch(
         "SELECT q.variant_id, p.seed_id AS their_seed, q.seed_id, p.label AS their_label, q.label, "
         f"count(*) OVER () AS n FROM {problems} q JOIN {model.answers} a USING (file, row) "
-        f"JOIN {predictions} p ON p.answer = a.answer WHERE q.file IN {files} "
+        f"JOIN {model.given} p ON p.answer = a.answer WHERE q.file IN {files} "
         f"AND a.wrong = {signs['wrong']} ORDER BY q.file IN {variants}, q.file, q.row LIMIT 1"
     ).to_pylist()
     what, ours, theirs, asked = "seed", row["seed_id"], row["their_seed"], ""
@@ -524,7 +517,13 @@ def judge_missing(
 ) -> None:
     """Raise for missing predictions or, with `allow_missing`, report the seeds left out."""
     total, n_seeds = len(complete), int(complete.sum())
-    missing = f"predictions are missing for {model.describe_missing(config)}"
+    lacking = " and ".join(
+        f"{n_missing:,} of {size:,} {split}"
+        for split in SPLITS
+        for size, n_missing in [model.sizes_of(config, split)]
+        if n_missing
+    )
+    missing = f"predictions are missing for {lacking}"
     if n_seeds and allow_missing:
         log.log(
             logging.WARNING if tell else logging.DEBUG,

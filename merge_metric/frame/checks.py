@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from merge_dataset.data_files import line_number
 from merge_dataset.engine import quoted
@@ -19,6 +21,9 @@ from merge_metric.seed_variant_accuracy.options import (
     Merging,
     merging_advice,
 )
+
+LABELS_KEY: Final = b"labels"
+"""Key of a table's metadata under which `labelled` stores labels."""
 
 IDS: Final = ("variant_id", "seed_id")
 ANSWERS: Final = ("label", "prediction")
@@ -172,6 +177,27 @@ class PredictionsFile:
         rows = f"(SELECT {', '.join(given)} FROM {self.source})"
         return f"(SELECT {', '.join(shown)} FROM {rows})", rows, conditions
 
+    def table(self) -> pa.Table:
+        """Read and check all rows; see `predictions.validate`."""
+        checked, _, conditions = self.checked()
+        names = [name for name in COLUMNS if name in self.names]
+        shares = [f"p{n}" for n in range(len(self.labels))] if PROBABILITIES in names else []
+        plain = [name for name in names if name != PROBABILITIES]
+        further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {self.source}) USING (row)"
+        rows = self.engine.fetch(
+            f"SELECT {', '.join([*plain, *shares, 'wrong'])} FROM {checked}"
+            f"{further if TEXT_DIGEST in names else ''} ORDER BY row"
+        )
+        if (first := pc.min(rows["wrong"]).as_py()) is not None:
+            self.explain(conditions[first])
+        self.require_distinct()
+        columns: dict[str, Any] = {name: rows[name] for name in plain}
+        columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in plain}
+        if shares:
+            values = np.stack([rows[name].to_numpy() for name in shares], axis=1)
+            columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(values.ravel(), len(shares))
+        return labelled(pa.table(columns), self.labels)
+
     def _code(self, name: str) -> tuple[str, str]:
         """Write the position of a label in SQL, null if it is none, and say what is expected."""
         kind, known, numbers = value_type(self.schema.field(name).type), self.known, self.written
@@ -306,3 +332,20 @@ def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:
         return None
     places = {str(position): position for position in range(numbered)} | folded
     return places.get(text.strip().casefold())
+
+
+# --- Labels and names ---
+
+
+def labels_of(schema: pa.Schema) -> tuple[str, ...]:
+    """Read from the schema of a table of `validate` the labels that its codes refer to."""
+    recorded = (schema.metadata or {}).get(LABELS_KEY)
+    return LABELS if recorded is None else tuple(json.loads(recorded))
+
+
+def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
+    """Store a table's labels in its metadata for `labels_of`, unless they are of NLI."""
+    if tuple(labels) == LABELS:
+        return table
+    noted = {LABELS_KEY: json.dumps(list(labels))}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.frame.relations import Engine
+from merge_metric.frame.answer_table import AnswerTable
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
@@ -26,104 +26,75 @@ _ROWS_AT_A_TIME: Final = 2**18
 """Approximate number of rows whose probabilities are held at a time."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ConfigAnswers:
     """The answers to a configuration: some rows of a table of answers, and its N seeds by id."""
 
-    engine: Engine
-    table: str
+    model: AnswerTable
     variants_in: str
     """Numbers of the files of variants, for `IN`."""
-    labels: tuple[str, ...]
-    merged: str
-    numbers: Ints
-    """Numbers of the seeds in the table `seeds`, (N,)."""
-    gold: Ints
-    """Gold labels in the seeds' rows, (N,)."""
-    own: Ints
-    """Predictions for the seeds, (N,): `NO_LABEL` for no label, `_MISSING` if missing."""
-    own_shares: NDArray[np.float64]
-    """Their probabilities, (L, N), or none."""
-    place: Ints
-    """Positions in the files of seeds, (N,)."""
-    n_rows: Ints
-    """Number of rows of variants, answered or not, (N,)."""
-    is_complete: NDArray[np.bool_]
-    """Whether no prediction is missing, (N,)."""
-    low: Ints
-    """Lowest gold label of the variants, (N,)."""
-    is_sound: NDArray[np.bool_]
-    """Whether there are variants, all with the same label and no subsample below 0, (N,)."""
-    most_draws: int
-    """Most subsamples that a variant of a complete seed is in."""
+    seeds: Mapping[str, NDArray[Any]]
+    """Columns of the seeds, (N,): `seed`, the number in the table `seeds`; of its row `place` (in
+    the files of seeds), `label`, `prediction` (`_MISSING` if missing) and probabilities; of its
+    variants `n_rows`, `n_answered`, `low` and `high` labels, most subsamples `longest`, and the
+    `least` subsample."""
     n_orphans: int
     """Number of seeds that variants name but that have no row."""
 
     @classmethod
-    def of(
-        cls,
-        engine: Engine,
-        table: str,
-        seeds_in: str,
-        variants_in: str,
-        labels: tuple[str, ...],
-        *,
-        merged: str = "",
-        has_probabilities: bool = False,
-    ) -> "ConfigAnswers":
+    def of(cls, model: AnswerTable, seeds_in: str, variants_in: str) -> "ConfigAnswers":
         """Find the seeds, and count the variants of each."""
-        shares = [f"p{n}" for n in range(len(labels) if has_probabilities else 0)]
-        rows = engine.columns(
+        own = "".join(f"{name}, " for name in model.shares)
+        rows = model.dataset.engine.columns(
             "SELECT coalesce(s.seed, v.seed, -1)::BIGINT AS seed, coalesce(place, -1) AS place, "
-            f"coalesce(label, -1)::BIGINT AS label, {''.join(f'{name}, ' for name in shares)}"
+            f"coalesce(label, -1)::BIGINT AS label, {own}"
             f"coalesce(prediction, {_MISSING})::BIGINT AS prediction, "
             "coalesce(n_rows, 0) AS n_rows, coalesce(n_answered, 0) AS n_answered, "
             "coalesce(low, -1)::BIGINT AS low, coalesce(high, -1) AS high, "
             "coalesce(longest, 0) AS longest, coalesce(least, 0) AS least "
-            f"FROM (SELECT seed, label, {''.join(f'{name}, ' for name in shares)}prediction, "
+            f"FROM (SELECT seed, label, {own}prediction, "
             "row_number() OVER (ORDER BY file, row) - 1 AS place "
-            f"FROM {table} WHERE file IN {seeds_in}) s "
+            f"FROM {model.answers} WHERE file IN {seeds_in}) s "
             "FULL JOIN (SELECT seed, count(*) AS n_rows, count(answer) AS n_answered, "
             "min(label) AS low, max(label) AS high, max(len(subsamples)) AS longest, "
-            f"min(list_min(subsamples)) AS least FROM {table} WHERE file IN {variants_in} "
+            f"min(list_min(subsamples)) AS least FROM {model.answers} WHERE file IN {variants_in} "
             "GROUP BY seed) v ON s.seed = v.seed ORDER BY 1, 2"
         )
-        is_seed = rows["place"] >= 0
-        n_orphans = int((~is_seed).sum())
-        rows = {name: np.asarray(values)[is_seed] for name, values in rows.items()}
-        complete = (rows["prediction"] != _MISSING) & (rows["n_answered"] == rows["n_rows"])
-        sound = (rows["n_rows"] > 0) & (rows["low"] == rows["high"]) & (rows["least"] >= 0)
-        return cls(
-            engine=engine,
-            table=table,
-            variants_in=variants_in,
-            labels=labels,
-            merged=merged,
-            numbers=rows["seed"],
-            gold=rows["label"],
-            own=rows["prediction"],
-            own_shares=np.array([rows[name] for name in shares]),
-            place=rows["place"],
-            n_rows=rows["n_rows"],
-            is_complete=complete,
-            low=rows["low"],
-            is_sound=sound,
-            most_draws=int(rows["longest"][complete].max(initial=0)),
-            n_orphans=n_orphans,
-        )
+        has_row = rows["place"] >= 0
+        seeds = {name: np.asarray(values)[has_row] for name, values in rows.items()}
+        return cls(model, variants_in, seeds, int((~has_row).sum()))
+
+    @property
+    def is_complete(self) -> NDArray[np.bool_]:
+        """Whether no prediction is missing, (N,)."""
+        seeds = self.seeds
+        complete = (seeds["prediction"] != _MISSING) & (seeds["n_answered"] == seeds["n_rows"])
+        return np.asarray(complete)
+
+    @property
+    def is_sound(self) -> NDArray[np.bool_]:
+        """Whether there are variants, all with the same label and no subsample below 0, (N,)."""
+        seeds = self.seeds
+        sound = (seeds["n_rows"] > 0) & (seeds["low"] == seeds["high"]) & (seeds["least"] >= 0)
+        return np.asarray(sound)
+
+    @property
+    def most_draws(self) -> int:
+        """Most subsamples that a variant of a complete seed is in."""
+        return int(self.seeds["longest"][self.is_complete].max(initial=0))
 
     @property
     def variants(self) -> str:
         """SQL for the rows of variants of complete seeds, for `FROM`."""
-        incomplete = self.numbers[~self.is_complete].tolist()
+        incomplete = self.seeds["seed"][~self.is_complete].tolist()
         kept = f" AND seed NOT IN ({', '.join(map(str, incomplete))})" if incomplete else ""
-        return f"(FROM {self.table} WHERE file IN {self.variants_in}{kept})"
+        return f"(FROM {self.model.answers} WHERE file IN {self.variants_in}{kept})"
 
     @property
     def places(self) -> Ints:
         """Array from numbers of seeds to positions among the complete seeds; -1 for others."""
-        complete = self.numbers[self.is_complete]
-        places = np.full(self.numbers.max(initial=0) + 1, -1)
+        complete = self.seeds["seed"][self.is_complete]
+        places = np.full(self.seeds["seed"].max(initial=0) + 1, -1)
         places[complete] = np.arange(len(complete))
         return places
 
@@ -134,9 +105,10 @@ class ConfigAnswers:
 
         The first counts are None if the dataset contradicts itself.
         """
-        complete = self.is_complete
-        names = self.engine.columns("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
-        ids = tuple(names[self.numbers[complete]].tolist())
+        engine, labels, most_draws = self.model.dataset.engine, self.model.labels, self.most_draws
+        seeds = {name: values[self.is_complete] for name, values in self.seeds.items()}
+        names = engine.columns("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
+        ids = tuple(names[seeds["seed"]].tolist())
         # If each variant has one value of a group, that tally also serves for all variants.
         tallies = {
             name: self._tally(f'unnest(list_distinct("{name}"))' if is_list(name) else f'"{name}"')
@@ -146,7 +118,7 @@ class ConfigAnswers:
         rows = whole or self._tally("NULL")[1]
         subsamples = np.unique(rows["subsample"])
         # The last code is for no label.
-        shape = (len(ids), max(1, len(subsamples)), len(self.labels) + 1)
+        shape = (len(ids), max(1, len(subsamples)), len(labels) + 1)
 
         def counts_of(rows: Mapping[str, Any]) -> tuple[SeedCounts, Ints]:
             code = np.searchsorted(subsamples, rows["subsample"])
@@ -158,24 +130,24 @@ class ConfigAnswers:
             by_answer = of_rows.sum(axis=1)
             counts = SeedCounts.of_tally(
                 of_cells,
-                labels=self.labels,
-                has_subsamples=self.most_draws > 0,
+                labels=labels,
+                has_subsamples=most_draws > 0,
                 seed_ids=ids,
-                gold=self.low[complete],
-                own=self.own[complete],
+                gold=seeds["low"],
+                own=seeds["prediction"],
                 n_rows=by_answer.sum(axis=1),
                 clusters=clusters,
-                merged=self.merged,
+                merged=str(self.model.merging),
             )
             return counts, by_answer
 
         counts, by_answer = counts_of(rows)
-        answers = self.engine.columns(f"SELECT answer FROM {self.variants}")["answer"]
+        answers = engine.columns(f"SELECT answer FROM {self.variants}")["answer"]
         is_odd = (np.bincount(answers) > 1).any()
-        if self.most_draws > 1:
+        if most_draws > 1:
             again = "len(list_distinct(subsamples)) < len(subsamples)"
-            is_odd |= len(self.engine.fetch(f"FROM {self.variants} WHERE {again} LIMIT 1")) > 0
-        if is_odd or not self.is_sound[complete].all() or (counts.n_variants == 0).any():
+            is_odd |= len(engine.fetch(f"FROM {self.variants} WHERE {again} LIMIT 1")) > 0
+        if is_odd or not self.is_sound[self.is_complete].all() or (counts.n_variants == 0).any():
             return None, by_answer, {}
         groups: dict[str, dict[str, SeedCounts]] = {}
         del whole, rows
@@ -199,7 +171,7 @@ class ConfigAnswers:
         if self.most_draws:
             drawn, subsample = "len(subsamples) > 0", "unnest(subsamples)"
             is_first = "subsample = subsamples[1]"
-        table = self.engine.fetch(
+        table = self.model.dataset.engine.fetch(
             "SELECT value, seed, subsample, prediction, count(*) AS n, "
             f"count(*) FILTER ({is_first}) AS n_rows FROM (SELECT *, {subsample} AS subsample "
             f"FROM (SELECT {values} AS value, seed, prediction, subsamples "
@@ -217,29 +189,38 @@ class ConfigAnswers:
         rows["place"] = self.places[rows.pop("seed")]
         return names, rows
 
-    def shift(self, counts: SeedCounts) -> Sums:
-        """Sum divergences over the variants of seeds answered right; see `distribution_shift`."""
+    def shift(self, counts: SeedCounts) -> Sums | None:
+        """Sum divergences over the variants of seeds answered right; see `distribution_shift`.
+
+        None unless all predictions have probabilities.
+        """
+        if not (names := self.model.shares):
+            return None
         complete, places = self.is_complete, self.places
-        before = _scaled(self.own_shares[:, complete])
-        numbers = [*self.numbers[complete].tolist(), len(places)]
+
+        def scaled(shares: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+            """Stack columns, (L, n), and scale them to sum to 1."""
+            table = np.stack(shares)
+            return np.asarray(table / table.sum(axis=0))
+
+        before = scaled([self.seeds[name][complete] for name in names])
+        numbers = [*self.seeds["seed"][complete].tolist(), len(places)]
         drawn = "len(subsamples) > 0" if counts.has_subsamples else "true"
-        shares = [f"p{n}" for n in range(len(self.labels))]
         steps = max(1, -(-int(counts.n_rows.sum()) // _ROWS_AT_A_TIME))
         ends = np.linspace(0, len(numbers) - 1, steps + 1).astype(int).tolist()
         parts = []
         for start, end in pairwise(ends):
-            rows = self.engine.columns(
-                f"SELECT seed, prediction, {', '.join(shares)} FROM {self.variants} WHERE {drawn} "
+            rows = self.model.dataset.engine.columns(
+                f"SELECT seed, prediction, {', '.join(names)} FROM {self.variants} WHERE {drawn} "
                 f"AND seed >= {numbers[start]} AND seed < {numbers[end]} ORDER BY file, row"
             )
             place = places[rows["seed"]]
             kept = np.flatnonzero(counts.right[place])
             place = place[kept]
-            after = np.stack([rows[name][kept] for name in shares])
             parts.append(
                 distribution_shift(
                     np.take(before, place, axis=1).T,
-                    _scaled(after).T,
+                    scaled([rows[name][kept] for name in names]).T,
                     place,
                     rows["prediction"][kept] != counts.own[place],
                 )
@@ -254,9 +235,9 @@ class ConfigAnswers:
         import pyarrow.compute as pc
 
         wanted = [f'"{name}" AS value_{n}' for n, name in enumerate(grouped)]
-        table = self.engine.fetch(
+        table = self.model.dataset.engine.fetch(
             f"SELECT {', '.join(['seed', 'prediction', 'subsamples', *wanted])} "
-            f"FROM {self.table} WHERE file IN {self.variants_in} ORDER BY file, row"
+            f"FROM {self.model.answers} WHERE file IN {self.variants_in} ORDER BY file, row"
         )
         place = self.places[table["seed"].to_numpy()]
         number = np.flatnonzero(place >= 0)
@@ -282,11 +263,6 @@ class ConfigAnswers:
             merged=counts.merged,
         )
         return rows, {**values, "place": number}
-
-
-def _scaled(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    scaled: NDArray[np.float64] = shares / shares.sum(axis=0)
-    return scaled
 
 
 # --- Groups of variants ---

@@ -5,7 +5,7 @@ Source (a file named by a user) → AnswerTable (in the engine) → Frame (its c
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -22,22 +22,17 @@ from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,
     Predictions,
-    PredictionsSource,
     as_sources,
     choose,
     judge_missing,
     naming_files,
     read_models,
     require_agreement,
-    tell_odd,
-    tell_of_rows,
     tell_other_draws,
-    union_of,
 )
-from merge_metric.frame.checks import PROBABILITIES, REQUIRED
+from merge_metric.frame.checks import REQUIRED
 from merge_metric.frame.counting import ConfigAnswers, groupings
 from merge_metric.frame.noise import read_repeats
-from merge_metric.frame.predictions import open_predictions, read_predictions
 from merge_metric.frame.relations import check_configurations, preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -97,25 +92,9 @@ class Frame:
         return self.variants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOptions:
-    """Options of joining predictions to a dataset."""
-
-    configs: Sequence[str] = ()
-    """Configurations; by default those that the predictions are for (see `model.choose`)."""
-    by: Sequence[str] = ()
-    """Columns of `groupings` to group by, beside word classes in configurations of all classes."""
-    cluster: str = ""
-    """Text of the problems, such as `premise`, by which the bootstrap clusters seeds."""
-    allow_missing: bool = False
-    """Leave out seeds with a missing prediction for themselves or for a variant."""
-    merging: Merging | None = None
-    """Labels that count as one; by default as descriptions of predictions say."""
-
-
 def read_frames(
     sources: Predictions | Iterable[Predictions],
-    dataset: str | Path,
+    dataset: str | Path | None = None,
     configs: str | Sequence[str] = (),
     *,
     by: str | Sequence[str] = (),
@@ -130,43 +109,47 @@ def read_frames(
     Args:
         sources: Predictions files, one or several, as text or `Path`; those of one name and
             dataset are parts of one model's answers. Evaluations have theirs.
-        dataset: The dataset folder of those that name none.
-        configs: As in `JoinOptions`, like `by`, `cluster` and `allow_missing`.
-        by: Columns to group variants by.
-        cluster: Text by which seeds are clustered.
-        allow_missing: Leave out seeds of which a prediction is missing.
+        dataset: The dataset folder of those that name none. Without it every variant of a file
+            counts once.
+        configs: Configurations; by default what the predictions are for (see `choose`).
+        by: Columns of `groupings` to group variants by, beside word classes where there are all.
+        cluster: Text of the problems, such as `premise`, by which the bootstrap clusters seeds.
+        allow_missing: Leave out seeds with a missing prediction, for themselves or a variant.
         with_rows: Keep the single variants, beside their counts.
         tell: Warn of odd or missing answers; false where `predict` just did so, or was told to
             leave seeds out.
-        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment; by
+            default as descriptions of predictions say.
 
     Raises:
         FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
         ValueError: a file cannot be used (see `frames_of`), is given twice, or two of one
             model answer the same problems.
     """
-    options = JoinOptions(
-        configs=as_texts("configs", configs),
-        by=as_texts("by", by),
-        cluster=cluster,
-        allow_missing=allow_missing,
-    )
-    folder, files = as_dataset("dataset", dataset), as_sources("sources", sources)
+    files = as_sources("sources", sources)
+    folder = None if dataset is None else as_dataset("dataset", dataset)
+    options: dict[str, Any] = {
+        "configs": as_texts("configs", configs),
+        "by": as_texts("by", by),
+        "cluster": cluster,
+        "allow_missing": allow_missing,
+    }
     paths = [source.path.resolve() for source in files]
-    for number, path in enumerate(paths):
-        if path in paths[:number]:
-            raise ValueError(
-                f"expected different predictions files, got {files[number].path} twice"
-            )
-    models = read_models(
-        files,
-        folder,
-        columns=options.by,
-        tell=tell,
-        merging=Merging.parse(merge_labels),
+    for number, source in enumerate(files):
+        if paths[number] in paths[:number]:
+            raise ValueError(f"expected different predictions files, got {source.path} twice")
+        for name in () if source.dataset or folder else options:
+            if options[name]:
+                option = "--config" if name == "configs" else f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"expected a dataset folder with {option}, got none: only the dataset knows "
+                    "configurations, columns and what is missing; add --dataset FOLDER"
+                )
+    merging = Merging.parse(merge_labels)
+    models = read_models(files, folder, columns=options["by"], tell=tell, merging=merging)
+    return chain.from_iterable(
+        frames_of(model, **options, with_rows=with_rows, tell=tell) for model in models
     )
-    of_models = (frames_of(model, options, with_rows=with_rows, tell=tell) for model in models)
-    return chain.from_iterable(of_models)
 
 
 @runtime_checkable
@@ -188,7 +171,6 @@ def as_frames(
     merge_labels: str | Sequence[str] = (),
 ) -> Iterator[Frame]:
     """Yield the frames in one or several frames, evaluations or predictions files."""
-    folder = None if dataset is None else as_dataset("dataset", dataset)
     kinds = (Frame, HasFrames, *PREDICTIONS)
     expected = "one or several frames, evaluations or predictions files"
     items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)
@@ -198,67 +180,49 @@ def as_frames(
         elif isinstance(item, HasFrames):
             yield from item.frames
         else:
-            for source in as_sources(name, item):
-                if place := source.dataset or folder:
-                    yield from read_frames(
-                        [source], place, with_rows=False, merge_labels=merge_labels
-                    )
-                else:
-                    alone = _read_alone(source.path, Merging.parse(merge_labels))
-                    yield replace(alone, model=source.model)
-
-
-def read_file(path: Path, dataset: Path | None, options: JoinOptions) -> list[Frame]:
-    """Read and count a predictions file, configuration by configuration."""
-    if dataset is not None:
-        models = read_models(
-            [PredictionsSource("", path)],
-            dataset,
-            columns=options.by,
-            merging=options.merging,
-        )
-        return [frame for model in models for frame in frames_of(model, options)]
-    for name, option in (
-        ("configs", "--config"),
-        ("by", "--by"),
-        ("cluster", "--cluster"),
-        ("allow_missing", "--allow-missing"),
-    ):
-        if getattr(options, name):
-            raise ValueError(
-                f"expected a dataset folder with {option}, got none: only the dataset knows "
-                "configurations, columns and what is missing; add --dataset FOLDER"
-            )
-    frame = _read_alone(path, options.merging)
-    log.warning(
-        "Every variant in the file counts once. With --dataset FOLDER figures are averages "
-        "over the dataset's subsamples, which differ from these, and also given per word class."
-    )
-    return [frame]
+            yield from read_frames(item, dataset, with_rows=False, merge_labels=merge_labels)
 
 
 def frames_of(
-    model: AnswerTable, options: JoinOptions, *, with_rows: bool = False, tell: bool = True
+    model: AnswerTable,
+    configs: Sequence[str] = (),
+    *,
+    by: Sequence[str] = (),
+    cluster: str = "",
+    allow_missing: bool = False,
+    with_rows: bool = False,
+    tell: bool = True,
 ) -> Iterator[Frame]:
-    """Check and count a model's answers, one configuration after the other."""
+    """Check and count a model's answers, one configuration after the other; see `read_frames`."""
     folder = model.folder
+    if not model.dataset.formats:
+        yield _frame_alone(model)
+        return
     with naming_files(model.where, folder):
         # For each collection, as equal formats may have different optional columns.
         formats = [format_in(folder, name) for name in collections(folder)]
         known = dict.fromkeys(
             name for of_collection in formats for name in groupings(of_collection)
         )
-        if unknown := [name for name in options.by if name not in known]:
+        if unknown := [name for name in by if name not in known]:
             raise ValueError(
                 f"expected columns to group by out of {', '.join(known)}, "
                 f"got {', '.join(map(repr, unknown))}"
             )
-        configs = check_configurations(folder, options.configs) or choose(model)
-        for config in configs if options.cluster else ():
-            require_text(folder, config, options.cluster)
+        configs = check_configurations(folder, configs) or choose(model)
+        for config in configs if cluster else ():
+            require_text(folder, config, cluster)
         tell_other_draws(model, configs)
         for config in configs:
-            yield _frame_of(model, config, options, with_rows=with_rows, tell=tell)
+            yield _frame_of(
+                model,
+                config,
+                by=by,
+                cluster=cluster,
+                allow_missing=allow_missing,
+                with_rows=with_rows,
+                tell=tell,
+            )
         seeds, variants = (
             ", ".join(model.dataset.numbers(config, split)[1:-1] for config in configs)
             for split in SPLITS
@@ -276,7 +240,14 @@ def frames_of(
 
 
 def _frame_of(
-    model: AnswerTable, config: str, options: JoinOptions, *, with_rows: bool, tell: bool
+    model: AnswerTable,
+    config: str,
+    *,
+    by: Sequence[str],
+    cluster: str,
+    allow_missing: bool,
+    with_rows: bool,
+    tell: bool,
 ) -> Frame:
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
@@ -287,30 +258,22 @@ def _frame_of(
             f"{config}: expected predictions out of the labels {', '.join(labels)}, got "
             f"{', '.join(ours)}" + (f"; `merge_labels` {proposed} merges them" * bool(proposed))
         )
-    answers = ConfigAnswers.of(
-        dataset.engine,
-        model.answers,
-        dataset.numbers(config, "seeds"),
-        dataset.numbers(config, "variants"),
-        labels,
-        merged=str(model.merging),
-        has_probabilities=model.has_probabilities,
-    )
-    if answers.n_orphans or not answers.n_rows.all():
+    seeds_in, variants_in = (dataset.numbers(config, split) for split in SPLITS)
+    answers = ConfigAnswers.of(model, seeds_in, variants_in)
+    if answers.n_orphans or not answers.seeds["n_rows"].all():
         wrong = "variants without their seed" if answers.n_orphans else "seeds without variants"
         raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
     texts = require_agreement(model, config)
     complete = answers.is_complete
     if not complete.all():
-        judge_missing(model, config, complete, allow_missing=options.allow_missing, tell=tell)
+        judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
-    chosen = [name for name in options.by if name in groupings(problem_format)]
+    chosen = [name for name in by if name in groupings(problem_format)]
     grouped = list(dict.fromkeys((*classes, *chosen)))
-    clusters = None
-    if options.cluster:
-        seeds = read_columns(folder, split_files(folder, config)["seeds"], [options.cluster])
-        codes = text_codes(seeds[options.cluster])[answers.place[complete]]
-        clusters = Clusters(options.cluster, codes)
+    clusters, files = None, split_files(folder, config)
+    if cluster:
+        texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
+        clusters = Clusters(cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]])
     counts, by_answer, groups = answers.count(grouped, clusters)
     if counts is None:
         wrong = "variants whose gold labels, ids or subsamples contradict each other"
@@ -322,8 +285,7 @@ def _frame_of(
     values: dict[str, Any] = {}
     if with_rows:
         variants, values = answers.rows(counts, grouped)
-        files = split_files(folder, config)["variants"]
-        ids = read_columns(folder, files, ["variant_id"])["variant_id"]
+        ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
         values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
     return Frame(
         model.name,
@@ -331,7 +293,7 @@ def _frame_of(
         counts,
         by_answer,
         groups,
-        answers.shift(counts) if model.has_probabilities else None,
+        answers.shift(counts),
         folder.resolve().name,
         folder,
         int((~complete).sum()),
@@ -340,6 +302,22 @@ def _frame_of(
         values=values,
         repeats=read_repeats(model.predictions),
     )
+
+
+def _frame_alone(model: AnswerTable) -> Frame:
+    """Count the answers of a file without a dataset."""
+    (file,) = model.predictions
+    answers = ConfigAnswers.of(model, "(0)", "(1)")
+    file.require_distinct()
+    agree = answers.seeds["low"] == answers.seeds["label"]
+    if answers.n_orphans or not len(agree) or not (answers.is_sound & agree).all():
+        table = file.table()
+        with naming_files(model.where, None):
+            split_predictions(**{name: table[name].to_pylist() for name in REQUIRED})
+    counts, by_answer, _ = answers.count((), None)
+    assert counts is not None
+    shift, repeats = answers.shift(counts), read_repeats([file])
+    return Frame(model.name, ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
 
 
 _DAMAGED: Final = (
@@ -365,51 +343,6 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
     digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
     codes: Ints = np.frombuffer(digests, np.int64)[encoded.indices.to_numpy()]
     return codes
-
-
-# --- Without a dataset ---
-
-
-def _read_alone(path: Path, merging: Merging | None = None) -> Frame:
-    file = open_predictions(path, merging=merging)
-    engine, has_probabilities = file.engine, PROBABILITIES in file.names
-    rows, conditions = union_of([file])
-    # The file serves as the dataset: file 0 has its rows of seeds, file 1 its rows of variants.
-    engine.execute(
-        f"CREATE TABLE predicted AS SELECT *, (variant_id <> seed_id)::INT AS file FROM {rows}; "
-        "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
-        "AS seed FROM (SELECT DISTINCT seed_id FROM predicted); "
-        "CREATE TABLE answers AS SELECT predicted.*, answer AS row, seed, []::INT[] AS subsamples "
-        "FROM predicted JOIN seeds USING (seed_id)"
-    )
-    (signs,) = engine.fetch(
-        "SELECT (SELECT min(wrong) FROM predicted) AS wrong, count(*) FILTER (odd) AS odd, "
-        "count(DISTINCT variant_id) = count(*) AS distinct FROM answers"
-    ).to_pylist()
-    if signs["wrong"] is not None:
-        file.explain(conditions[signs["wrong"]][1])
-    if signs["odd"]:
-        tell_odd(file, signs["odd"])
-    answered = "SELECT answer, label, prediction, file = 0 AS is_seed FROM answers"
-    tell_of_rows([file], engine.columns(answered))
-    answers = ConfigAnswers.of(
-        engine,
-        "answers",
-        "(0)",
-        "(1)",
-        file.labels,
-        merged=str(file.merging),
-        has_probabilities=has_probabilities,
-    )
-    sound = signs["distinct"] and len(answers.numbers) > 0 and not answers.n_orphans
-    if not (sound and answers.is_sound.all() and (answers.low == answers.gold).all()):
-        table = read_predictions(path, merge_labels=str(file.merging))
-        with naming_files(str(path), None):
-            split_predictions(**{name: table[name].to_pylist() for name in REQUIRED})
-    counts, by_answer, _ = answers.count((), None)
-    assert counts is not None
-    shift = answers.shift(counts) if has_probabilities else None
-    return Frame("", ALL_ROWS, counts, by_answer, {}, shift, repeats=read_repeats([file]))
 
 
 # --- Common properties of frames ---

@@ -22,7 +22,6 @@ from tempfile import mkdtemp
 from typing import Any, Final
 from weakref import finalize
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,12 +43,14 @@ from merge_metric.frame.checks import (
     COLUMNS,
     FURTHER,
     IDS,
+    LABELS_KEY,
     OF_DATASET,
     PROBABILITIES,
     REPEATS,
     REQUIRED,
     ROW,
     PredictionsFile,
+    labels_of,
     require_columns,
     require_types,
     value_type,
@@ -59,9 +60,6 @@ from merge_metric.frame.texts import TEXT_DIGEST
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 log = logging.getLogger(__name__)
-
-LABELS_KEY: Final = b"labels"
-"""Key of a table's metadata under which `labelled` stores labels."""
 
 MERGE_LABELS: Final = "merge_labels"
 """Key of the description of predictions whose labels are merged on reading."""
@@ -83,23 +81,6 @@ _TYPES: Final = {
     REPEATS: (data_files.NUMBERS,),
 }
 """Column → allowed types in JSON lines."""
-
-
-# --- Labels and names ---
-
-
-def labels_of(schema: pa.Schema) -> tuple[str, ...]:
-    """Read from the schema of a table of `validate` the labels that its codes refer to."""
-    recorded = (schema.metadata or {}).get(LABELS_KEY)
-    return LABELS if recorded is None else tuple(json.loads(recorded))
-
-
-def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
-    """Store a table's labels in its metadata for `labels_of`, unless they are of NLI."""
-    if tuple(labels) == LABELS:
-        return table
-    noted = {LABELS_KEY: json.dumps(list(labels))}
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
 
 
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
@@ -155,7 +136,7 @@ def read_predictions(
         )["variant_id"]
         if len(unknown):
             raise unknown_ids(path, folder, len(unknown), file.rows, unknown)
-    return _table_of(file)
+    return file.table()
 
 
 def open_predictions(
@@ -229,28 +210,6 @@ def _converted(path: Path) -> tuple[Path, str]:
         rmtree(folder, ignore_errors=True)
         raise
     return stored, folder
-
-
-def _table_of(file: PredictionsFile) -> pa.Table:
-    """Read and check all rows; see `validate`."""
-    checked, _, conditions = file.checked()
-    names = [name for name in COLUMNS if name in file.names]
-    shares = [f"p{n}" for n in range(len(file.labels))] if PROBABILITIES in names else []
-    plain = [name for name in names if name != PROBABILITIES]
-    further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {file.source}) USING (row)"
-    rows = file.engine.fetch(
-        f"SELECT {', '.join([*plain, *shares, 'wrong'])} FROM {checked}"
-        f"{further if TEXT_DIGEST in names else ''} ORDER BY row"
-    )
-    if (first := pc.min(rows["wrong"]).as_py()) is not None:
-        file.explain(conditions[first])
-    file.require_distinct()
-    columns: dict[str, Any] = {name: rows[name] for name in plain}
-    columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in plain}
-    if shares:
-        values = np.stack([rows[name].to_numpy() for name in shares], axis=1)
-        columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(values.ravel(), len(shares))
-    return labelled(pa.table(columns), file.labels)
 
 
 def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
@@ -358,7 +317,7 @@ def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
     file.names = [name for name in names if name in REQUIRED or file.has_values(name)]
     file.labels = file.written = tuple(labels)
     require_types(file)
-    return _table_of(file)
+    return file.table()
 
 
 def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.Table]) -> None:

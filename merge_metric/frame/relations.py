@@ -81,32 +81,41 @@ class DatasetRelations:
     """File → number of rows."""
 
     @classmethod
+    def none(cls) -> DatasetRelations:
+        """Stand in for the dataset of predictions that are joined to themselves."""
+        return cls(Engine(), Path(), {}, frozenset([0]), {}, {})
+
+    @classmethod
     def of(cls, folder: Path) -> DatasetRelations:
         """Open a dataset folder; raise ValueError if a file is damaged."""
         require_dataset(folder)
         formats: dict[str, ProblemFormat] = {}
-        of_seeds: dict[str, None] = {}
+        of_seeds, whole = set[str](), list[str]()
         for collection in collections(folder):
             for config in configurations(folder, collection):
                 files = split_files(folder, config)
-                of_seeds |= dict.fromkeys(files["seeds"])
+                of_seeds.update(files["seeds"])
+                whole += files["seeds"] if config == collection else ()  # has those of all classes
                 own = chain(*map(files.__getitem__, SPLITS))
                 formats |= dict.fromkeys(own, format_in(folder, collection))
         names, sizes = {}, {}
         for file in formats:
             with naming_dataset(folder, file), open_parquet(folder / file) as opened:
                 names[file], sizes[file] = opened.schema_arrow.names, opened.metadata.num_rows
-            require_columns(folder, file, IDENTITY, names[file])
+            _require_columns(folder, file, IDENTITY, names[file])
         _require_sound_files(folder, list(formats))
         numbers = frozenset(number for number, file in enumerate(formats) if file in of_seeds)
         engine = Engine(connect(bounded=True), {folder / file: folder / file for file in formats})
         dataset = cls(engine, folder, formats, numbers, names, sizes)
-        engine.execute(
-            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
-            "AS seed FROM (SELECT DISTINCT seed_id "
-            f"FROM {dataset.problems(['seed_id'], files=list(of_seeds))})"
-        )
+        dataset.number_seeds(dataset.problems(["seed_id"], files=whole))
         return dataset
+
+    def number_seeds(self, rows: str) -> None:
+        """Make the table `seeds` of the ids in some rows."""
+        self.engine.execute(
+            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
+            f"AS seed FROM (SELECT DISTINCT seed_id FROM {rows})"
+        )
 
     def numbers(self, config: str, split: str) -> str:
         """List the positions of a split's files, for `IN`; without files, an unused number."""
@@ -225,7 +234,7 @@ def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(configs))
 
 
-def require_columns(folder: Path, file: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _require_columns(folder: Path, file: str, names: Sequence[str], known: Sequence[str]) -> None:
     """Raise ValueError unless a dataset file has all the wanted columns."""
     for name in names:
         if name not in known:
@@ -253,7 +262,7 @@ def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa
     for file in files:
         with naming_dataset(folder, file), open_parquet(folder / file) as opened:
             table = opened.read(columns=list(names))
-        require_columns(folder, file, names, table.column_names)
+        _require_columns(folder, file, names, table.column_names)
         tables.append(table.select(list(names)))
     return pa.concat_tables(tables)
 

@@ -30,7 +30,7 @@ from merge_dataset.files import (
     read_schema,
     writing_to,
 )
-from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
+from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS, labelled
 from merge_metric.frame.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -40,7 +40,6 @@ from merge_metric.frame.plausibility import (
 from merge_metric.frame.predictions import (
     MERGE_LABELS,
     METADATA_KEY,
-    labelled,
     read_metadata,
     suffix_of,
     with_metadata,

@@ -42,7 +42,6 @@ from merge_metric.frame.answer_table import (
 from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
     Frame,
-    JoinOptions,
     common_texts,
     frames_of,
     same_labels,
@@ -301,9 +300,9 @@ def gather_evidence(
                 wanted[model.name].append(config)
             else:
                 log.warning("%s has no complete predictions for %s", model.name, config)
-    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
+    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing, "tell": tell}
     frames, results, rows = _score_all(
-        opened, wanted, options, settings, judged, progress=progress, tell=tell
+        opened, wanted, settings, judged, progress=progress, options=options
     )
     models = tuple(map(Respondent.of, opened))
     # Closed before the message about an interrupt, else the bar is drawn again below it.
@@ -345,21 +344,21 @@ def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:
 def _score_all(
     models: Sequence[AnswerTable],
     wanted: Mapping[str, Sequence[str]],
-    options: JoinOptions,
     settings: Settings,
     judged: pa.Table | None,
     *,
     progress: bool,
-    tell: bool,
+    options: Mapping[str, Any],
 ) -> tuple[Frames, Results, list[Row | None]]:
-    frames: dict[str, dict[str, Frame]] = {config: {} for config in options.configs}
-    results: dict[str, dict[str, Result]] = {config: {} for config in options.configs}
+    frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
+    results: dict[str, dict[str, Result]] = {config: {} for config in frames}
     rows: list[Row | None] = []
-    of_seeds = (options.cluster,) if options.cluster else ()
+    cluster = options["cluster"]
+    of_seeds = (cluster,) if cluster else ()
     with _bar([*chain(*wanted.values())], "scoring", "result", progress) as bar:
         for model in (model for model in models if wanted[model.name]):
-            mine = replace(options, configs=wanted[model.name])
-            for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
+            own = wanted[model.name]
+            for frame in frames_of(model, own, with_rows=judged is not None, **options):
                 folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
                 if not results[config]:
                     tell_few(config, frame.counts, seeds_of_parts(result))
@@ -367,7 +366,7 @@ def _score_all(
                     given = variant_rows(
                         folder, config, _VALIDITY, of_seeds, frame=frame, judged=judged
                     )
-                    rows.append(validity_row(given, cluster=options.cluster, settings=settings))
+                    rows.append(validity_row(given, cluster=cluster, settings=settings))
                     frame = replace(frame, variants=None, values={})
                 frames[config][model.name], results[config][model.name] = frame, result
                 bar.update()

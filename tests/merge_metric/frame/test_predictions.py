@@ -12,8 +12,8 @@ import pytest
 from helpers.dataset_files import write_plain
 
 from merge_dataset.schema import LABELS
+from merge_metric.frame.checks import labelled
 from merge_metric.frame.predictions import (
-    labelled,
     model_name,
     read_predictions,
     with_metadata,
