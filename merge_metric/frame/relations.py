@@ -169,6 +169,12 @@ class DatasetRelations:
         ).to_pylist()
         counts = {row["file"]: (row["n"], row["missing"]) for row in rows}
         of_files = {file: counts.get(number, (0, 0)) for number, file in enumerate(self.formats)}
+        for file, size in self.sizes.items():
+            if size and not of_files[file][0]:
+                raise ValueError(
+                    f"{self.folder / file}: expected {size:,} rows, as its footer says, got none: "
+                    "the file is damaged; restore it from a copy"
+                )
         return {None: counts.get(None, (0, 0))} | of_files
 
 
