@@ -1,7 +1,7 @@
 """The dataset card: README.md of a dataset folder, with figures; a pure function of its files."""
 
-import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import yaml
 
 from merge_dataset import provenance
 from merge_dataset.dataset_columns import COLUMNS
-from merge_dataset.engine import connect, parquet
+from merge_dataset.engine import connect, no_pattern, parquet
 from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.known_sources import source_of
 from merge_dataset.layout import (
@@ -24,8 +24,6 @@ from merge_dataset.layout import (
 )
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
-    CONFIG_SUFFIXES,
-    DATASET_NAME,
     NLI,
     PARAPHRASE,
     SPLITS,
@@ -39,12 +37,6 @@ from merge_dataset.schema import (
 Kinds = Collection[str]
 """Kinds of variants in a folder: `REPLACEMENTS`, `PARAPHRASES`, or both."""
 
-TEXT: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
-"""Part of the card → its texts; some are by kind of variants."""
-
-
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
@@ -57,50 +49,49 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 def render(folder: Path) -> str:
     """Render the card of a dataset folder; raise NotADirectoryError or ValueError for others."""
+    import jinja2
+
     require_dataset(folder)
-    names = sources(folder)
     # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
     configs = all_configurations(folder)
-    made = [provenance.read(folder / name / PROVENANCE) for name in collections(folder)]
-    kinds = {provenance.kind_of(record) for record in made}
-    configs_of = [record["config"] for record in made if provenance.kind_of(record) == REPLACEMENTS]
-    english = "- English only.\n" if REPLACEMENTS not in kinds else ""
-    relatives_stay = any(config.get("families", "ignore") == "ignore" for config in configs_of)
     formats = {name: format_in(folder, name) for name in collections(folder)}
+    made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
+    kinds = {provenance.kind_of(record) for record in made.values()}
     empty = _empty_signals(folder, formats)
-    columns = column_meanings(kinds, formats, empty)
-    rows = "".join(_of_kinds("rows", kinds))
-    null = f" Null throughout: {', '.join(f'`{name}`' for name in empty)}." if empty else ""
-    heading = TEXT["columns"]["heading"].format(empty=null)
-    facts = {name: source_of(name) for name in names}
-    licences = (f"- `{name}` ({fact.title}): {fact.licence}.\n" for name, fact in facts.items())
-    # A configuration of one class, if there is one.
-    example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
-    body = [
-        *(f"**{trial}**\n" for trial in dict.fromkeys(map(provenance.trial_of, made)) if trial),
-        _introduction(kinds, formats),
-        *(f"{good}\n" for good in dict.fromkeys(map(provenance.found_good, made)) if good),
-        TEXT["loading"]["text"].format(
-            name=DATASET_NAME,
-            example=example,
-            seeds=SPLITS[0],
-            variants=SPLITS[1],
-            configurations="".join(_of_kinds("loading", kinds)),
+    environment = jinja2.Environment(  # Markdown
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "cell": _cell,
+        "columns": lambda rows: dict.fromkeys(chain.from_iterable(rows)),
+        # Counts get commas; models and classes are unchanged.
+        "counted": lambda value: f"{value:,}" if isinstance(value, int) else value,
+    }
+    return environment.get_template("card.md.j2").render(
+        header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
+        kinds=kinds,
+        trials=list(dict.fromkeys(filter(None, map(provenance.trial_of, made.values())))),
+        readings=list(dict.fromkeys(filter(None, map(provenance.found_good, made.values())))),
+        other_formats={name: own for name, own in formats.items() if own != NLI},
+        # A configuration of one class, if there is one.
+        loaded=next((name for name in configs if parse_config_name(name)[1]), configs[0]),
+        empty=empty,
+        columns=column_meanings(kinds, formats, empty),
+        statistics=statistics_block(folder),
+        collections=made,
+        model_keys=MODEL_KEYS,
+        sources={name: source_of(name) for name in sources(folder)},
+        relatives_stay=any(
+            record["config"].get("families", "ignore") == "ignore"
+            for record in made.values()
+            if provenance.kind_of(record) == REPLACEMENTS
         ),
-        heading + _table(("column", "content"), columns.items()),
-        f"## Statistics\n\n{rows}\n{statistics_block(folder)}",
-        "\n".join(["## How it was made\n", *_of_kinds("making", kinds), ""])
-        + "\n".join(map(_making, made)),
-        "## Licences\n\nSeeds are problems of the source, and variants are adaptations of them. "
-        "Both are under its licence:\n\n" + "".join(licences),
-        "".join(["## Limits\n\n", *_of_kinds("limits", kinds), english]).format(
-            relatives=TEXT["limits"]["relatives"] * relatives_stay
-        ),
-        citation_section(names, paraphrases=PARAPHRASES in kinds),
-    ]
-    header = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000)
-    return f"---\n{header}---\n\n" + "\n".join(body)
+    )
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
@@ -203,16 +194,14 @@ def read_front_matter(card: str) -> dict[str, Any]:
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
-    filled: set[str] = set()
-    for name in formats:
-        for path in split_files(folder, name)["variants"]:
-            with naming_damage(folder / path), open_parquet(folder / path) as file:
-                groups = map(file.metadata.row_group, range(file.num_row_groups))
-                places = ((group, n) for group in groups for n in range(group.num_columns))
-                for column in (group.column(n) for group, n in places):
-                    null = column.statistics.null_count if column.is_stats_set else None
-                    if null is None or null < column.num_values:
-                        filled.add(column.path_in_schema)
+    files = (folder / file for name in formats for file in split_files(folder, name)["variants"])
+    listed = ", ".join(map(no_pattern, files))
+    query = (
+        f"SELECT DISTINCT path_in_schema FROM parquet_metadata([{listed}]) "
+        "WHERE coalesce(stats_null_count, 0) < num_values"
+    )
+    with connect() as connection:
+        filled = {name for (name,) in connection.execute(query).fetchall()}
     signals = dict.fromkeys(name for own in formats.values() for name in own.signals)
     return [name for name in signals if name not in filled]
 
@@ -254,112 +243,6 @@ def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
     return feature
 
 
-def _making(made: dict[str, Any]) -> str:
-    if provenance.kind_of(made) == PARAPHRASES:
-        right = made["problems"]["answered_right"]
-        parts = [
-            f"{_problems(made)} kept, of which M answers {right:,} right. Seeds with a paraphrase: "
-            f"{sum(made['eligible'].values()):,}. Fingerprint: `{made['fingerprint']}`.\n",
-            "Text generator:\n",
-            _described({**made["generator"], "prompt": made["prompt"]}),
-            "NLI model M:\n",
-            _described(made["nli_model"]),
-            *_settings(made, {k: v for k, v in made["config"].items() if k != "prompt"}),
-            "What became of the candidates, by round; each was dropped for the first reason that "
-            "holds, or kept:\n",
-            *_funnel(made),
-        ]
-    else:
-        parts = _making_replacements(made)
-    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
-    return "\n".join(
-        [f"### `{provenance.collection_of(made)}`\n", *parts, f"Packages: {packages}.\n"]
-    )
-
-
-def _making_replacements(made: dict[str, Any]) -> list[str]:
-    eligible = ", ".join(
-        f"{count:,} for {CONFIG_SUFFIXES[word_class]}"
-        for word_class, count in made["eligible"].items()
-    )
-    parts = [
-        f"{_problems(made)} kept. Eligible seeds: {eligible}. Tagger: {made['tagger']}. "
-        f"Ablation: {made['ablation'] or 'none'}. Fingerprint: `{made['fingerprint']}`.\n",
-        "Masked language models:\n",
-        _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in made["mlms"])),
-    ]
-    if "signals" in made:
-        signals, kind = made["signals"], "mlm" if "mlm" in made["signals"] else "lm"
-        what = "Causal language model of the changes of log-likelihood"
-        if kind == "mlm":
-            what = (
-                "Masked language model of the changes of pseudo-log-likelihood, by the scheme "
-                f"{signals['scheme']} (Kauf and Ivanova, 2023)"
-            )
-        parts += [
-            f"{what}; {signals['windowed']:,} texts longer than its limit were scored within "
-            "windows:\n",
-            _table(MODEL_KEYS, [[signals[kind][key] for key in MODEL_KEYS]]),
-        ]
-    if "neighbours" in made:
-        scored = made["neighbours"]
-        parts += [
-            "Masked language models that scored the words beside each replacement, for `quality` "
-            f"(scheme {scored['scheme']}):\n",
-            _table(MODEL_KEYS, ([mlm[key] for key in MODEL_KEYS] for mlm in scored["mlms"])),
-        ]
-    parts += _settings(made, made["config"])
-    if changes := " ".join(_changes(made["config"])):
-        parts.append(f"{changes}\n")
-    if "asked" in made:
-        parts.append(
-            f"The masked language models were asked {made['asked']['questions']:,} of "
-            f"{made['asked']['of']:,} questions: about each shared word in one text first, and "
-            "about the other texts where a seed could still become eligible. The suggestions of "
-            "words that were not asked about in every text are counted as `out_of_reach`.\n"
-        )
-    return [
-        *parts,
-        "What became of the suggestions, by model and word class; each was rejected for the first "
-        "reason that holds, or kept:\n",
-        *_funnel(made),
-    ]
-
-
-def _problems(made: dict[str, Any]) -> str:
-    data, problems = made["source_data"], made["problems"]
-    digest = f" (SHA-256 `{data['sha256']}`)" if data["sha256"] else ""
-    skipped = problems.get("skipped")
-    left_out = f"{skipped:,} that could not be used left out, " if skipped else ""
-    return (
-        f"Problems: {data['description']}{digest}; {problems['read']:,} read, "
-        f"{problems['unlabelled']:,} without a gold label dropped, {left_out}{problems['kept']:,}"
-    )
-
-
-def _settings(made: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    meaning = made[provenance.EXPLAINED]["settings"]
-    chosen = ((key, value) for key, value in config.items() if value not in (None, {}, []))
-    rows = ((key, value, meaning.get(key, "")) for key, value in chosen)
-    return ["Settings (the others are unset):\n", _table(("setting", "value", "meaning"), rows)]
-
-
-def _described(model: dict[str, Any]) -> str:
-    return _table(("what", "value"), ((k, v) for k, v in model.items() if v is not None))
-
-
-def _funnel(made: dict[str, Any]) -> list[str]:
-    columns = list(dict.fromkeys(key for row in made["funnel"] for key in row))
-    # Counts get commas; models and classes are unchanged.
-    rows = (
-        [f"{n:,}" if isinstance(n := row.get(key, 0), int) else str(n) for key in columns]
-        for row in made["funnel"]
-    )
-    meaning = made[provenance.EXPLAINED]["funnel"]
-    explained = [(f"`{key}`", meaning[key]) for key in columns if key in meaning]
-    return [_table(columns, rows), _table(("column", "what it counts"), explained)]
-
-
 def _table(header: Any, rows: Any) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
@@ -378,25 +261,6 @@ def _cell(value: Any) -> str:
         case _:
             text = str(value)
     return " ".join(text.split()).replace("|", "\\|")
-
-
-# --- Words ---
-
-
-def _introduction(kinds: Kinds, formats: Mapping[str, ProblemFormat]) -> str:
-    words = TEXT["introduction"]
-    if REPLACEMENTS not in kinds:
-        text = f"{words['paraphrases']}\n{words['rule']}"
-    else:
-        both = words["both"] if PARAPHRASES in kinds else ""
-        text = f"{words['replacements']}{words['rule']}{both}"
-    text = text.replace("{example}", words["example"])
-    rows = "".join(
-        f"| `{name}` | {', '.join(own.fields)} | {', '.join(own.labels)} |\n"
-        for name, own in formats.items()
-        if own != NLI
-    )
-    return f"{text}{words['other_formats']}{rows}" if rows else text
 
 
 def column_meanings(
@@ -420,25 +284,3 @@ def column_meanings(
             meaning = f"{others}{column.in_paraphrases}"
         meanings[names] = meaning.format(labels=label_text)
     return meanings
-
-
-def _of_kinds(part: str, kinds: Kinds) -> list[str]:
-    return [text for kind, text in TEXT[part].items() if kind in kinds]
-
-
-def _changes(config: Mapping[str, Any]) -> Iterator[str]:
-    families = config.get("families")
-    if families in ("reject", "inflect"):
-        yield TEXT["families"][families]
-    if config.get("repair_articles"):
-        yield 'Where "a" or "an" stands before a replaced word, it is made to fit.'
-    if families == "inflect" or config.get("repair_articles"):
-        yield TEXT["families"]["pairs"]
-
-
-def citation_section(names: Iterable[str], *, paraphrases: bool) -> str:
-    """Write the section of BibTeX entries: for the methods, then for sources with an entry."""
-    words = TEXT["citations"]
-    entries = [words["merge"], *([words["sensitivity"]] if paraphrases else [])]
-    entries += [citation for name in names if (citation := source_of(name).citation)]
-    return "## Citation\n\n```bibtex\n" + "\n".join(dict.fromkeys(entries)) + "```\n"

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from merge_dataset.card import citation_section
 from merge_dataset.known_sources import SOURCES, source_of
 from merge_dataset.schema import KNOWN_SOURCES
 
@@ -17,7 +16,8 @@ WORKS = [CITATION["preferred-citation"], *CITATION["references"]]
 
 def entries() -> dict[str, dict[str, str]]:
     """Address → fields of each BibTeX entry of a card with all sources."""
-    text = citation_section(KNOWN_SOURCES, paraphrases=True)
+    text = (ROOT / "merge_dataset/card.md.j2").read_text(encoding="utf-8")
+    text += "".join(source.citation or "" for source in SOURCES.values())
     result = {}
     for entry in re.findall(r"^@.*?^}", text, flags=re.DOTALL | re.MULTILINE):
         field = r"^  (\w+) = \{(.*?)\}(?:,\n(?=  \w+ = )|\n\})"

@@ -26,7 +26,7 @@ ELSEWHERE: Final = {"THIRD-PARTY.md", "CHANGELOG.md", "merge_metric/reproduce.md
 """Pages without claims of ours, and the page whose commands have a separate test."""
 
 PAGES: Final = [
-    "merge_dataset/card.toml",
+    "merge_dataset/card.md.j2",
     *sorted(
         str(path.relative_to(ROOT))
         for folder in (".", "docs", "generation", "merge_dataset", "merge_metric")
@@ -119,7 +119,7 @@ def test_figures_of_the_judged_variants() -> None:
     assert 0.02 <= doubtful <= 0.03  # "2 to 3 in a hundred"
     readme, card = (
         " ".join((ROOT / page).read_text(encoding="utf-8").split())
-        for page in ("README.md", "merge_dataset/card.toml")
+        for page in ("README.md", "merge_dataset/card.md.j2")
     )
     shares = [round(100 * share) for share in good]
     assert (

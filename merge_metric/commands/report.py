@@ -91,9 +91,7 @@ def report_command(
 
     output = output or format_of(out)
     require_report_or_none(out)
-    if output == "html":  # missing files are reported before anything is computed
-        import jinja2  # noqa: F401
-    if figures is not None:
+    if figures is not None:  # a missing library is reported before anything is computed
         import matplotlib  # noqa: F401
     evidence = gather_evidence(
         predictions,
