@@ -25,15 +25,13 @@ from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark, task_ids
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
     MAIN,
+    NOTHING,
     Changes,
     PublishError,
-    Removable,
     Repository,
     account_of_token,
-    compare,
     hub_api,
     is_offline,
-    nothing,
 )
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_dataset, parquet_files
 
@@ -51,7 +49,8 @@ Show = Callable[[str], object]
 Version = tuple[int, int, int]
 
 _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-_SCRIPT: Final = ("merge_nli.py", "schema.py", "dataset_columns.py")
+_DATA: Final = rf".*\.parquet|.*/{re.escape(PROVENANCE)}"
+"""Pattern of the files that a version covers."""
 _LOADING: Final = "## Loading\n"
 
 
@@ -59,18 +58,18 @@ _LOADING: Final = "## Loading\n"
 
 
 def _look_at(
-    target: Repository, *, private: bool = False
-) -> tuple[dict[str, str] | None, list[str], dict[str, Any]]:
-    """Read a repository's revisions; also return lines and JSON about it and the token's user.
+    target: Repository, show: Show, *, private: bool = False
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Read and show a repository's state; it must be `private` if that is wanted.
 
-    It must be `private` if that is wanted.
+    Returns its revisions, none where it is to be made, and the first entries of the JSON.
     """
-    facts: dict[str, Any] = {"repository": target.name, "account": None, "done": None}
     if is_offline():
-        line = "HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset"
-        return None, [f"{target.name}: not looked up", line], facts
+        show(f"{target.name}: not looked up")
+        show("HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset")
+        return {}, {"repository": target.name, "account": None, "done": None}
     account, seen = account_of_token(), target.look()
-    is_private, revisions = seen or (private, None)
+    is_private, revisions = seen or (private, {})
     if private and not is_private:
         raise ValueError(
             f"expected {target.name} to be private, it is public: change that in its settings, "
@@ -78,46 +77,34 @@ def _look_at(
         )
     kind = "Space" if target.kind == "space" else target.kind
     made, visible = "a" if seen else "to be made, a", "private" if is_private else "public"
-    login = f"logged in as {account}"
-    if account is None:
-        login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
-    facts |= {"exists": seen is not None, "private": is_private, "account": account}
-    return revisions, [f"{target.name}: {made} {visible} {kind}", login], facts
+    show(f"{target.name}: {made} {visible} {kind}")
+    login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
+    show(login if account is None else f"logged in as {account}")
+    facts = {"repository": target.name, "account": account, "done": None}
+    return revisions, facts | {"exists": seen is not None, "private": is_private}
 
 
-def _changes(
-    target: Repository, revisions: Mapping[str, str] | None, branch: str, *wanted: Any
-) -> Changes:
-    """Find what would change on a branch, which need not exist."""
-    head = revisions and revisions.get(branch)
-    return compare(wanted[0], target.files(head) if head else {}, *wanted[1:])
-
-
-def _by_kind(changes: Changes) -> dict[str, list[str]]:
-    return {
+def _show_changes(show: Show, branch: str, files: Files, changes: Changes) -> dict[str, list[str]]:
+    """Show what a commit does, and return it by kind."""
+    by_kind = {
         kind: [path for path, change in changes.items() if change == kind]
         for kind in ("added", "changed", "removed")
     }
-
-
-def _change_lines(branch: str, files: Files, changes: Changes) -> list[str]:
-    added, changed, removed = map(len, _by_kind(changes).values())
+    added, changed, removed = map(len, by_kind.values())
     words = {"to add": added, "to change": changed, "to remove": removed}
     words["as they are"] = len(files) - added - changed
-    listed = [f"{count:,} {what}" for what, count in words.items() if count]
+    listed = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
+    show(f"{branch}: {listed if changes else 'up to date'}")
     sizes = {file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in files}
     marks = {"added": "+", "changed": "~", "removed": "-"}
-    return [
-        f"{branch}: {', '.join(listed) if changes else 'up to date'}",
-        *(f"  {marks[of]} {path}{sizes.get(path, '')}" for path, of in changes.items()),
-    ]
+    for path, change in changes.items():
+        show(f"  {marks[change]} {path}{sizes.get(path, '')}")
+    return by_kind
 
 
-def _is_agreed(lines: Iterable[str], show: Show, *, is_done: bool, may_act: bool) -> bool:
-    """Show a plan, and return whether to carry it out; raise without a token."""
-    for line in lines:
-        show(line)
-    if not may_act:
+def _is_agreed(show: Show, *, yes: bool, is_done: bool) -> bool:
+    """Return whether to carry out what was shown; raise without a token."""
+    if not yes:
         undone = "Nothing was written. To do this, add --yes."
         show("Nothing to do." if is_done else undone)
     elif account_of_token() is None:
@@ -125,30 +112,28 @@ def _is_agreed(lines: Iterable[str], show: Show, *, is_done: bool, may_act: bool
             "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
             "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
         )
-    return may_act
+    return yes
 
 
 def _upload(
     target: Repository,
-    revisions: Mapping[str, str] | None,
     files: Files,
     show: Show,
     *,
+    head: str | None,
     message: str,
-    removable: Removable = nothing,
+    surplus: re.Pattern[str] = NOTHING,
     check: str | None = None,
-    new: Mapping[str, Any] | None = None,
+    **new: Any,
 ) -> dict[str, Any]:
-    """Make a repository, as `new` says, if there is none, and `main` equal to files.
+    """Make `main` equal to files, in a repository made as `new` says if it has no head yet.
 
     It is loaded back and compared with `check`, a folder or an example, unless that is None.
     Returns entries of the JSON.
     """
-    if revisions is None:
-        options = {"exist_ok": True, **(new or {})}
-        target.call(f"making {target.name}", hub_api().create_repo, **options)
-    head = revisions[MAIN] if revisions else None
-    revision = target.make_equal(files, message=message, removable=removable, parent=head)
+    if head is None:
+        target.call(f"making {target.name}", hub_api().create_repo, exist_ok=True, **new)
+    revision = target.make_equal(files, message=message, surplus=surplus, parent=head)
     show(f"main is at {revision}{', as before' if revision == head else ''}")
     done = {"address": target.address, "revision": revision, "committed": revision != head}
     if check is None:
@@ -167,6 +152,12 @@ def _upload(
     if figures := loaded.get("figures"):
         show(f"loaded back: {', '.join(f'{name} {value}' for name, value in figures.items())}")
     return done | loaded
+
+
+def _files(contents: Mapping[str, Path | bytes]) -> Files:
+    from huggingface_hub import CommitOperationAdd
+
+    return [CommitOperationAdd(path, content) for path, content in contents.items()]
 
 
 # --- The dataset ---
@@ -208,95 +199,62 @@ def push_to_hub(
         listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
         raise PublishError(f"{folder}: not published: {listed}")
     configs = all_configurations(folder)
-    own = f"{target.short_name}.py"  # datasets 3 looks for a script with the repository's name
+    # Datasets 3 looks for a script with the repository's name; datasets 4 refuses it on `main`.
+    own = f"{repository.partition('/')[2]}.py"
+    names = {own: "merge_nli.py", "schema.py": "schema.py"}
+    names["dataset_columns.py"] = "dataset_columns.py"
+    data = _data_files(folder)
+    main = [*_described(folder, target, configs[0]), *data]
     here = Path(__file__).parents[1]
-    scripts = {own: here / _SCRIPT[0]} | {name: here / name for name in _SCRIPT[1:]}
-    main = [*_files(_described(folder, target, configs[0])), *_data_files(folder)]
-    script = [*main, *_files(scripts)]
-    revisions, lines, facts = _look_at(target, private=private)
-    same = _compare_tags(target, revisions or {}, main)
+    script = [*main, *_files({path: here / name for path, name in names.items()})]
+    surplus = re.compile(f"{_DATA}|{re.escape(own)}")
+    revisions, plan = _look_at(target, show, private=private)
+    same = _same_data(target, revisions, data)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
-
-    def removable(path: str) -> bool:
-        # Also remove from `main` a script with the repository's name, which datasets 4 refuses.
-        return _is_data(path) or path == own
-
-    of_main = _changes(target, revisions, MAIN, main, removable)
-    of_script = _changes(target, revisions, SCRIPT_REVISION, script, removable)
-    is_older = is_tagged and any(map(_is_data, of_main))
+    of_main = target.changes(main, revisions.get(MAIN), surplus)
+    of_script = target.changes(script, revisions.get(SCRIPT_REVISION), surplus)
+    is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in of_main)
     is_done = is_older or (is_tagged and not of_main and not of_script)
-    lines.append(f"version {tag}: {why}")
+    show(f"version {tag}: {why}")
     if is_older:
-        lines.append(f"main holds other data than {tag} and stays as it is")
-    elif is_done:
-        lines.append("main, tag and script are up to date")
+        show(f"main holds other data than {tag} and stays as it is")
     else:
-        lines += _change_lines(MAIN, main, of_main)
-        lines.append(f"tag {tag}: {'is there' if is_tagged else 'to be set'}")
-        lines.append(f"branch {_change_lines(SCRIPT_REVISION, script, of_script)[0]}")
-    published = {file.path_in_repo for file in main}
-    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    if left_out := sorted({*paths} - published):
-        lines.append(f"left out: {', '.join(left_out)}")
-    plan = facts | {
+        plan[MAIN] = _show_changes(show, MAIN, main, of_main)
+        show(f"tag {tag}: {'is there' if is_tagged else 'to be set'}")
+        plan[SCRIPT_REVISION] = _show_changes(show, "branch script", script, of_script)
+    paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    if left_out := sorted(paths - {file.path_in_repo for file in main}):
+        show(f"left out: {', '.join(left_out)}")
+    plan |= {
         "version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
-        "configurations": configs, "left_out": left_out, MAIN: _by_kind(of_main),
-        SCRIPT_REVISION: _by_kind(of_script), "nothing_to_do": is_done,
+        "configurations": configs, "left_out": left_out, "nothing_to_do": is_done,
     }  # fmt: skip
-    if not _is_agreed(lines, show, is_done=is_done, may_act=yes and not is_done):
+    if not _is_agreed(show, yes=yes and not is_done, is_done=is_done):
         return plan
-    message, new = f"Data {tag}", {"private": private}
+    message, head = f"Data {tag}", revisions.get(MAIN)
     check = None if is_tagged and not of_main else str(folder.resolve())
+    new = {"private": private}
     done = _upload(
-        target, revisions, main, show, message=message, removable=removable, check=check, new=new
+        target, main, show, head=head, message=message, surplus=surplus, check=check, **new
     )
+    revision = done["revision"]
     if not is_tagged:
-        _set_tag(target, tag, done["revision"])
+        options = {"tag": tag, "revision": revision, "tag_message": f"Version {tag} of the data"}
+        target.call(f"tagging {tag}", hub_api().create_tag, exist_ok=True, **options)
+        if target.commit_of(tag) != revision:
+            raise PublishError(
+                f"{tag} was set on other data meanwhile, and versions do not change; run the same "
+                "command again for the next one"
+            )
     if of_script:
         message += " with the loading script, for datasets 3"
-        target.make_branch(SCRIPT_REVISION, done["revision"])
-        target.make_equal(script, message=message, revision=SCRIPT_REVISION, removable=removable)
+        options = {"branch": SCRIPT_REVISION, "revision": revision}
+        target.call("making the branch", hub_api().create_branch, exist_ok=True, **options)
+        target.make_equal(script, message=message, revision=SCRIPT_REVISION, surplus=surplus)
     show(f"Published: {target.address}")
     show(f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")')
     return plan | {"done": done | {"tagged": not is_tagged}}
-
-
-def _set_tag(target: Repository, tag: str, revision: str) -> None:
-    options: dict[str, Any] = {"tag": tag, "revision": revision, "exist_ok": True}
-    options["tag_message"] = f"Version {tag} of the data"
-    target.call(f"tagging {tag}", hub_api().create_tag, **options)
-    if target.commit_of(tag) != revision:
-        raise PublishError(
-            f"{tag} was set on other data meanwhile, and versions do not change; run the same "
-            "command again for the next one"
-        )
-
-
-def _files(contents: Mapping[str, Path | bytes]) -> Files:
-    from huggingface_hub import CommitOperationAdd
-
-    return [CommitOperationAdd(path, content) for path, content in contents.items()]
-
-
-def find_revision(folder: Path, repository: str) -> tuple[str, str]:
-    """Find the version of a repository with a folder's data; return its tag and commit."""
-    target = Repository(repository, "dataset")
-    seen = target.look()
-    if seen is None:
-        raise PublishError(
-            f"expected a dataset repository {repository}, found none that you may see: run "
-            f"`merge-nli publish dataset` first"
-        )
-    same = _compare_tags(target, seen[1], _data_files(folder))
-    for version in sorted(same, reverse=True):
-        if same[version]:
-            return tag_of(version), target.commit_of(tag_of(version))
-    raise PublishError(
-        f"expected a version of {repository} with the data of {folder}, got "
-        f"{', '.join(map(tag_of, sorted(same))) or 'no version'}, with other data: publish the "
-        "folder first, or give the one that is published"
-    )
 
 
 def parse_version(text: str) -> Version:
@@ -318,7 +276,7 @@ def tag_of(version: Version) -> str:
 
 
 def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tuple[Version, str]:
-    """Choose the version of the data, and give the reason.
+    """Choose the version of the data, given which ones have the same; also return the reason.
 
     >>> choose_version({}, None)
     ((1, 0, 0), 'the first')
@@ -327,27 +285,23 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     >>> choose_version({(1, 0, 0): False, (1, 9, 3): False}, None)
     ((1, 10, 0), 'the data differ from those of v1.9.3')
     """
-    newest = max(same, default=None)
+    newest = max(same, default=(0, 0, 0))
+    alike = [version for version in sorted(same) if same[version] and wanted in (None, version)]
+    if alike:
+        return alike[-1], "it has these data"
+    if wanted is None and not same:
+        return (1, 0, 0), "the first"
     if wanted is None:
-        if alike := [version for version, is_same in same.items() if is_same]:
-            return max(alike), "it has these data"
-        if newest is None:
-            return (1, 0, 0), "the first"
-        major, minor, _ = newest
-        return (major, minor + 1, 0), f"the data differ from those of {tag_of(newest)}"
-    if same.get(wanted):
-        return wanted, "it has these data"
-    if wanted in same:
+        return (newest[0], newest[1] + 1, 0), f"the data differ from those of {tag_of(newest)}"
+    if same and wanted <= newest:
         raise ValueError(
-            f"{tag_of(wanted)} is there with other data, and versions do not change: give a "
-            f"newer one than {tag_of(max(same))}, or leave --version out"
+            f"expected a newer version than {tag_of(newest)}, as versions do not change, got "
+            f"{tag_of(wanted)}: give another, or leave --version out"
         )
-    if newest is not None and wanted < newest:
-        raise ValueError(f"expected a newer version than {tag_of(newest)}, got {tag_of(wanted)}")
     return wanted, "as given"
 
 
-def _described(folder: Path, target: Repository, example: str) -> dict[str, Path | bytes]:
+def _described(folder: Path, target: Repository, example: str) -> Files:
     """Return the files beside the data: a card with loading instructions, and the benchmark."""
     card = (folder / CARD).read_text(encoding="utf-8")
     text = f"""\
@@ -360,9 +314,8 @@ from datasets import load_dataset
 data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
 ```
 """
-    tasks = benchmark(folder)
-    beside = {BENCHMARK_FILE: tasks} if tasks else {}
-    return {CARD: card.replace(_LOADING, text, 1).encode(), **beside}
+    contents = {CARD: card.replace(_LOADING, text, 1).encode(), BENCHMARK_FILE: benchmark(folder)}
+    return _files({path: content for path, content in contents.items() if content})
 
 
 def _data_files(folder: Path) -> Files:
@@ -370,17 +323,10 @@ def _data_files(folder: Path) -> Files:
     return _files({path: folder / path for path in (*made, *parquet_files(folder))})
 
 
-def _is_data(path: str) -> bool:
-    """Return whether a file belongs to the data, which have a version, or to their description."""
-    return path.endswith((".parquet", f"/{PROVENANCE}"))
-
-
-def _compare_tags(
-    target: Repository, revisions: Iterable[str], files: Files
-) -> dict[Version, bool]:
-    data = [file for file in files if _is_data(file.path_in_repo)]
+def _same_data(target: Repository, revisions: Iterable[str], data: Files) -> dict[Version, bool]:
+    """Map the versions among revisions to whether they have these data."""
     return {
-        parse_version(tag): not compare(data, target.files(tag), _is_data)
+        parse_version(tag): not target.changes(data, tag, re.compile(_DATA))
         for tag in filter(_TAG.fullmatch, revisions)
     }
 
@@ -402,34 +348,24 @@ def publish_metric(
     `example` has the `arguments` of `compute`, `figures` computed by hand, and the full `result`.
     """
     target = Repository(repository, "space")
-    if target.short_name != folder.name:
+    if repository.partition("/")[2] != folder.name:
         raise ValueError(
             f"expected a Space called OWNER/{folder.name}, got {repository!r}: evaluate loads "
             "the script that is called like the Space"
         )
-    files = _files(
-        {
-            path.name: path
-            for path in sorted(folder.iterdir())
-            if path.suffix == ".py" or path.name in ("README.md", "requirements.txt")
-        }
-    )
-
-    def removable(path: str) -> bool:
-        # A module of an earlier version, which is not needed any more.
-        return "/" not in path and path.endswith(".py")
-
-    revisions, lines, facts = _look_at(target, private=private)
-    changes = _changes(target, revisions, MAIN, files, removable)
-    is_done = revisions is not None and not changes
-    plan = facts | {MAIN: _by_kind(changes), "nothing_to_do": is_done}
-    lines += _change_lines(MAIN, files, changes)
-    if not _is_agreed(lines, show, is_done=is_done, may_act=yes):
+    paths = sorted((*folder.glob("*.py"), folder / "README.md", folder / "requirements.txt"))
+    files = _files({path.name: path for path in paths})
+    surplus = re.compile(r"[^/]*\.py")  # modules of an earlier version
+    revisions, plan = _look_at(target, show, private=private)
+    changes = target.changes(files, revisions.get(MAIN), surplus)
+    is_done = bool(revisions) and not changes
+    plan |= {MAIN: _show_changes(show, MAIN, files, changes), "nothing_to_do": is_done}
+    if not _is_agreed(show, yes=yes, is_done=is_done):
         return plan
-    message, new = "The metric of merge-nli", {"private": private, "space_sdk": "gradio"}
-    check = json.dumps(example)
+    message, check, head = "The metric of merge-nli", json.dumps(example), revisions.get(MAIN)
+    new = {"private": private, "space_sdk": "gradio"}
     done = _upload(
-        target, revisions, files, show, message=message, removable=removable, check=check, new=new
+        target, files, show, head=head, message=message, surplus=surplus, check=check, **new
     )
     show(f"Published: {target.address}")
     show(f'evaluate.load("{target.name}")')
@@ -462,61 +398,82 @@ def publish_results(
             f"config: expected tasks of the dataset's eval.yaml ({', '.join(tasks) or 'none'}), "
             f"got {', '.join(other)}; word classes, paraphrases and ablations are no tasks"
         )
-    revisions, lines, facts = _look_at(target)
+    revisions, plan = _look_at(target, show)
     version, revision = "(version not looked up)", None
     if not is_offline():
-        version, revision = find_revision(folder, dataset)
-        if revisions is None:
+        version, revision = _published_version(folder, dataset)
+        if not revisions:
             raise PublishError(f"{target.name}: expected a model repository, found none to see")
-    path = f".eval_results/{dataset.replace('/', '__')}.yaml"
-    earlier = _read_results(target, path, revisions[MAIN]) if revisions else []
+    path, head = f".eval_results/{dataset.replace('/', '__')}.yaml", revisions.get(MAIN)
     common = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
-    text = _with_figures(earlier, {name: {**of, **common} for name, of in figures.items()})
-    files = _files({path: text.encode()})
-    changes = _changes(target, revisions, MAIN, files)
+    new = {name: {**of, **common} for name, of in figures.items()}
+    files = _files({path: _with_figures(target, path, head, new)})
+    changes = target.changes(files, head)
     values = {config: of["value"] for config, of in figures.items()}
     message = f"Results on {dataset} {version}"
+    show(message)
     branch = "a pull request to main" if pull_request else MAIN
-    shares = [f"{name}: {value}" for name, value in values.items()]
-    lines += [message, *_change_lines(branch, files, changes), *(f"  {share}" for share in shares)]
-    plan = facts | {"dataset": dataset, "version": version, "values": values}
-    plan |= {MAIN: _by_kind(changes), "nothing_to_do": not changes}
-    if not _is_agreed(lines, show, is_done=not changes, may_act=yes and bool(changes)):
+    plan |= {MAIN: _show_changes(show, branch, files, changes), "nothing_to_do": not changes}
+    plan |= {"dataset": dataset, "version": version, "values": values}
+    for config, value in values.items():
+        show(f"  {config}: {value}")
+    if not _is_agreed(show, yes=yes and bool(changes), is_done=not changes):
         return plan
     if pull_request:
         proposal = (
             f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant "
-            "accuracy in the notes:\n\n" + "".join(f"- {share}\n" for share in shares)
-        )
+            "accuracy in the notes:\n\n"
+        ) + "".join(f"- {config}: {value}\n" for config, value in values.items())
         done = {"address": target.propose(files, message=message, description=proposal)}
     else:
-        done = _upload(target, revisions, files, show, message=message)
+        done = _upload(target, files, show, head=head, message=message)
     show(f"Published: {done['address']}")
     return plan | {"done": done}
 
 
-def _with_figures(earlier: Iterable[Any], figures: Mapping[str, Mapping[str, Any]]) -> str:
+def _published_version(folder: Path, repository: str) -> tuple[str, str]:
+    """Find the newest version of a repository with a folder's data; return its tag and commit."""
+    target = Repository(repository, "dataset")
+    seen = target.look()
+    same = _same_data(target, seen[1], _data_files(folder)) if seen else {}
+    if alike := [version for version in same if same[version]]:
+        tag = tag_of(max(alike))
+        return tag, target.commit_of(tag)
+    other = f"{', '.join(map(tag_of, sorted(same))) or 'no version'}, with other data"
+    raise PublishError(
+        f"expected a version of {repository} with the data of {folder}, got "
+        f"{other if seen else 'no repository that you may see'}: publish the folder first with "
+        "`merge-nli publish dataset`, or give the one that is published"
+    )
+
+
+def _with_figures(
+    target: Repository, path: str, head: str | None, figures: Mapping[str, Mapping[str, Any]]
+) -> bytes:
     """Write results as YAML: new ones by task, and earlier ones of other tasks."""
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-    entries = [entry for entry in earlier if entry.task_id not in figures]
-    entries += [EvalResultEntry(task_id=name, **of) for name, of in figures.items()]
-    listed = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
-    return str(yaml.safe_dump(listed, sort_keys=False, allow_unicode=True, width=100))
-
-
-def _read_results(target: Repository, path: str, revision: str) -> list[Any]:
-    from huggingface_hub import parse_eval_result_entries
+    from huggingface_hub import (
+        EvalResultEntry,
+        eval_result_entries_to_yaml,
+        parse_eval_result_entries,
+    )
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
     doing, download = f"reading {path} of {target.name}", hub_api().hf_hub_download
-    absent = RemoteEntryNotFoundError
-    local = target.call(doing, download, absent=absent, filename=path, revision=revision)
+    options = {"filename": path, "revision": head, "absent": RemoteEntryNotFoundError}
+    local = head and target.call(doing, download, **options)
     try:
-        entries = yaml.safe_load(Path(local).read_bytes()) if local else None
-        return list(parse_eval_result_entries(entries or []))
+        listed = yaml.safe_load(Path(local).read_bytes()) if local else None
+        entries = [
+            entry
+            for entry in parse_eval_result_entries(listed or [])
+            if entry.task_id not in figures
+        ]
     except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise PublishError(
             f"{path} in the model repository: expected a list of results, got something else "
             f"({type(error).__name__}: {error}); mend or delete it"
         ) from error
+    entries += [EvalResultEntry(task_id=name, **of) for name, of in figures.items()]
+    written = eval_result_entries_to_yaml(sorted(entries, key=lambda entry: entry.task_id))
+    text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()

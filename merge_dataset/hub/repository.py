@@ -7,7 +7,6 @@ huggingface_hub itself handles the token.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -15,59 +14,48 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.hf_api import RepoFile
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 MAIN: Final = "main"
-
-RepositoryType = Literal["dataset", "space", "model"]
-
-Kind = Literal["model", "data set"]
 
 Changes = Mapping[str, Literal["added", "changed", "removed"]]
 """Path → what a commit does to it; in order of kinds and paths."""
 
-
-Removable = Callable[[str], bool]
-"""Whether a file, by its path, goes from a branch if it is not among the wanted ones."""
-
-
-def nothing(_: str) -> bool:
-    """Keep all files."""
-    return False
-
-
-def is_same(file: CommitOperationAdd, other: RepoFile) -> bool:
-    """Return whether a file on the Hub has the same content."""
-    size = file.upload_info.size
-    if size != other.size:
-        return False
-    if other.lfs:  # `blob_id` is the pointer's id
-        return file.upload_info.sha256.hex() == other.lfs.sha256
-    with file.as_file() as stream:  # git names its objects by SHA-1; nothing is secured by it
-        content = b"blob %d\0" % size + stream.read()
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest() == other.blob_id
+NOTHING: Final = re.compile("(?!)")
+"""Pattern of surplus files that keeps all files; see `compare`."""
 
 
 def compare(
     files: Iterable[CommitOperationAdd],
     present: Mapping[str, RepoFile],
-    removable: Removable = nothing,
+    surplus: re.Pattern[str] = NOTHING,
 ) -> Changes:
-    """Find the changes that make the files on the Hub equal to these."""
+    """Find the changes that make the files on the Hub equal to these.
+
+    Files whose whole path matches `surplus` go if they are not among the wanted ones.
+    """
+    from huggingface_hub.utils.sha import git_hash
+
+    def is_same(file: CommitOperationAdd, other: RepoFile) -> bool:
+        if file.upload_info.size != other.size:
+            return False
+        if other.lfs:  # `blob_id` is the pointer's id
+            return file.upload_info.sha256.hex() == other.lfs.sha256
+        with file.as_file() as stream:
+            return git_hash(stream.read()) == other.blob_id
+
     wanted = {file.path_in_repo: file for file in files}
     added = dict.fromkeys(sorted(wanted.keys() - present.keys()), "added")
     common = sorted(wanted.keys() & present.keys())
     changed = {path: "changed" for path in common if not is_same(wanted[path], present[path])}
-    surplus = sorted(filter(removable, present.keys() - wanted.keys()))
-    return added | changed | dict.fromkeys(surplus, "removed")  # type: ignore[return-value]
+    removed = sorted(filter(surplus.fullmatch, present.keys() - wanted.keys()))
+    return added | changed | dict.fromkeys(removed, "removed")  # type: ignore[return-value]
 
 
 # --- Repositories ---
@@ -116,7 +104,7 @@ class Repository:
 
     name: str
     """OWNER/NAME."""
-    kind: RepositoryType
+    kind: Literal["dataset", "space", "model"]
 
     def __post_init__(self) -> None:
         """Require OWNER/NAME."""
@@ -126,11 +114,6 @@ class Repository:
             )
 
     @property
-    def short_name(self) -> str:
-        """The name without its owner."""
-        return self.name.partition("/")[2]
-
-    @property
     def address(self) -> str:
         """Its address for a browser."""
         from huggingface_hub.constants import ENDPOINT
@@ -138,26 +121,9 @@ class Repository:
         folder = "" if self.kind == "model" else f"{self.kind}s/"
         return f"{ENDPOINT}/{folder}{self.name}"
 
-    def call(
-        self,
-        doing: str,
-        method: Callable[..., Any],
-        *,
-        absent: type[Exception] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Call a repeatable method of `hub_api` on it; None if it raises exactly `absent`."""
-
-        def attempt() -> Any:
-            try:
-                result = method(self.name, repo_type=self.kind, **options)
-                return list(result) if isinstance(result, Iterator) else result
-            except Exception as error:
-                if type(error) is absent:
-                    return None
-                raise
-
-        return call_hub(doing, attempt)
+    def call(self, doing: str, method: Callable[..., Any], **options: Any) -> Any:
+        """Call a repeatable method of `hub_api` on it, as `call_hub` does."""
+        return call_hub(doing, method, self.name, repo_type=self.kind, **options)
 
     def look(self) -> tuple[bool, dict[str, str]] | None:
         """Read whether it is private, and its branches and tags with their commits.
@@ -174,23 +140,26 @@ class Repository:
         commits = {ref.name: ref.target_commit for ref in (*refs.tags, *refs.branches)}
         return bool(info.private), {MAIN: str(info.sha)} | commits
 
-    def files(self, revision: str) -> dict[str, RepoFile]:
-        """List the files of a revision, by path."""
-        from huggingface_hub.hf_api import RepoFile
-
-        doing = f"listing the files of {self.name} at {revision}"
-        entries = self.call(doing, hub_api().list_repo_tree, revision=revision, recursive=True)
-        return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
-
     def commit_of(self, revision: str) -> str:
         """Find the commit of a branch or a tag."""
         doing = f"looking at {self.name}"
         return str(self.call(doing, hub_api().repo_info, revision=revision).sha)
 
-    def make_branch(self, branch: str, revision: str) -> None:
-        """Make a branch at a commit, if there is none."""
-        options: dict[str, Any] = {"branch": branch, "revision": revision, "exist_ok": True}
-        self.call(f"making the branch {branch}", hub_api().create_branch, **options)
+    def changes(
+        self,
+        files: Iterable[CommitOperationAdd],
+        revision: str | None,
+        surplus: re.Pattern[str] = NOTHING,
+    ) -> Changes:
+        """Find the changes that make a revision, or nothing if it is None, equal to files."""
+        from huggingface_hub.hf_api import RepoFile
+
+        entries = []
+        if revision is not None:
+            doing, method = f"listing the files of {self.name}", hub_api().list_repo_tree
+            entries = self.call(doing, method, revision=revision, recursive=True)
+        present = {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
+        return compare(files, present, surplus)
 
     def make_equal(
         self,
@@ -198,7 +167,7 @@ class Repository:
         *,
         message: str,
         revision: str = MAIN,
-        removable: Removable = nothing,
+        surplus: re.Pattern[str] = NOTHING,
         parent: str | None = None,
     ) -> str:
         """Make a branch equal to these files, by one commit if necessary; return the commit's id.
@@ -206,59 +175,69 @@ class Repository:
         The commit's parent is the given one, or the head that is read here: if somebody else
         commits in between, this is an error, and nothing is overwritten.
         """
+        from huggingface_hub import CommitOperationDelete
 
         def attempt() -> str:
             head = self.commit_of(revision)
-            changes = compare(files, self.files(head), removable)
+            changes = self.changes(files, head, surplus)
             if not changes:
                 return head
-            options = {"revision": revision, "parent_commit": parent or head}
-            return str(self._commit(files, changes, message, **options).oid)
+            removed = (path for path, change in changes.items() if change == "removed")
+            changed = (file for file in files if file.path_in_repo in changes)
+            commit = hub_api().create_commit(
+                self.name,
+                # Copies, as huggingface_hub marks what it has committed.
+                [*map(CommitOperationDelete, removed), *map(copy, changed)],
+                commit_message=message,
+                repo_type=self.kind,
+                revision=revision,
+                parent_commit=parent or head,
+            )
+            return commit.oid
 
-        return call_hub(f"uploading to {self.name}", attempt)
+        return str(call_hub(f"uploading to {self.name}", attempt))
 
     def propose(
         self, files: Iterable[CommitOperationAdd], *, message: str, description: str
     ) -> str:
         """Open a pull request with these files, or update an open one; return its address."""
+        doing = f"opening a pull request in {self.name}"
+        own: dict[str, Any] = {"author": call_hub(doing, hub_api().whoami)["name"]}
+        own |= {"discussion_type": "pull_request", "discussion_status": "open"}
 
         def attempt() -> int:
             # Look for your own one with this title, as even a failed attempt may have made one.
-            requests = hub_api().get_repo_discussions(
+            requests = hub_api().get_repo_discussions(self.name, repo_type=self.kind, **own)
+            numbers = [request.num for request in requests if request.title == message]
+            if numbers:
+                return numbers[0]
+            commit = hub_api().create_commit(
                 self.name,
-                author=hub_api().whoami()["name"],
-                discussion_type="pull_request",
-                discussion_status="open",
+                map(copy, files),
+                commit_message=message,
+                commit_description=description,
                 repo_type=self.kind,
+                revision=MAIN,
+                create_pr=True,
             )
-            number = next((request.num for request in requests if request.title == message), None)
-            if number is None:
-                options = {"commit_description": description, "revision": MAIN, "create_pr": True}
-                number = self._commit(files, compare(files, {}), message, **options).pr_num
-            return int(number or 0)
+            return int(commit.pr_num or 0)
 
-        number = call_hub(f"opening a pull request in {self.name}", attempt)
+        number = call_hub(doing, attempt)
         self.make_equal(files, message=message, revision=f"refs/pr/{number}")
         return f"{self.address}/discussions/{number}"
-
-    def _commit(
-        self, files: Iterable[CommitOperationAdd], changes: Changes, message: str, **options: Any
-    ) -> CommitInfo:
-        from huggingface_hub import CommitOperationDelete
-
-        removed = (path for path, change in changes.items() if change == "removed")
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            *map(CommitOperationDelete, removed),
-            # Copies, as huggingface_hub marks what it has committed.
-            *(copy(file) for file in files if file.path_in_repo in changes),
-        ]
-        options |= {"commit_message": message, "repo_type": self.kind}
-        made: CommitInfo = hub_api().create_commit(self.name, operations, **options)
-        return made
 
 
 # --- Failures ---
 
+_AGAIN: Final = "run the same command again"
+_MEANINGS: Final = {
+    401: "your token is not accepted; run `hf auth login` again, or set HF_TOKEN anew",
+    403: "your token has no right to do this; use one that may write to the repository",
+    **dict.fromkeys((409, 412), f"something else changed the repository meanwhile; {_AGAIN}"),
+    429: f"too many requests; wait some minutes and {_AGAIN}",
+    **dict.fromkeys((500, 502, 503, 504), f"the Hub failed; {_AGAIN} later"),
+}
+"""Status → what it means, and what to do."""
 _PASSING: Final = (429, 500, 502, 503, 504)
 _WAITS: Final = (0.5, 2.0, 8.0)
 """Seconds before a call is repeated, unless the Hub names a time."""
@@ -271,12 +250,22 @@ class PublishError(Exception):
     """The Hub refuses or fails, or its content is not as expected."""
 
 
-def call_hub(doing: str, call: Callable[[], T]) -> T:
-    """Call; repeat after temporary failures, and turn others into `PublishError`."""
+def call_hub(
+    doing: str,
+    call: Callable[..., Any],
+    *given: Any,
+    absent: type[Exception] | None = None,
+    **options: Any,
+) -> Any:
+    """Call; repeat after temporary failures, and turn others into `PublishError`.
+
+    Returns None if exactly `absent` is raised.
+    """
     from huggingface_hub.errors import (
         LocalEntryNotFoundError,
         LocalTokenNotFoundError,
         OfflineModeIsEnabled,
+        RepositoryNotFoundError,
     )
 
     # A download without connection, and a failed upload of a file. Cards that the Hub rejects are
@@ -285,51 +274,35 @@ def call_hub(doing: str, call: Callable[[], T]) -> T:
     failures = (http_error(), LocalTokenNotFoundError, OfflineModeIsEnabled, *wrapped, ValueError)
     for wait in (*_WAITS, None):
         try:
-            return call()
+            result = call(*given, **options)
+            return list(result) if isinstance(result, Iterator) else result
         except failures as error:
+            if type(error) is absent:
+                return None
             cause = (isinstance(error, wrapped) and error.__cause__) or error
-            response = getattr(cause, "response", None)
-            status = getattr(response, "status_code", None)
-            # Refused or broken connections and truncated answers may be temporary, too.
-            is_cut = isinstance(cause, (http_error(), json.JSONDecodeError))
-            if wait is None or not (is_cut if status is None else status in _PASSING):
-                raise PublishError(f"{doing}: {_in_words(cause)}") from error
+            response, words = getattr(cause, "response", None), " ".join(str(cause).split())
+            if response is not None:
+                status = response.status_code
+                reason, is_passing = f"the Hub answered {status}", status in _PASSING
+                told = " ".join(str(getattr(cause, "server_message", None) or "").split())[:300]
+                words = f"{_MEANINGS.get(status, 'the Hub refuses it')} ({status})"
+                if isinstance(cause, RepositoryNotFoundError):
+                    words = f"there is no such repository, or your token may not see it ({status})"
+                words += f": {told}" if told else ""
+            else:  # refused or broken connections and truncated answers may be temporary, too
+                reason = type(cause).__name__
+                is_passing = isinstance(cause, (http_error(), json.JSONDecodeError))
+                if isinstance(cause, OfflineModeIsEnabled):
+                    words = "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
+                elif is_passing:
+                    words = f"the connection failed ({reason}: {words}); {_AGAIN}"
+            if wait is None or not is_passing:
+                raise PublishError(f"{doing}: {words}") from error
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
-            reason = type(cause).__name__ if status is None else f"the Hub answered {status}"
             log.warning("%s: %s; trying again in %g s", doing, reason, seconds)
             time.sleep(seconds)
     raise AssertionError("the last round returns or raises")
-
-
-def _in_words(error: BaseException) -> str:
-    from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
-
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
-    header = response.headers.get("X-Error-Message") if response is not None else None
-    quoted = " ".join(str(getattr(error, "server_message", None) or header or "").split())
-    again = "run the same command again"
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
-    if status is None:
-        words = " ".join(str(error).split())
-        is_cut = isinstance(error, http_error())
-        return (
-            f"the connection failed ({type(error).__name__}: {words}); {again}" if is_cut else words
-        )
-    meanings = {
-        401: "your token is not accepted; run `hf auth login` again, or set HF_TOKEN anew",
-        403: "your token has no right to do this; use one that may write to the repository",
-        409: f"something else changed the repository meanwhile; {again}",
-        412: f"something else changed the repository meanwhile; {again}",
-        429: f"too many requests; wait some minutes and {again}",
-    }
-    failed = f"the Hub failed; {again} later" if status in _PASSING else "the Hub refuses it"
-    meaning = meanings.get(status, failed)
-    if isinstance(error, RepositoryNotFoundError):
-        meaning = "there is no such repository, or your token may not see it"
-    return f"{meaning} ({status})" + (f": {quoted[:300]}" if quoted else "")
 
 
 def http_error() -> type[Exception]:
@@ -340,7 +313,7 @@ def http_error() -> type[Exception]:
     return base
 
 
-def refusal(error: BaseException, kind: Kind, name: str) -> str | None:
+def refusal(error: BaseException, kind: Literal["model", "data set"], name: str) -> str | None:
     """Say why the Hub refused a repository, and what to do; None if it did not refuse."""
     from huggingface_hub.errors import (
         GatedRepoError,

@@ -144,7 +144,7 @@ def test_figures_of_data_that_are_not_published(
     assert "got no version, with other data" in refused(desk, predictions, folder, code=1)
     del desk.hub.repos["dataset", DATASET]
     text = refused(desk, predictions, folder, code=1)
-    assert f"expected a dataset repository {DATASET}, found none that you may see" in text
+    assert "got no repository that you may see: publish the folder first" in text
     assert desk.hub.repo("model", MODEL).history() == ["initial commit"]
 
 
