@@ -211,11 +211,12 @@ def _describe_alike(run: Path, fields: Sequence[str]) -> str:
     with connect() as connection:
         for split in SPLITS:
             view_rows(connection, split, run, {"": [f"{split}.parquet"]})
-        pairs = repeated_texts(connection, "seeds", fields, of_one_seed=False)
+        _, query, got = repeated_texts("seeds", fields, of_one_seed=False)
+        pairs = [pair for _, *pair in connection.execute(query).fetchall()]
     if not pairs:
         return ""
     return (
         f"texts that stand in variants of several problems: {len({first for first, _ in pairs}):,}"
-        f", such as that of {' and '.join(pairs[0])}; `merge-nli check` and `register` will refuse "
+        f", such as that of {got.format(*pairs[0])}; `merge-nli check` and `register` will refuse "
         f"the dataset: of problems that differ by one word, leave one out of the data"
     )

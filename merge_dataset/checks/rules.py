@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -127,6 +127,10 @@ def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, .
             yield from rows
 
 
+Query = tuple[str, str, str]
+"""Expectation, query of the places and values that are otherwise, and template of the values."""
+
+
 def told(
     connection: DuckDBPyConnection, expected: str, query: str, got: str = "{0!r} ({0})"
 ) -> Iterator[Finding]:
@@ -135,14 +139,13 @@ def told(
         yield Finding(place, expected, got.format(*values))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A condition that holds in wrong rows, and the text of a finding."""
 
     expected: str
     wrong: str
     """Condition in SQL; null counts as right, as missing values are separate findings."""
-    shown: tuple[str, ...]
+    shown: str
     """Expressions whose values a finding shows, beside the variant's id."""
     got: str = "{0!r} ({1})"
     """Template of the values found, and the id."""
@@ -153,11 +156,10 @@ def broken(connection: DuckDBPyConnection, view: str, rules: Iterable[Rule]) -> 
     rules = list(rules)
     counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
     [counted] = rows_of(connection, f"SELECT {counts} FROM {view}")
-    for rule, count in zip(rules, counted, strict=True):
+    for (expected, wrong, shown, got), count in zip(rules, counted, strict=True):
         if count:
-            shown = ", ".join((PLACE, *rule.shown, "variant_id"))
-            query = f"SELECT {shown} FROM {view} WHERE {rule.wrong} ORDER BY {ROW}"
-            yield from told(connection, rule.expected, query, rule.got)
+            query = f"SELECT {PLACE}, {shown}, variant_id FROM {view} WHERE {wrong} ORDER BY {ROW}"
+            yield from told(connection, expected, query, got)
 
 
 def quoted(*names: str) -> str:
@@ -165,14 +167,14 @@ def quoted(*names: str) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-# --- Rules of both kinds of variants ---
+# --- Rules and queries for both kinds of variants ---
 
 
 def as_in(where: str, columns: Iterable[str]) -> Iterator[Rule]:
     """Yield rules for `paired` that require equal values in some columns."""
     for name in columns:
         wrong = f'"has seed" AND "{name}" IS DISTINCT FROM "seed {name}"'
-        shown = (quoted(name), quoted(f"seed {name}"), "seed_id")
+        shown = f'"{name}", "seed {name}", seed_id'
         yield Rule(f"{name} as in {where}", wrong, shown, "{0!r} instead of {1!r} ({2})")
 
 
@@ -180,86 +182,70 @@ def _value_rules(
     source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
 ) -> Iterator[Rule]:
     for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
-        yield Rule(f"a value for {name}", f'"{name}" IS NULL', (quoted(name),))
-    yield Rule(f"the source {source!r}", f"source != '{source}'", ("source",))
+        yield Rule(f"a value for {name}", f'"{name}" IS NULL', f'"{name}"')
+    yield Rule(f"the source {source!r}", f"source != '{source}'", "source")
     count = len(problem_format.labels)
-    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", ("label",))
+    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", "label")
 
 
-def seeds_findings(
-    connection: DuckDBPyConnection, seeds: str, source: str, problem_format: ProblemFormat
-) -> Iterator[Finding]:
-    """Check seeds: values, ids, and that nothing is replaced."""
-    rules = [*_value_rules(source, problem_format)]
+def seed_rules(source: str, problem_format: ProblemFormat) -> Iterator[Rule]:
+    """Yield rules for seeds: values, ids, and that nothing is replaced."""
+    yield from _value_rules(source, problem_format)
     expected = "variant_id to equal seed_id in seeds"
-    rules.append(Rule(expected, "variant_id != seed_id", ("variant_id",)))
+    yield Rule(expected, "variant_id != seed_id", "variant_id")
     for name in replacement_columns(problem_format):
-        kind, column = arrow_schema(problem_format).field(name).type, quoted(name)
-        is_filled = f"{column} IS NOT NULL"
-        if pa.types.is_list(kind):
-            is_filled = f"len({column}) > 0"
-        elif pa.types.is_string(kind):
-            is_filled = f"{column} != ''"
-        rules.append(Rule(f"{name} to be empty in seeds", is_filled, (column,)))
-    yield from broken(connection, seeds, rules)
-    yield from duplicates(connection, seeds, "seed_id")
-
-
-def duplicates(
-    connection: DuckDBPyConnection, view: str, column: str, where: str = PLACE
-) -> Iterator[Finding]:
-    """Find ids that occur more than once in a place."""
-    query = (
-        f"SELECT {where}, {column}, count(*) FROM {view} GROUP BY 1, 2 HAVING count(*) > 1 "
-        f"ORDER BY min({ROW})"
-    )
-    return told(connection, "ids that occur once", query, "{0!r} {1} times")
+        kind, is_filled = arrow_schema(problem_format).field(name).type, f'"{name}" IS NOT NULL'
+        if pa.types.is_list(kind) or pa.types.is_string(kind):
+            is_filled = f'len("{name}") > 0'
+        yield Rule(f"{name} to be empty in seeds", is_filled, f'"{name}"')
 
 
 def variant_rules(source: str, problem_format: ProblemFormat) -> Iterator[Rule]:
     """Yield rules for variants `paired` with their seeds' labels: values, class, seed, label."""
     yield from _value_rules(source, problem_format, ("word_class", "original", "replacement"))
-    shown = ("word_class", CLASS)
     expected, got = "word_class to be that of the files", "{0!r} instead of {1!r} ({2})"
-    yield Rule(expected, f"word_class != {CLASS}", shown, got)
-    yield Rule("the seed of every variant in the seeds split", 'NOT "has seed"', ("seed_id",))
-    yield Rule("the label of the seed", 'label != "seed label"', ("label",))
+    yield Rule(expected, f"word_class != {CLASS}", f"word_class, {CLASS}", got)
+    yield Rule("the seed of every variant in the seeds split", 'NOT "has seed"', "seed_id")
+    yield Rule("the label of the seed", 'label != "seed label"', "label")
     wrong = f"original = replacement AND {CLASS} != '{PARAPHRASE}'"
-    yield Rule("original and replacement to differ", wrong, ("replacement",))
+    yield Rule("original and replacement to differ", wrong, "replacement")
 
 
-def unused_seeds(
-    connection: DuckDBPyConnection, seeds: str, used: str, *on: str
-) -> Iterator[Finding]:
+def duplicates(view: str, column: str, where: str = PLACE) -> Query:
+    """Find ids that occur more than once in a place."""
+    query = (
+        f"SELECT {where}, {column}, count(*) FROM {view} GROUP BY 1, 2 HAVING count(*) > 1 "
+        f"ORDER BY min({ROW})"
+    )
+    return "ids that occur once", query, "{0!r} {1} times"
+
+
+def unused_seeds(seeds: str, used: str, *on: str) -> Query:
     """Find seeds without variants."""
-    keys, expected = ", ".join(("seed_id", *on)), "every seed to have variants"
+    keys = ", ".join(("seed_id", *on))
     query = f"SELECT {PLACE}, seed_id FROM {seeds} ANTI JOIN {used} USING ({keys}) ORDER BY {ROW}"
-    return told(connection, expected, query)
+    return "every seed to have variants", query, "{0!r} ({0})"
 
 
-def collision_findings(
-    connection: DuckDBPyConnection, seeds: str, fields: Sequence[str]
-) -> Iterator[Finding]:
+def collisions(seeds: str, fields: Sequence[str]) -> Iterator[Query]:
     """Find variants with a seed's id or texts, as models' answers would be ambiguous."""
     query = (
         f"SELECT variants.{PLACE}, variants.variant_id FROM variants SEMI JOIN {seeds} "
         f"ON variants.variant_id = {seeds}.seed_id ORDER BY {ROW}"
     )
-    yield from told(connection, "another id than any seed's", query)
+    yield "another id than any seed's", query, "{0!r} ({0})"
     # Another check finds variants with their own seed's texts.
     query = (
         f"SELECT variants.{PLACE}, seed.seed_id, variants.variant_id FROM variants JOIN {seeds} AS "
         f"seed USING ({quoted(*fields)}) WHERE seed.seed_id != variants.seed_id "
         f"ORDER BY variants.{ROW}, seed.{ROW}"
     )
-    yield from told(
-        connection, "other texts than those of another seed", query, "those of {0} ({1})"
-    )
+    yield "other texts than those of another seed", query, "those of {0} ({1})"
 
 
 def repeated_texts(
-    connection: DuckDBPyConnection, seeds: str, fields: Sequence[str], *, of_one_seed: bool
-) -> list[tuple[str, str]]:
+    seeds: str, fields: Sequence[str], *, of_one_seed: bool, where: str = ""
+) -> Query:
     """Find variants with equal texts, of any classes: pairs of the lowest id and another id.
 
     Variants of seeds with equal texts, as there are two pairs in SNLI's development set, are no
@@ -277,11 +263,11 @@ def repeated_texts(
                 first_value(variant_id) OVER one AS first, first_value(seed_id) OVER one AS seed
             FROM twice WINDOW one AS (PARTITION BY {texts} ORDER BY variant_id, seed_id)
         ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds})
-        SELECT DISTINCT first, other FROM ranked
+        SELECT DISTINCT '{where}', first, other FROM ranked
         LEFT JOIN problems AS mine ON mine.seed_id = seed
         LEFT JOIN problems AS its ON its.seed_id = other_seed
         WHERE (first, seed) != (other, other_seed) AND CASE WHEN seed = other_seed
             THEN {of_one_seed} ELSE its.texts IS DISTINCT FROM mine.texts END
         ORDER BY first, other
     """
-    return connection.execute(query).fetchall()
+    return "texts that stand in one variant", query, "{0} and {1}"

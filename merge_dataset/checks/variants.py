@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
@@ -16,12 +16,12 @@ from merge_dataset.checks.rules import (
     as_in,
     broken,
     check,
-    collision_findings,
+    collisions,
     duplicates,
     quoted,
     repeated_texts,
     rows_of,
-    seeds_findings,
+    seed_rules,
     told,
     unused_seeds,
     variant_rules,
@@ -63,29 +63,30 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             of_split = {str(word_class): own[split] for word_class, own in files.items()}
             view_rows(connection, split, folder, of_split)
         for seeds in ("all_seeds", "seeds"):
-            yield from seeds_findings(connection, seeds, source, problem_format)
+            yield from broken(connection, seeds, seed_rules(source, problem_format))
+            yield from told(connection, *duplicates(seeds, "seed_id"))
         with_seeds(connection, "seeds", "all_seeds", columns)
-        expected = "every seed among the seeds of all classes"
-        listed = Rule(expected, 'NOT "has seed"', ("seed_id",))
-        same = as_in("the seeds of all classes", columns)
-        yield from broken(connection, "paired", [listed, *same])
+        all_classes = "the seeds of all classes"
+        listed = Rule(f"every seed among {all_classes}", 'NOT "has seed"', "seed_id")
+        yield from broken(connection, "paired", [listed, *as_in(all_classes, columns)])
         with_seeds(connection, "variants", "seeds", ["label", *fields], CLASS)
         rules = (
-            variant_rules(source, problem_format),
-            list_rules(subsamples, problem_format),
-            signal_rules(problem_format, made),
+            *variant_rules(source, problem_format),
+            *list_rules(subsamples, problem_format),
+            *signal_rules(problem_format, made),
         )
-        yield from broken(connection, "paired", [rule for part in rules for rule in part])
-        yield from unused_seeds(connection, "seeds", "variants", CLASS)
-        yield from unused_seeds(connection, "all_seeds", "seeds")
+        yield from broken(connection, "paired", rules)
         yield from substitution_findings(connection, problem_format, sharing)
-        if "in_compound" in problem_format.optional:
-            yield from compound_findings(connection)
-        yield from collision_findings(connection, "all_seeds", fields)
         where = f"{source}/*/variants.parquet"
-        yield from duplicates(connection, "variants", "variant_id", f"'{where}'")
-        for first, other in repeated_texts(connection, "all_seeds", fields, of_one_seed=True):
-            yield Finding(where, "texts that stand in one variant", f"{first} and {other}")
+        for query in (
+            unused_seeds("seeds", "variants", CLASS),
+            unused_seeds("all_seeds", "seeds"),
+            *([COMPOUNDS] if "in_compound" in problem_format.optional else []),
+            *collisions("all_seeds", fields),
+            duplicates("variants", "variant_id", f"'{where}'"),
+            repeated_texts("all_seeds", fields, of_one_seed=True, where=where),
+        ):
+            yield from told(connection, *query)
 
 
 # --- Substitutions ---
@@ -163,79 +164,73 @@ def list_rules(subsamples: int | None, problem_format: ProblemFormat) -> Iterato
     named = f"flatten([{', '.join(f'coalesce({name}, [])' for name in problem_format.mlms)}])"
     union = f"list_sort(list_distinct({named}))"
     wrong = f"mlms IS DISTINCT FROM {union} OR len({named}) != list_count({named})"
-    lists = " and ".join(problem_format.mlms)
-    yield Rule(f"mlms to be the sorted union of {lists}", wrong, ("mlms",))
+    yield Rule(f"mlms to be the sorted union of {' and '.join(problem_format.mlms)}", wrong, "mlms")
     wrong = f"mlm_count IS DISTINCT FROM len({union})"
-    yield Rule("mlm_count to be the number of mlms", wrong, ("mlm_count",))
+    yield Rule("mlm_count to be the number of mlms", wrong, "mlm_count")
     changes = problem_format.pll_changes
     known = " OR ".join(f"{change} IS NOT NULL" for change in changes)
-    texts = zip(changes, problem_format.spans, strict=True)
-    fitting = (
-        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)" for change, spans in texts
+    fitting = " AND ".join(
+        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)"
+        for change, spans in zip(changes, problem_format.spans, strict=True)
     )
     expected = f"{' and '.join(changes)} where the word stands, or neither"
-    values = ", ".join(f"{{{number}}}" for number in range(len(changes)))
-    wrong = f"({known}) AND NOT ({' AND '.join(fitting)})"
-    yield Rule(expected, wrong, changes, f"{values} ({{{len(changes)}}})")
-    below = "" if subsamples is None else f" AND subsamples[-1] < {subsamples}"
-    ascending = "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
+    got = f"{', '.join(f'{{{number}}}' for number in range(len(changes)))} ({{{len(changes)}}})"
+    yield Rule(expected, f"({known}) AND NOT ({fitting})", ", ".join(changes), got)
     limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
+    right = "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
+    right += "" if subsamples is None else f" AND subsamples[-1] < {subsamples}"
     expected = f"subsamples: at least one number {limit}, ascending, each once"
-    yield Rule(expected, f"NOT coalesce({ascending}{below}, false)", ("subsamples",))
+    yield Rule(expected, f"NOT coalesce({right}, false)", "subsamples")
 
 
 # --- Signals ---
 
-
-def compound_findings(connection: DuckDBPyConnection) -> Iterator[Finding]:
-    """Find words with different values of `in_compound`, which depends on the seed alone."""
-    query = (
-        f"SELECT {PLACE}, max(variant_id) FROM variants GROUP BY {PLACE}, seed_id, original "
-        f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})"
-    )
-    expected = "the same in_compound in all variants of one word of a seed"
-    return told(connection, expected, query, "two ({0})")
+COMPOUNDS: Final = (
+    "the same in_compound in all variants of one word of a seed",
+    f"SELECT {PLACE}, max(variant_id) FROM variants GROUP BY {PLACE}, seed_id, original "
+    f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})",
+    "two ({0})",
+)
+"""Query for words with different values of `in_compound`, which depends on the seed alone."""
 
 
 def signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield rules for impossible signals, given the settings of the build."""
-    if "common_mlm_count" in problem_format.optional:
+    config, columns = made["config"], {"log_odds", *problem_format.signals}
+    if "common_mlm_count" in columns:
         # Masked LMs that validated the word in every text that has it. With families, other
         # forms may be in texts that do not have the word.
-        texts = list(zip(problem_format.spans, problem_format.mlms, strict=True))
-        lists = ", ".join(f"coalesce({mlms}, [])" for _, mlms in texts)
         everywhere = " AND ".join(
             f"(len(coalesce({spans}, [])) = 0 OR list_contains(coalesce({mlms}, []), name))"
-            for spans, mlms in texts
+            for spans, mlms in zip(problem_format.spans, problem_format.mlms, strict=True)
         )
-        stands = " OR ".join(f"len({spans}) > 0" for spans, _ in texts)
-        count = f"len(list_filter(list_distinct(flatten([{lists}])), lambda name: {everywhere}))"
-        wrong = f"common_mlm_count != CASE WHEN {stands} THEN {count} ELSE 0 END"
-        wrong = f"NOT contains(coalesce(original, ''), ' ') AND {wrong}"
+        wrong = (
+            "NOT contains(coalesce(original, ''), ' ') AND common_mlm_count != "
+            f"len(list_filter(mlms, lambda name: {everywhere}))"
+        )
         expected = "common_mlm_count to be the masked LMs of every text"
-        yield Rule(expected, wrong, ("common_mlm_count",))
-    config, columns = made["config"], {"log_odds", *problem_format.signals}
-    changes = problem_format.pll_changes
+        yield Rule(expected, wrong, "common_mlm_count")
     for column in COLUMNS:
-        limit = config.get(column.limit)
+        setting, refused = column.limit or ("", None)
+        limit = config.get(setting)
         for name in column.names(problem_format.fields):
             if name not in columns or limit is None or limit is False:
                 continue
-            if column.refused is None:
+            if refused is None:
                 # In the column's type: 3.1 as float32 is less than 3.1 as float64.
                 least = str(limit) if column.kind == "count" else f"'{limit}'::DOUBLE::FLOAT"
                 expected, wrong = f"of {limit} at least", f"{name} < {least}"
             else:
-                expected, wrong = f"not to be {column.refused}", f"{name} = {column.refused}"
-            yield Rule(f"{name} {expected}, as {column.limit} says", wrong, (name,))
-    for name in ("zipf_frequency", "quality", *changes):
+                expected, wrong = f"not to be {refused}", f"{name} = {refused}"
+            yield Rule(f"{name} {expected}, as {setting} says", wrong, name)
+    for name in ("zipf_frequency", "quality", *problem_format.pll_changes):
         if name in columns:
             # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.
             wrong = f"{name}::VARCHAR IN ('nan', 'inf', '-inf')"
-            yield Rule(f"{name} to be a number", wrong, (name,))
+            yield Rule(f"{name} to be a number", wrong, name)
     if "quality" in columns:
         wrong = "quality < 0 OR (quality > 1 AND quality::VARCHAR != 'nan')"
-        yield Rule("quality from 0 to 1", wrong, ("quality",))
+        yield Rule("quality from 0 to 1", wrong, "quality")
 
 
 # --- Paraphrases ---
@@ -250,23 +245,21 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     with connect() as connection:
         for split in SPLITS:
             view_rows(connection, split, folder, {PARAPHRASE: files[split]})
-        yield from seeds_findings(connection, "seeds", source, problem_format)
-        yield from unused_seeds(connection, "seeds", "variants")
+        yield from broken(connection, "seeds", seed_rules(source, problem_format))
         compared_with = ("label", "premise", "hypothesis", "annotator_labels")
         with_seeds(connection, "variants", "seeds", compared_with)
-        rules = variant_rules(source, problem_format), _paraphrase_rules(problem_format)
-        yield from broken(connection, "paired", [rule for part in rules for rule in part])
-        yield from duplicates(connection, "variants", "variant_id")
-        yield from collision_findings(connection, "seeds", fields)
-        query = (
-            f"SELECT {PLACE}, hypothesis, count(*) AS times, seed_id FROM variants GROUP BY "
-            f"{PLACE}, seed_id, hypothesis HAVING times > 1 ORDER BY min({ROW})"
-        )
-        expected, got = "each paraphrase of a seed once", "{0!r} {1} times ({2})"
-        yield from told(connection, expected, query, got)
-        for first, other in repeated_texts(connection, "seeds", fields, of_one_seed=False):
-            where = ", ".join(files["variants"])
-            yield Finding(where, "texts that stand in one variant", f"{first} and {other}")
+        rules = (*variant_rules(source, problem_format), *_paraphrase_rules(problem_format))
+        yield from broken(connection, "paired", rules)
+        where = ", ".join(files["variants"])
+        for query in (
+            duplicates("seeds", "seed_id"),
+            unused_seeds("seeds", "variants"),
+            duplicates("variants", "variant_id"),
+            *collisions("seeds", fields),
+            _REPEATED,
+            repeated_texts("seeds", fields, of_one_seed=False, where=where),
+        ):
+            yield from told(connection, *query)
         # A seed must be equal in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
         if others:
@@ -276,8 +269,16 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
             yield from broken(connection, "paired", as_in(f"{source}/seeds.parquet", shared))
 
 
+_REPEATED: Final = (
+    "each paraphrase of a seed once",
+    f"SELECT {PLACE}, hypothesis, count(*) AS times, seed_id FROM variants GROUP BY "
+    f"{PLACE}, seed_id, hypothesis HAVING times > 1 ORDER BY min({ROW})",
+    "{0!r} {1} times ({2})",
+)
+
+
 def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
-    of_rows = [
+    for expected, name, wrong in (
         # All characters that are spaces in Unicode.
         ("a hypothesis with words in it", "hypothesis",
          r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{0b}\x{1c}-\x{1f}\x{85}]')"),
@@ -296,13 +297,12 @@ def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
         *((f"{name} to be null in paraphrases", name, f"{name} IS NOT NULL")
           for name in ("log_odds", *problem_format.signals)),
         ("subsamples to be [0] in paraphrases", "subsamples", "subsamples IS DISTINCT FROM [0]"),
-    ]  # fmt: skip
-    for expected, name, wrong in of_rows:
-        yield Rule(expected, f"hypothesis IS NOT NULL AND ({wrong})", (name,))
+    ):  # fmt: skip
+        yield Rule(expected, f"hypothesis IS NOT NULL AND ({wrong})", name)
     whole = "[[0, length(hypothesis)]]"
     wrong = f"hypothesis IS NOT NULL AND hypothesis_spans IS DISTINCT FROM {whole}"
     expected = "hypothesis_spans to cover the whole hypothesis"
-    yield Rule(expected, wrong, ("hypothesis_spans", whole), "{0}, not {1} ({2})")
+    yield Rule(expected, wrong, f"hypothesis_spans, {whole}", "{0}, not {1} ({2})")
     own = f"'/{PARAPHRASE}/' || sha256(hypothesis)[:12]"  # made as in `variant_id`
     expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
-    yield Rule(expected, f"variant_id != seed_id || {own}", (own,), "other than {0} ({1})")
+    yield Rule(expected, f"variant_id != seed_id || {own}", own, "other than {0} ({1})")

@@ -13,7 +13,8 @@ from helpers.dataset_files import read_rows, write_rows, write_run
 
 from merge_dataset.card import read_front_matter, render
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.variants import compound_findings
+from merge_dataset.checks.rules import told
+from merge_dataset.checks.variants import COMPOUNDS
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
 from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
@@ -184,6 +185,6 @@ def test_flags_of_one_word_are_one() -> None:
         with connect() as connection:
             connection.register("given", pa.Table.from_pylist(changed, schema))
             connection.execute("CREATE TABLE variants AS FROM given")
-            findings.append([*compound_findings(connection)])
+            findings.append([*told(connection, *COMPOUNDS)])
     assert [len(some) for some in findings] == [0, 0, 1]
     assert findings[2][0].expected == "the same in_compound in all variants of one word of a seed"
