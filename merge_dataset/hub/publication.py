@@ -201,12 +201,11 @@ def push_to_hub(
     configs = all_configurations(folder)
     # Datasets 3 looks for a script with the repository's name; datasets 4 refuses it on `main`.
     own = f"{repository.partition('/')[2]}.py"
-    names = {own: "merge_nli.py", "schema.py": "schema.py"}
-    names["dataset_columns.py"] = "dataset_columns.py"
+    here, siblings = Path(__file__).parents[1], ("schema.py", "dataset_columns.py")
+    modules = {own: here / "merge_nli.py", **{name: here / name for name in siblings}}
     data = _data_files(folder)
     main = [*_described(folder, target, configs[0]), *data]
-    here = Path(__file__).parents[1]
-    script = [*main, *_files({path: here / name for path, name in names.items()})]
+    script = [*main, *_files(modules)]
     surplus = re.compile(f"{_DATA}|{re.escape(own)}")
     revisions, plan = _look_at(target, show, private=private)
     same = _same_data(target, revisions, data)
@@ -234,10 +233,8 @@ def push_to_hub(
         return plan
     message, head = f"Data {tag}", revisions.get(MAIN)
     check = None if is_tagged and not of_main else str(folder.resolve())
-    new = {"private": private}
-    done = _upload(
-        target, main, show, head=head, message=message, surplus=surplus, check=check, **new
-    )
+    options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
+    done = _upload(target, main, show, head=head, message=message, **options)
     revision = done["revision"]
     if not is_tagged:
         options = {"tag": tag, "revision": revision, "tag_message": f"Version {tag} of the data"}
@@ -363,10 +360,9 @@ def publish_metric(
     if not _is_agreed(show, yes=yes, is_done=is_done):
         return plan
     message, check, head = "The metric of merge-nli", json.dumps(example), revisions.get(MAIN)
-    new = {"private": private, "space_sdk": "gradio"}
-    done = _upload(
-        target, files, show, head=head, message=message, surplus=surplus, check=check, **new
-    )
+    options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
+    options["space_sdk"] = "gradio"
+    done = _upload(target, files, show, head=head, message=message, **options)
     show(f"Published: {target.address}")
     show(f'evaluate.load("{target.name}")')
     return plan | {"done": done}
