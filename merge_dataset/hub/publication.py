@@ -289,7 +289,8 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     if wanted is None and not same:
         return (1, 0, 0), "the first"
     if wanted is None:
-        return (newest[0], newest[1] + 1, 0), f"the data differ from those of {tag_of(newest)}"
+        major, minor, _ = newest
+        return (major, minor + 1, 0), f"the data differ from those of {tag_of(newest)}"
     if same and wanted <= newest:
         raise ValueError(
             f"expected a newer version than {tag_of(newest)}, as versions do not change, got "
