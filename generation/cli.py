@@ -54,16 +54,39 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Find a command; import it the first time."""
-        if cmd_name in _COMMANDS and self.commands[cmd_name] is None:
-            module = _module_of(cmd_name)
-            part = getattr(module, f"{cmd_name}_app", None)
-            if part is None:
-                part = typer.Typer(add_completion=False, rich_markup_mode="rich")
-                part.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
-            command: Any = typer.main.get_command(part)
-            command.name, command.rich_help_panel = cmd_name, _COMMANDS[cmd_name]
-            self.commands[cmd_name] = command
-        return self.commands.get(cmd_name)
+        if cmd_name not in _COMMANDS or self.commands[cmd_name] is not None:
+            return self.commands.get(cmd_name)
+        module: ModuleType
+        match cmd_name:
+            case "models":
+                from generation.commands import models as module
+            case "predict" | "baseline":
+                from merge_metric.commands import predict as module
+            case "score" | "compare":
+                from merge_metric.commands import score as module
+            case "analyse":
+                from merge_metric.analyses.registry import MAKERS
+                from merge_metric.commands import analyse as module
+
+                MAKERS["counts"] = _count
+            case "report" | "agreement":
+                from merge_metric.commands import report as module
+            case "show" | "check" | "annotate":
+                from merge_dataset.commands import judge as module
+            case "register" | "publish":
+                from merge_metric.commands import publish as module
+            case "export":
+                from merge_metric import exports as module
+            case _:
+                from generation.commands import generate as module
+        part = getattr(module, f"{cmd_name}_app", None)
+        if part is None:
+            part = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            part.command(cmd_name)(getattr(module, f"{cmd_name}_command"))
+        command: Any = typer.main.get_command(part)
+        command.name, command.rich_help_panel = cmd_name, _COMMANDS[cmd_name]
+        self.commands[cmd_name] = command
+        return command
 
     def main(self, args: Any = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]  # releases differ
         """Run a command and exit with its code, as the base class does."""
@@ -117,33 +140,6 @@ def _describe(error: Any) -> str:
         if hint and (not hint.startswith("--") or hint.split()[0] in known):
             return f"{error.message.rstrip('.')}; did you mean {hint}?"
     return f"{message}; `{context.command_path} -h` says more"
-
-
-def _module_of(command: str) -> ModuleType:
-    module: ModuleType
-    match command:
-        case "models":
-            from generation.commands import models as module
-        case "predict" | "baseline":
-            from merge_metric.commands import predict as module
-        case "score" | "compare":
-            from merge_metric.commands import score as module
-        case "analyse":
-            from merge_metric.analyses.registry import MAKERS
-            from merge_metric.commands import analyse as module
-
-            MAKERS["counts"] = _count
-        case "report" | "agreement":
-            from merge_metric.commands import report as module
-        case "show" | "check" | "annotate":
-            from merge_dataset.commands import judge as module
-        case "register" | "publish":
-            from merge_metric.commands import publish as module
-        case "export":
-            from merge_metric import exports as module
-        case _:
-            from generation.commands import generate as module
-    return module
 
 
 def _count(run: Path) -> None:

@@ -226,8 +226,6 @@ def build_command(
     """
     from generation.phases.build import build, build_settings
     from generation.run_summary import summarise
-    from generation.suggestions.store import mlm_names
-    from merge_dataset.settings import check_members
 
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
@@ -239,7 +237,6 @@ def build_command(
         )
     base.require("suggest")
     config = build_settings(base, ablation, changed)
-    check_members("without_mlms", config.without_mlms, tuple(mlm_names(config.mlms)))
     distribution = distribution_of(dealt, config.workers)
     make = partial(build, run, distribution=distribution, ablation=ablation, into=into, **changed)
     made = _make_dataset(make, config, base.named(name), target, overwrite=overwrite)

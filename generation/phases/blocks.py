@@ -85,11 +85,8 @@ def work_on_blocks(
         yield from map_blocks(blocks, partial(getattr, own, method), workers=workers)
         return
     alone = replace(work, run=RunFolder(work.run.path.absolute()), in_task=True)
-    plan = {
-        "work": b64encode(pickle.dumps(alone)).decode(),
-        "method": method,
-        "made_with": _made_with(work),
-    }
+    pickled = b64encode(pickle.dumps(alone)).decode()
+    plan = {"work": pickled, "method": method, "made_with": _made_with(work)}
     names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
     results = run_blocks(f"{__name__}:do_block", folder, names, where, plan)
     for files, facts in results.values():
@@ -139,6 +136,12 @@ class Builder(BlockWork):
         """The stores of the masked LMs used."""
         return stores_of(self.run, self.config.store, self.mlms)
 
+    @cached_property
+    def kept_pairs(self) -> pa.Table | None:
+        """Seeds and classes that an ablation keeps, as they are eligible without it."""
+        of_build = self.unablated
+        return None if of_build is None else distinct_rows(of_build, ["seed_id", "word_class"])
+
     def result(self, block: int) -> BlockResult:
         """Find, filter, select and draw the replacements of the problems of one block.
 
@@ -154,7 +157,20 @@ class Builder(BlockWork):
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
-        drawn, too_few = self._drawn(rows)
+        too_few: list[Exclusion] = []
+        if self.kept_pairs is None:  # eligible seeds (D9); in an ablation, eligible without it
+            chosen, too_few = eligible(
+                rows, minimum=config.min_replacements, scope=config.min_replacements_scope
+            )
+        else:
+            mine = pc.is_in(self.kept_pairs["seed_id"], value_set=rows["seed_id"].unique())
+            chosen = of_pairs(rows, self.kept_pairs.filter(mine))
+        drawn = draw(
+            chosen,
+            subsamples=config.subsamples,
+            size=config.variants_per_class,
+            rng_seed=config.rng_seed,
+        )
         neighbours = self.signals.get("neighbours")
         if config.scored_by and neighbours is not None:
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
@@ -165,13 +181,13 @@ class Builder(BlockWork):
         if config.changes_more or config.scramble:  # no longer in the order they were found in
             replacements = sorted_replacements(replacements)
         ids = set(variants["seed_id"].unique().to_pylist())
-        chosen = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
+        seeds = {seed.seed_id: seed for seed in problems.seeds if seed.seed_id in ids}
         edits = [one.text_edits() for one in perturbations_of(drawn, problems)]
         tables = {
             "replacements": replacements,
             "exclusions": exclusion_table([*excluded, *too_few]),
-            "seeds": seed_rows(chosen.values(), config.problem_format),
-            "variants": variant_rows(variants, chosen, edits, config.problem_format),
+            "seeds": seed_rows(seeds.values(), config.problem_format),
+            "variants": variant_rows(variants, seeds, edits, config.problem_format),
         }
         eligible_pairs = variants.group_by(["seed_id", "word_class"]).aggregate([])
         counts = {
@@ -216,25 +232,6 @@ class Builder(BlockWork):
                 changes[word_class, Reason.AMBIGUOUS] += count
         return rows, of_words, rejected, +changes
 
-    def _drawn(self, rows: pa.Table) -> tuple[pa.Table, list[Exclusion]]:
-        """Draw subsamples (D10) of eligible seeds (D9); in an ablation, eligible without it."""
-        config, pairs = self.config, self._unablated_pairs
-        too_few: list[Exclusion] = []
-        if pairs is None:
-            rows, too_few = eligible(
-                rows, minimum=config.min_replacements, scope=config.min_replacements_scope
-            )
-        else:
-            mine = pc.is_in(pairs["seed_id"], value_set=rows["seed_id"].unique())
-            rows = of_pairs(rows, pairs.filter(mine))
-        drawn = draw(
-            rows,
-            subsamples=config.subsamples,
-            size=config.variants_per_class,
-            rng_seed=config.rng_seed,
-        )
-        return drawn, too_few
-
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
     ) -> pa.Table:
@@ -246,9 +243,3 @@ class Builder(BlockWork):
         if first:
             return fill_signals(BlockRows(whole, rows, problems, config, self.signals))
         return with_signals_of_no_words(whole) if config.scramble else whole
-
-    @cached_property
-    def _unablated_pairs(self) -> pa.Table | None:
-        if self.unablated is None:
-            return None
-        return distinct_rows(self.unablated, ["seed_id", "word_class"])

@@ -141,14 +141,21 @@ def build(
         require_dictionary(config)
         keys = ("mlms", "problems", "questions", "source_data")
         made_from = read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
-        suggested = {**made_from, "mlms": _used_mlms(base, config, made_from["mlms"])}
+        names = tuple(mlm["name"] for mlm in made_from["mlms"])
+        check_members("without_mlms", config.without_mlms, names)
+        mlms = [mlm for mlm in made_from["mlms"] if mlm["name"] not in config.without_mlms]
+        if not mlms:
+            raise ValueError(
+                f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
+            )
+        suggested = {**made_from, "mlms": mlms}
         if not overwrite:
             known = {key: suggested[key] for key in ("source_data", "mlms")}
             out.require_same_build(config.output_settings(), made_from=known)
         unchanged_questions(base)
         if not ablation:
             require_asked(base.path, config, suggested)
-        signals = _model_signals(out, base, config, asked=made_from["mlms"], used=suggested["mlms"])
+        signals = _model_signals(out, base, config, asked=made_from["mlms"], used=mlms)
         if ablation and not base.manifest.is_file():
             raise FileNotFoundError(
                 f"an ablation keeps the seeds that are eligible without it: expected a build in "
@@ -157,15 +164,38 @@ def build(
         if ablation:
             base.require_unchanged(base.manifest, [base.variants.name], "build")
         unablated = base.variants if ablation else None
-        builder = Builder(base, config, suggested["mlms"], unablated, signals)
+        builder = Builder(base, config, mlms, unablated, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
             counts = _write_results(results, config, base, out, made_from)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        made_by = {name: signal_file.made_by for name, signal_file in signals.items()}
-        write_record(out.manifest, _manifest(out, config, suggested, made_by, counts))
+        determined_by = {
+            "config": config.output_settings(),
+            "source_data": suggested["source_data"],
+            "mlms": mlms,
+            **{name: signal_file.made_by for name, signal_file in signals.items()},
+            "tagger": counts.pop("tagger"),
+        }
+        told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
+        unlabelled_ids = suggested["problems"]["unlabelled"]
+        files = (out.replacements, out.exclusions, out.seeds, out.variants)
+        made = {
+            "source": config.source,
+            "recipe": config.recipe,
+            "ablation": config.ablation,
+            "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+            **determined_by,
+            "packages": versions(*_PACKAGES),
+            "problems": {**suggested["problems"], "unlabelled": len(unlabelled_ids)},
+            "questions": suggested["questions"],
+            **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+            **counts,
+            "draw": provenance.DRAW,
+            "files": digests({path.name: path for path in files}),
+        }
+        write_record(out.manifest, made)
     return out
 
 
@@ -246,7 +276,7 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
     for one, declared in declared_settings(Config).items():
         commands, name = declared.commands.split(), one.name
         is_of_suggest = "suggest" in commands and "build" not in commands
-        if not is_of_suggest or declared.panel == RUNNING or name in OF_SETTINGS:
+        if declared.panel == RUNNING or not (is_of_suggest or name in OF_SETTINGS):
             continue
         if (got := getattr(config, name)) != (before := getattr(suggested, name)):
             raise ValueError(
@@ -322,58 +352,3 @@ def _write_results(
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
         "variants": variants.rows,
     }
-
-
-def _manifest(
-    out: RunFolder,
-    config: Config,
-    suggested: Mapping[str, Any],
-    signals: Mapping[str, Any],
-    counts: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the contents of `manifest.json`: inputs, settings, counts and files of a build."""
-    made_from = {
-        "config": config.output_settings(),
-        "source_data": suggested["source_data"],
-        "mlms": suggested["mlms"],
-        **signals,
-        "tagger": counts.pop("tagger"),
-    }
-    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in suggested["mlms"]]
-    unlabelled_ids = suggested["problems"]["unlabelled"]
-    files = (out.replacements, out.exclusions, out.seeds, out.variants)
-    return {
-        "source": config.source,
-        "recipe": config.recipe,
-        "ablation": config.ablation,
-        "fingerprint": digest_of({**made_from, "mlms": told_by}),
-        **made_from,
-        "packages": versions(*_PACKAGES),
-        "problems": {**suggested["problems"], "unlabelled": len(unlabelled_ids)},
-        "questions": suggested["questions"],
-        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-        **counts,
-        "draw": provenance.DRAW,
-        "files": digests({path.name: path for path in files}),
-    }
-
-
-def _used_mlms(
-    base: RunFolder, config: Config, records: list[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    names = [record["name"] for record in records]
-    check_members("without_mlms", config.without_mlms, tuple(names))
-    used = [record for record in records if record["name"] not in config.without_mlms]
-    if not used:
-        raise ValueError(
-            f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
-        )
-    wanted = {name: getattr(config, name) for name in OF_SETTINGS}
-    for record in used:
-        made_with = {key: record[key] for key in wanted}
-        if made_with != wanted:
-            raise ValueError(
-                f"{base.path}: expected suggestions made with {wanted}, found {made_with}; run: "
-                "merge-nli suggest with these settings"
-            )
-    return used

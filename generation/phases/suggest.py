@@ -100,7 +100,10 @@ def suggest(
     reader, names = ProblemReader(config), mlm_names(config.mlms)
     with run.locked():
         run.require_kind(paraphrases=False)
-        earlier = None if overwrite else _record_of_build(run)
+        earlier = None
+        if not overwrite and all(p.is_file() for p in (run.manifest, run.suggested, run.config)):
+            settings = Config.read(run.config).output_settings()
+            earlier = {**read_record(run.suggested), "config": settings}
 
         def require_same(**more: Any) -> None:
             coming = {"config": config.output_settings(), **more}
@@ -151,13 +154,6 @@ def suggest(
         }
         write_record(run.suggested, record)
     return run
-
-
-def _record_of_build(run: RunFolder) -> dict[str, Any] | None:
-    """Return record and settings of a build's `suggest`, which is replaced only on request."""
-    if not all(path.is_file() for path in (run.manifest, run.suggested, run.config)):
-        return None
-    return {**read_record(run.suggested), "config": Config.read(run.config).output_settings()}
 
 
 def find_questions(reach: Reach, distribution: Distribution | None) -> Questions:
@@ -300,18 +296,13 @@ def decisive_settings(config: Config) -> dict[str, Any]:
     return values | {"word_classes": list(config.word_classes)}
 
 
-def wider_settings(config: Config, asked_for: Mapping[str, Any]) -> list[str]:
-    """Name the settings of a build for which answers that were not asked for can matter."""
-    wanted = decisive_settings(config)
-    return [name for name, fits in DECISIVE.items() if not fits(wanted[name], asked_for[name])]
-
-
 def require_asked(run: Path, config: Config, suggested: Mapping[str, Any]) -> None:
     """Raise ValueError if questions were left out whose answers matter with these settings."""
     if "asked" not in suggested:
         return
     asked_for, wanted = suggested["asked"]["for"], decisive_settings(config)
-    if wider := wider_settings(config, asked_for):
+    wider = [name for name, fits in DECISIVE.items() if not fits(wanted[name], asked_for[name])]
+    if wider:
         left_out = suggested["questions"] - suggested["asked"]["questions"]
         before, now = (
             ", ".join(f"{name} = {values[name]}" for name in wider)

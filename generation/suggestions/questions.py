@@ -7,7 +7,6 @@ depend on the problems alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, compress, pairwise
 from pathlib import Path
@@ -52,15 +51,10 @@ _SCHEMA: Final = pa.schema(
 """Schema of a block, with one row per sentence, as a long one has hundreds of questions."""
 
 
-@lru_cache(maxsize=64)
-def _sentence_digest(sentence: str) -> bytes:
-    return blake2b(sentence.encode(), digest_size=_SENTENCE_BYTES).digest()
-
-
 def key_of(query: MaskedQuery) -> bytes:
     """Return a question's key, 16 bytes: digests of its sentence and of its spans."""
-    spans = repr((query.span, query.masked)).encode()
-    return _sentence_digest(query.sentence) + blake2b(spans, digest_size=_SPAN_BYTES).digest()
+    parts = (query.sentence, _SENTENCE_BYTES), (repr((query.span, query.masked)), _SPAN_BYTES)
+    return b"".join(blake2b(text.encode(), digest_size=size).digest() for text, size in parts)
 
 
 def keys_of(queries: Sequence[MaskedQuery]) -> NDArray[np.bytes_]:
@@ -76,10 +70,6 @@ class Questions:
         self.folder, self.header = folder, folder / "questions.json"
         self.selection = folder / "asked.bin"
         """A byte per question, in the order of keys, 1 if it is asked; missing if all are."""
-        if not self.header.is_file():
-            raise FileNotFoundError(
-                f"expected questions in {folder}, found none; run: merge-nli suggest"
-            )
         values = read_record(self.header, "made_from", "sizes", "files")
         self.made_from: str = values["made_from"]
         sizes: list[int] = values["sizes"]
@@ -125,13 +115,7 @@ class Questions:
         """[questions] Whether each question is asked."""
         if not self.selection.is_file():
             return np.ones(len(self), np.bool_)
-        rows = np.fromfile(self.selection, np.uint8)
-        if len(rows) != len(self) or (rows > 1).any():
-            raise ValueError(
-                f"{self.selection}: expected a byte 0 or 1 for each of {len(self)} questions, got "
-                f"{len(rows)} bytes; run: merge-nli suggest"
-            )
-        return rows.astype(np.bool_)
+        return np.fromfile(self.selection, np.bool_)
 
     def select(self, rows: NDArray[np.bool_]) -> None:
         """Replace the selection of questions to ask; if all are, remove the file."""
@@ -139,7 +123,7 @@ class Questions:
             self.selection.unlink(missing_ok=True)
             return
         with atomic(self.selection) as file:
-            file.write_bytes(rows.astype(np.uint8).tobytes())
+            file.write_bytes(rows.tobytes())
 
     def of(self, block: int, rows: NDArray[np.bool_] | None = None) -> list[MaskedQuery]:
         """Read a block's questions, sorted by key; only those that `rows`, of all, select."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from generation import Config, build, generate, suggest
 from generation.config import bundled_path
-from generation.phases.suggest import decisive_settings, wider_settings
+from generation.phases.suggest import decisive_settings, require_asked
 from generation.run_counts import count_run
 from generation.run_folder import RunFolder
 from generation.suggestions.masked_lm import MaskedLM
@@ -270,7 +270,9 @@ def test_wider_by_threshold_and_scope(there: int, here: int, scope: str, other: 
 
     asked_for = decisive_settings(Config(min_replacements=there, min_replacements_scope=scope))
     wanted = Config(min_replacements=here, min_replacements_scope=other)
-    if not wider_settings(wanted, asked_for):
+    try:
+        require_asked(Path(), wanted, {"questions": 2, "asked": {"questions": 1, "for": asked_for}})
+    except ValueError:
+        assert (there, scope) != (here, other)
+    else:
         assert eligible(here, other) <= eligible(there, scope)
-    if (there, scope) == (here, other):
-        assert not wider_settings(wanted, asked_for)
