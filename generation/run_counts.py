@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,11 +17,10 @@ from tqdm import tqdm
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
-from generation.problems.substitutions import Place, Substitutions
+from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger
-from generation.records import MaskedQuery, Scores, pairs, split
+from generation.records import Scores, pairs, split
 from generation.run_folder import RunFolder
-from generation.suggestions.questions import masked_queries
 from generation.suggestions.store import (
     read_scores,
     stored_vocabulary,
@@ -29,7 +29,7 @@ from generation.suggestions.store import (
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.adaptation import family_of
 from generation.variants.candidates import BlockWork
-from generation.variants.equation import CASINGS, Lexicon, casing_of
+from generation.variants.equation import Lexicon, Words
 from generation.variants.grammar import has_library
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
@@ -134,7 +134,6 @@ class _Counting(BlockWork):
         problems = tag_problems(seeds, self.tagger, WORD_CLASSES, config.sharing)
         schema = _words_schema(fields)
         rows: list[dict[str, Any]] = []
-        groups: list[tuple[MaskedQuery, int]] = []
         for seed, word in problems.pairs():
             sentences, forms = problems.of(seed), None
             if has_library():
@@ -142,58 +141,47 @@ class _Counting(BlockWork):
                 forms = sorted({sentences[text].tokens[at].text for text, at in family})
             values = [seed.seed_id, word.word_class, word.word, *map(len, word.positions)]
             rows.append(dict(zip(schema.names, [*values, forms], strict=True)))
-            if word.word_class in config.word_classes:
-                group = WORD_CLASSES.index(word.word_class) * len(fields)
-                for text, place in problems.places(seed, word):
-                    asked = masked_queries(place, masking=config.masking)
-                    groups += [(query, group + text) for query in asked]
-        # Questions about the same sentence are adjacent.
-        queries = sorted({query for query, _ in groups}, key=lambda q: (q.sentence, q.span))
+        vocabularies = {mlm: stored_vocabulary(store) for mlm, store in self.stores.items()}
+        asked = {
+            seed_id: [word for word in words if word.word_class in config.word_classes]
+            for seed_id, words in problems.words.items()
+        }
+        words = Words.of(
+            replace(problems, words=asked),
+            Lexicon.of(vocabularies),
+            masking=config.masking,
+            texts=len(fields),
+        )
         answers = {
-            mlm: (read_scores(store, queries), stored_vocabulary(store))
+            mlm: (read_scores(store, words.queries), vocabularies[mlm])
             for mlm, store in self.stores.items()
         }
-        passed = count_passed(queries, answers, self.tagger, tag_match=config.tag_match)
+        passed = count_passed(words, answers, self.tagger, tag_match=config.tag_match)
         is_missing = passed[:, :, :1] == 0
         counted = np.concatenate([np.ones_like(is_missing), is_missing, passed], axis=2)
         sums = np.zeros((len(passed), len(WORD_CLASSES) * len(fields), len(_COUNTED)), np.int64)
-        number = {query: n for n, query in enumerate(queries)}
-        at = np.array([(number[query], group) for query, group in groups], np.int64).reshape(-1, 2)
+        group = words.word_class[words.word_of] * len(fields) + words.text_of
         for of_mlm, of_queries in zip(sums, counted, strict=True):
-            np.add.at(of_mlm, at[:, 1], of_queries[at[:, 0]])
+            np.add.at(of_mlm, group, of_queries)
         return pa.Table.from_pylist(rows, schema), sums
 
 
 def count_passed(
-    queries: Sequence[MaskedQuery],
+    words: Words,
     answers: Mapping[str, tuple[Scores, Vocabulary]],
     tagger: Tagger,
     *,
     tag_match: str,
 ) -> NDArray[np.int32]:
-    """Return [MLMs, n, len(PASSED)] the numbers of suggestions that pass each filter by itself.
+    """Return [MLMs, occurrences, len(PASSED)] numbers of suggestions that pass each filter alone.
 
-    All suggestions that are words are tagged; questions about the same sentence are adjacent.
+    All suggestions that are words are tagged, put at all occurrences of the word asked about (D2).
     Counts are 0 where the original is not in the vocabulary (D3).
     """
-    lexicon = Lexicon.of({mlm: vocabulary for mlm, (_, vocabulary) in answers.items()})
-    counts = np.zeros((len(answers), len(queries), len(PASSED)), np.int32)
-    for start in range(0, len(queries), _AT_ONCE):
+    counts = np.zeros((len(answers), len(words.queries), len(PASSED)), np.int32)
+    places, casings = words.place[words.word_of, words.text_of], words.casing[words.word_of]
+    for start in range(0, len(words.queries), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        asked = [(query.sentence, query.sentence[slice(*query.span)]) for query in queries[part]]
-        # Words are put at all occurrences of the word asked about (D2).
-        texts = list(dict.fromkeys(text for text, _ in asked))
-        sentences = dict(zip(texts, tagger.tag(texts), strict=True))
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(asked))}
-        places = [
-            Place(
-                sentences[text],
-                tuple(i for i, token in enumerate(sentences[text].tokens) if token.text == word),
-            )
-            for text, word in numbers
-        ]
-        place = np.array([numbers[key] for key in asked], np.int64)
-        casing = np.array([list(CASINGS).index(casing_of(word)) for _, word in asked], np.int64)
         rows, keys, probable = [], [], []
         of_part = counts[:, part]
         for n, (mlm, (every, vocabulary)) in enumerate(answers.items()):
@@ -203,25 +191,26 @@ def count_passed(
                 reason.drops(suggested, scores, vocabulary, Config())
                 for reason in (Reason.NOT_ALPHABETIC, Reason.SUBWORD, Reason.LESS_PROBABLE)
             )
-            words = suggested & ~not_alphabetic & ~subword
+            whole = suggested & ~not_alphabetic & ~subword
             more_probable = suggested & ~less_probable
-            row, column = np.nonzero(words)
-            word = lexicon.of_token[mlm][scores.tokens[row, column]]
+            row, column = np.nonzero(whole)
+            word = words.lexicon.of_token[mlm][scores.tokens[row, column]]
             rows.append(row)
-            keys.append(pairs(place[row], lexicon.form(casing[row], word)))
+            keys.append(pairs(places[part][row], words.lexicon.form(casings[part][row], word)))
             probable.append(more_probable[row, column])
-            of_part[n, :, 0] = scores.answered * (scores.tokens >= 0).sum(1)
-            of_part[n, :, 1] = words.sum(1)
+            of_part[n, :, 0] = suggested.sum(1)
+            of_part[n, :, 1] = whole.sum(1)
             of_part[n, :, 3] = more_probable.sum(1)
         distinct, of_key = np.unique(np.concatenate(keys), return_inverse=True)
         keeps_class = np.zeros(0, np.bool_)
         if len(distinct):
             # All occurrences are replaced, as in a variant, and each has to keep its class.
-            put = Substitutions(places, lexicon.forms, *split(distinct)).compact()
+            put = Substitutions(words.places, words.lexicon.forms, *split(distinct)).compact()
             reasons, _ = judge_in_context(put, tagger, tag_match=tag_match)
             keeps_class = (reasons == NO_REASON)[of_key]
         ends = np.cumsum([len(row) for row in rows])[:-1]
         for n, same in enumerate(np.split(keeps_class, ends)):
-            of_part[n, :, 2] = np.bincount(rows[n][same], minlength=len(asked))
-            of_part[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=len(asked))
+            size = of_part.shape[1]
+            of_part[n, :, 2] = np.bincount(rows[n][same], minlength=size)
+            of_part[n, :, 4] = np.bincount(rows[n][same & probable[n]], minlength=size)
     return counts

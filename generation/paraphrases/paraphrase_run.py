@@ -114,10 +114,9 @@ def paraphrase(
         if not overwrite:
             run.require_same_build(config.output_settings())
         with sorted_problems(run.problems) as add:
-            read = reader.read(add)
+            read = reader.read(add, run.skipped_rows)
             # An earlier run's manifest does not fit these settings until this run is done.
             run.manifest.unlink(missing_ok=True)
-            reader.list_skipped(run.skipped_rows)
         write_text(run.config, config.to_toml())
 
         def refuse(*_: object) -> NoReturn:

@@ -9,6 +9,7 @@ problems. If its sets, after the filters that need only that text, add up to few
 from __future__ import annotations
 
 import logging
+import math
 import operator
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,14 +122,13 @@ def suggest(
         looks = inspect_models(wanted_mlms(names, config.dtype), machine)
         require_all(looks, "`merge-nli models` shows what is there")
         with sorted_problems(run.problems, reader.format) as add:
-            read = reader.read(add)
+            read = reader.read(add, run.skipped_rows)
             require_same(source_data=read["source_data"])
             if not earlier:
                 # An earlier run's records do not fit these settings until both phases are done.
                 run.manifest.unlink(missing_ok=True)
                 run.suggested.unlink(missing_ok=True)
             shutil.rmtree(run.stores, ignore_errors=True)
-            reader.list_skipped(run.skipped_rows)
         write_text(run.config, config.to_toml())
         reach = Reach(run, config)
         questions = find_questions(reach, distribution)
@@ -138,7 +138,9 @@ def suggest(
                 f"{reader.description}: expected a {' or '.join(classes)} shared by "
                 f"{' and '.join(fields)}, found none in {read['problems']['kept']} problems"
             )
-        ask_what_matters(reach, list(names), distribution)
+        sizes = [look["memory_bytes"] or math.inf for look in looks]
+        keep = sum(sizes) <= (machine.memory_bytes or 0) / 2
+        ask_what_matters(reach, list(names), distribution, keep=keep)
         summaries = collect(run, store, names)
         require_same(mlms=summaries)
         asked = int(questions.asked.sum())
@@ -179,16 +181,22 @@ def find_questions(reach: Reach, distribution: Distribution | None) -> Questions
     return questions
 
 
-def ask_what_matters(reach: Reach, names: Sequence[str], distribution: Distribution | None) -> None:
-    """Ask all masked LMs about one text of each word, then about other texts that can matter."""
+def ask_what_matters(
+    reach: Reach, names: Sequence[str], distribution: Distribution | None, *, keep: bool
+) -> None:
+    """Ask all masked LMs about one text of each word, then about other texts that can matter.
+
+    With `keep` the masked LMs of this process stay in memory until then.
+    """
     run, config, questions = reach.run, reach.config, reach.questions
+    opened: dict[str, Any] = {}
 
     def ask_now() -> None:
         count = min(distribution.tasks if distribution else 1, len(questions.blocks))
         tasks = [f"{name} {task}" for name in names for task in Task.all(count)]
         if distribution is None:
             for task in tasks:
-                ask_task(run.path, task)
+                ask_task(run.path, task, opened if keep else None)
         else:
             run_blocks("generation.suggestions.store:ask_task", run.path, tasks, distribution)
 

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -80,9 +80,9 @@ class ProblemReader:
                 labels of problems that are not NLI problems.
         """
         opened = _open(config)
-        self._config = config
-        self.description, self.skipped = opened.description, list[dict[str, str]]()
-        """Origin; rows that cannot be used and are left out: `seed_id`, `row`, `problem`."""
+        self._config, self._commit, self.description = config, opened.commit, opened.description
+        self.skipped: list[dict[str, str]] = []
+        """Rows that cannot be used and are left out: `seed_id`, `row`, `problem`."""
         before: list[Row] = []
         first: dict[str, Any] = {}
         for row in opened.rows:
@@ -95,38 +95,53 @@ class ProblemReader:
         if not first:
             bad = [{"row": row.where, "problem": row.problem} for row in before]
             raise ValueError(_report(bad, dict.fromkeys(row.remedy or _SKIPPING for row in before)))
-        self._rows, self._commit = chain(before, opened.rows), opened.commit
+        self._rows = chain(before, opened.rows)
         self._has_votes = any(name in first for name in ("annotator_labels", "label1"))
         is_nli = config.fields == NLI.fields
-        self._columns = _find_columns(config, first, opened.description)
-        """Part of a problem → its column."""
+        self._columns: dict[str, str] = {}
+        """Part of a problem → its column; "" if there is none of ids."""
+        for part in (*config.fields, "label", "id"):
+            by_field = part in config.fields and not is_nli
+            named = (config.field_columns or {}).get(part)
+            named = named or getattr(config, f"{part}_column", None)
+            candidates = (named,) if named else (part,) if by_field else COLUMN_NAMES[part]
+            self._columns[part] = next((name for name in candidates if name in first), "")
+            if not self._columns[part] and (named or part != "id"):
+                setting = "field_columns" if by_field else f"{part}_column"
+                raise ValueError(
+                    f"{opened.description}: expected for the {part} a column "
+                    f"{' or '.join(candidates)}, found {_listed(first)}; name it with `{setting}`"
+                )
         if not (is_nli or config.labels):
-            label = self._columns["label"] or ""
+            label = self._columns["label"]
             counts = Counter(str(r.columns.get(label, "")) for r in self._rows if not r.problem)
-            most = counts.most_common(_MOST_REPORTED)
-            more = f" and {len(counts) - len(most):,} more" if len(counts) > len(most) else ""
+            most = (f"{name!r} ({n:,})" for name, n in counts.most_common(_MOST_REPORTED))
             raise ValueError(
                 f"`labels`: expected those of problems with the fields {', '.join(config.fields)}, "
-                f"got none; {opened.description} has in the column {label!r} "
-                f"{', '.join(f'{label!r} ({n:,})' for label, n in most)}{more}; name them with "
-                f"`labels`, and other spellings of them with `label_map`"
+                f"got none; {opened.description} has in the column {label!r} {', '.join(most)}"
+                f"{' and more' if len(counts) > _MOST_REPORTED else ''}; name them with "
+                "`labels`, and other spellings of them with `label_map`"
             )
         self.format = config.problem_format
-        named = {label.lower(): label for label in self.format.labels}
-        named |= {label: label for label in self.format.labels}
-        usual_spellings = LABEL_SPELLINGS if self.format.labels == LABELS else {}
-        self._spellings = {**dict.fromkeys(UNLABELLED, ""), **usual_spellings, **named}
+        names = self.format.labels
+        usual_spellings = LABEL_SPELLINGS if names == LABELS else {}
+        self._spellings = {**dict.fromkeys(UNLABELLED, ""), **usual_spellings,
+                           **{name.lower(): name for name in names},
+                           **{name: name for name in names}}  # fmt: skip
         """Spelling → label; "" means unlabelled."""
         snli = SOURCES["snli"].hub
         is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
-        without_ids = is_snli and self._columns["id"] is None and is_nli
+        without_ids = is_snli and not self._columns["id"] and is_nli
         self._pair_ids = _snli_pair_ids() if without_ids else None
         self._of_snli = 0
         """Number of problems with a pairID."""
 
-    def read(self, add: Callable[[Seed], object]) -> dict[str, Any]:
+    def read(
+        self, add: Callable[[Seed], object], skipped_rows: Path | None = None
+    ) -> dict[str, Any]:
         """Read the problems once; `add` takes each labelled one, in the source's order.
 
+        Rows that cannot be used are listed in the file `skipped_rows`, which is otherwise removed.
         Returns the parts of a run's record: `source_data`, with the origin and a digest of the
         problems, and `problems`, with counts of rows and the ids of the `unlabelled` ones.
         """
@@ -137,9 +152,22 @@ class ProblemReader:
             for number, row in enumerate(self._rows):
                 if of_labels.total() == config.limit:
                     break
-                row_id, label, texts, votes, problem, remedy = self._parts(row)
-                name = _SURROGATE.sub("\ufffd", str(number if row_id is None else row_id))
-                seed_id = f"{config.source}:{unique(name, row.where)}"
+                label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
+                problem, remedy = row.problem, row.remedy or _SKIPPING
+                try:
+                    label, texts, votes = ("", (), ()) if problem else self._parts(row)
+                except ValueError as error:
+                    problem, *advice = error.args
+                    remedy = row.remedy or next(iter(advice), _SKIPPING)
+                row_id = row.columns.get(self._columns["id"])
+                if self._pair_ids is not None and texts:
+                    # The last of equal problems' ids is for all that follow.
+                    same = self._pair_ids.get(problem_digest(texts, label), [])
+                    row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
+                    self._of_snli += bool(same)
+                name = str(number if row_id in (None, "") else row_id)
+                name = unique(_SURROGATE.sub("\ufffd", name), row.where)
+                seed_id = f"{config.source}:{name}"
                 if problem:
                     bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
                     remedies[remedy] = None
@@ -166,53 +194,41 @@ class ProblemReader:
                 f"{self.description}: expected labelled problems, found none; {len(unlabelled):,} "
                 f"without a label{skipped}"
             )
-        self._warn(of_labels)
+        for sentence in self._surprises(of_labels):
+            log.warning("%s: %s", self.description, sentence)
         log.info("%s: %d problems, %d without a label", self.description, count, len(unlabelled))
+        if skipped_rows and bad:
+            write_json(skipped_rows, bad)
+            log.warning("all rows that are left out are listed in %s", skipped_rows)
+        elif skipped_rows:
+            skipped_rows.unlink(missing_ok=True)
         commit = {} if self._commit is None else {"commit": self._commit}
         counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
         counts |= {"skipped": len(bad)} if bad else {}
         origin = {"description": self.description, **commit, "sha256": digest.hexdigest()}
         return {"source_data": origin, "problems": {**counts, "kept": count}}
 
-    def _parts(self, row: Row) -> tuple[Any, str, tuple[str, ...], tuple[str, ...], str, str]:
-        """Return id or None, label, texts, votes, and what is wrong with a row, with a remedy."""
-        label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
-        problem, remedy = row.problem, row.remedy or _SKIPPING
-        row_id = row.columns.get(self._columns["id"] or "")
-        try:
-            if not problem:
-                column = self._columns["label"] or ""
-                if column not in row.columns:
-                    there = _listed(row.columns)
-                    raise ValueError(f"expected a column {column!r}, found {there}")
-                label = self._label(row.columns[column])
-            if label:
-                columns = [self._columns[name] or "" for name in self._config.fields]
-                texts = tuple(_require_text(c, row.columns.get(c)) for c in columns)
-                votes = self._votes(row.columns)
-                if row_id not in (None, ""):
-                    # The text of a list or the like is not a useful id.
-                    is_plain = not isinstance(row_id, list | dict | bool | bytes)
-                    _require_text(self._columns["id"], str(row_id) if is_plain else row_id)
-        except ValueError as error:
-            problem, *advice = error.args
-            remedy = row.remedy or (advice[0] if advice else _SKIPPING)
-        if row_id == "":
-            row_id = None
-        if row_id is None and self._pair_ids is not None and texts:
-            # The last of equal problems' ids is for all that follow.
-            same = self._pair_ids.get(problem_digest(texts, label), [])
-            row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
-            self._of_snli += bool(same)
-        return row_id, label, texts, votes, problem, remedy
-
-    def list_skipped(self, path: Path) -> None:
-        """Write the rows that were left out, as JSON, or no file if there are none."""
-        if not self.skipped:
-            path.unlink(missing_ok=True)
-            return
-        write_json(path, self.skipped)
-        log.warning("all rows that are left out are listed in %s", path)
+    def _parts(self, row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+        """Return a row's label, texts and votes; raise ValueError of what is wrong, and remedy."""
+        values, columns = row.columns, self._columns
+        if columns["label"] not in values:
+            raise ValueError(f"expected a column {columns['label']!r}, found {_listed(values)}")
+        if not (label := self._label(values[columns["label"]])):
+            return "", (), ()
+        names = [columns[field] for field in self._config.fields]
+        texts = tuple(_require_text(name, values.get(name)) for name in names)
+        # The annotators' labels: a list in .jsonl files, label1 … label5 in .txt ones.
+        votes = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
+        votes = votes.split() if isinstance(votes, str) else votes
+        if not isinstance(votes, list):
+            raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(votes)}")
+        named = (self._label(vote) for vote in votes if vote not in (None, ""))
+        voted = tuple(filter(None, named))
+        if (row_id := values.get(columns["id"])) not in (None, ""):
+            # The text of a list or the like is not a useful id.
+            is_plain = not isinstance(row_id, list | dict | bool | bytes)
+            _require_text(columns["id"], str(row_id) if is_plain else row_id)
+        return label, texts, voted
 
     def _label(self, value: Any) -> str:
         """Return the label that a value spells, or ""; raise ValueError of problem and remedy."""
@@ -230,42 +246,30 @@ class ProblemReader:
             f"{_TWO_CLASSES}; {_OTHER_LABELS}" if is_two else _OTHER_LABELS,
         )
 
-    def _votes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the annotators' labels: a list in .jsonl files, label1 … label5 in .txt ones."""
-        given = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
-        given = given.split() if isinstance(given, str) else given
-        if not isinstance(given, list):
-            raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(given)}")
-        named = (self._label(vote) for vote in given if vote not in (None, ""))
-        return tuple(filter(None, named))
-
-    def _warn(self, of_labels: Counter[str]) -> None:
-        """Log what the user may not expect."""
+    def _surprises(self, of_labels: Counter[str]) -> Iterator[str]:
+        """Yield sentences on what the user may not expect."""
         count, is_nli = of_labels.total(), self.format.labels == LABELS
         if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
-            log.warning(
-                "%s: of %s problems none is labelled %s; %s (of numbers with `label_map` "
-                "0=entailment,1=not_entailment), and merge the answers of NLI models: merge-nli "
-                "predict --merge-labels contradiction,neutral=not_entailment",
-                self.description, f"{count:,}", *{*LABELS} - {*of_labels}, _TWO_CLASSES,
-            )  # fmt: skip
+            (missing,) = {*LABELS} - {*of_labels}
+            yield (
+                f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (of numbers "
+                "with `label_map` 0=entailment,1=not_entailment), and merge the answers of NLI "
+                "models: merge-nli predict --merge-labels contradiction,neutral=not_entailment"
+            )
         if self.skipped:
-            log.warning("%s: rows that cannot be used and are left out: %s\n  %s", self.description,
-                        f"{len(self.skipped):,}", "\n  ".join(_reported(self.skipped)))  # fmt: skip
+            listed = "\n  ".join(_reported(self.skipped))
+            yield f"rows that cannot be used and are left out: {len(self.skipped):,}\n  {listed}"
         if self._pair_ids is not None and (of_others := count - self._of_snli) > 0:
-            log.warning(
-                "%s: %s of %s problems are none of SNLI's test and development set; their ids are "
-                "the numbers of their rows", self.description, f"{of_others:,}", f"{count:,}",
-            )  # fmt: skip
+            yield (
+                f"{of_others:,} of {count:,} problems are none of SNLI's test and development set; "
+                "their ids are the numbers of their rows"
+            )
         if (official := source_of(self._config.source).official_file) and not self._has_votes:
-            log.warning(
-                "%s: no annotators' votes are here; the official file, %s, has them",
-                self.description, official,
-            )  # fmt: skip
+            yield f"no annotators' votes are here; the official file, {official}, has them"
 
 
 def _open(config: ProblemSettings) -> Opened:
-    place = config.data or config.dataset
+    place, hub = config.data or config.dataset, source_of(config.source).hub
     if place is not None:
         path = Path(place)
         files = [path] if path.is_file() else []
@@ -277,23 +281,19 @@ def _open(config: ProblemSettings) -> Opened:
             if value and (files or (is_folder and name == "revision")):
                 kind = "folder" if is_folder else "file"
                 raise ValueError(f"`{name}`: expected none with the {kind} {path}, got {value!r}")
-        if files == [path]:
-            return Opened(read_file(path), path.name)
         if files:
-            log.info("%s: %d files, from %s to %s", place, len(files), files[0], files[-1])
+            several = f" ({len(files):,} files)" if files != [path] else ""
             rows = chain.from_iterable(map(read_file, files))
-            return Opened(rows, f"{path.name} ({len(files):,} files)")
+            return Opened(rows, f"{path.name}{several}")
         if is_folder:
             return open_folder(path, config=config.dataset_config, split=config.split)
         if config.data is not None or is_data_file(place):
             name = "data" if config.data is not None else "dataset"
             raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
-        hub: HubSplit | None = HubSplit(place, None, "test")
+        hub = HubSplit(place, None, "test")
     elif config.source == DEMO_SOURCE:
         bundled = bundled_path("demo/problems.jsonl")
         return Opened(read_file(bundled), "the problems bundled with merge-nli")
-    else:
-        hub = source_of(config.source).hub
     if hub is None:
         known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
@@ -307,25 +307,6 @@ def _open(config: ProblemSettings) -> Opened:
         split=config.split or hub.split,
         revision=config.revision,
     )
-
-
-def _find_columns(
-    config: ProblemSettings, first: Mapping[str, Any], description: str
-) -> dict[str, str | None]:
-    columns: dict[str, str | None] = {}
-    is_nli = config.fields == NLI.fields
-    for part in (*config.fields, "label", "id"):
-        setting = "field_columns" if part in config.fields and not is_nli else f"{part}_column"
-        told = (config.field_columns or {}).get(part) or getattr(config, f"{part}_column", None)
-        usual = (part,) if setting == "field_columns" else COLUMN_NAMES[part]
-        candidates = (told,) if told else usual
-        columns[part] = next((name for name in candidates if name in first), None)
-        if columns[part] is None and (told or part != "id"):
-            raise ValueError(
-                f"{description}: expected for the {part} a column {' or '.join(candidates)}, found "
-                f"{_listed(first)}; name it with `{setting}`"
-            )
-    return columns
 
 
 def _require_text(column: str | None, text: Any) -> str:
@@ -384,13 +365,11 @@ class UniqueIds:
 
     def __call__(self, row_id: str, where: str = "") -> str:
         """Return the id itself or, if it is taken, the id with a number."""
-        unique, number, new = (
-            row_id,
-            self._last.get(row_id, 1),
-            "INSERT OR IGNORE INTO ids VALUES (?)",
-        )
+        unique, number = row_id, self._last.get(row_id, 1)
         try:
-            while not self._taken.execute(new, (unique,)).rowcount:
+            while not self._taken.execute(
+                "INSERT OR IGNORE INTO ids VALUES (?)", (unique,)
+            ).rowcount:
                 number += 1
                 unique = f"{row_id}~{number}"
                 self._last[row_id] = number

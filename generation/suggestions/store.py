@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.tokens import warn_of_unknown
+
+if TYPE_CHECKING:
+    from generation.suggestions.masked_lm import MaskedLM
 
 OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence")
 """Settings of the questions that distinguish stores."""
@@ -77,23 +80,24 @@ def wanted_mlms(names: Mapping[str, str], dtype: Any) -> list[tuple[str, ModelRe
 # --- Asking ---
 
 
-def ask_task(folder: Path, task: str) -> None:
-    """Do a task of a masked LM, such as "bert 0/2": add the missing answers to the store."""
+def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None) -> None:
+    """Do a task of a masked LM, such as "bert 0/2": add the missing answers to the store.
+
+    `opened` holds masked LMs for the next tasks of this process.
+    """
     from generation.suggestions.masked_lm import MaskedLM
 
     run = RunFolder(folder)
     config, questions = Config.read(run.config), Questions(run.questions)
     name, _, dealt = task.rpartition(" ")
     blocks, asked = Task.parse(dealt).of(questions.blocks), questions.asked
-    mlm = MaskedLM.load(
-        mlm_names(config.mlms)[name],
-        name=name,
-        device=config.device,
-        dtype=config.dtype,
-        batch_tokens=config.batch_tokens,
-    )
+    opened = {} if opened is None else opened
+    if name not in opened:
+        settings = {key: getattr(config, key) for key in ("device", "dtype", "batch_tokens")}
+        opened[name] = MaskedLM.load(mlm_names(config.mlms)[name], name=name, **settings)
+    mlm = opened[name]
     identity = {n: getattr(config if n in OF_SETTINGS else mlm, n) for n in IDENTITY}
-    record = _record(run, name)
+    record = run.stores / f"{slug(name)}.json"
     if not record.is_file():
         every = questions.blocks
         some = every[:: -(-len(every) // _LOOKED_AT) or 1]  # the same in all tasks
@@ -144,14 +148,10 @@ def collect(run: RunFolder, root: str | None, names: Iterable[str]) -> list[dict
 
 def asked_mlms(run: RunFolder, names: Iterable[str]) -> list[dict[str, Any]]:
     """Read the records of the masked LMs that tasks asked."""
-    paths = {name: _record(run, name) for name in names}
+    paths = {name: run.stores / f"{slug(name)}.json" for name in names}
     if missing := [name for name, path in paths.items() if not path.is_file()]:
         raise ValueError(f"{missing[0]}: expected answers, found none; run the same command again")
     return [read_json(path) for path in paths.values()]
-
-
-def _record(run: RunFolder, name: str) -> Path:
-    return run.stores / f"{slug(name)}.json"
 
 
 def unchanged_questions(run: RunFolder) -> Questions:

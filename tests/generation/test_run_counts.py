@@ -1,5 +1,4 @@
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,14 @@ from helpers.tiny_models import tiny_model
 from generation import Config, build, suggest
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
-from generation.records import MaskedQuery, Scores, Sentence
+from generation.problems.shared_words import TaggedProblems
+from generation.records import Scores, Seed, SharedWord
 from generation.run_counts import PASSED, count_passed, count_run
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
 from generation.variants import grammar
+from generation.variants.equation import Lexicon, Words
 from generation.variants.reasons import NOT_IN_VOCABULARY
 from merge_dataset.files import digest_of_file, read_record
 from merge_metric.analyses import analyse, run_folders
@@ -91,12 +92,6 @@ def passed(model: Path, text: str, span: Span, word: str) -> dict[str, int] | No
     return dict(result)
 
 
-class Tagger(FakeTagger):
-    def tag(self, texts: Sequence[str]) -> list[Sentence]:
-        assert list(texts) == ["A boy runs."]
-        return [sentence("A/DT boy/NN runs/VBZ ./.")]
-
-
 def test_table_5_by_hand() -> None:
     """Six suggestions for "boy", of which two are no nouns, and one is no word.
 
@@ -113,10 +108,16 @@ def test_table_5_by_hand() -> None:
         windowed=np.zeros(2, np.bool_),
     )
     tags = {"run": "VB", "nice": "JJ"}
+    tagged, vocabulary = sentence("A/DT boy/NN runs/VBZ ./."), Vocabulary(texts, kinds)
+    problems = TaggedProblems(
+        [Seed(seed_id="s:1", source="s", texts=(tagged.text,) * 2, label="neutral")],
+        {tagged.text: tagged},
+        {"s:1": [SharedWord("boy", "noun", ((1,), (1,)))]},
+    )
     counts = count_passed(
-        [MaskedQuery("A boy runs.", (2, 5), ((2, 5),))] * 2,
-        {"mlm": (scores, Vocabulary(texts, kinds))},
-        Tagger(lambda place, word: (tags.get(word, "NNS"),)),  # type: ignore[arg-type]
+        Words.of(problems, Lexicon.of({"mlm": vocabulary}), masking="single", texts=2),
+        {"mlm": (scores, vocabulary)},
+        FakeTagger(lambda place, word: (tags.get(word, "NNS"),)),  # type: ignore[arg-type]
         tag_match="coarse",
     )
     assert dict(zip(PASSED, counts[0, 0].tolist(), strict=True)) == {

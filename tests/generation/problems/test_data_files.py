@@ -296,19 +296,19 @@ def test_rows_that_are_skipped_are_counted_and_listed(
     seeds: list[Seed] = []
     path = tmp_path / "bad.jsonl"
     problems = ProblemReader(Config(source="mine", data=str(path), skip_bad_rows=True))
-    counts = problems.read(seeds.append)["problems"]
+    counts = problems.read(seeds.append, tmp_path / "skipped.json")["problems"]
     assert [seed.seed_id for seed in seeds] == ["mine:1", "mine:6"]
     assert counts == {"read": 7, "unlabelled": [], "skipped": 5, "kept": 2}
     assert [(row["seed_id"], row["row"]) for row in problems.skipped] == [
         ("mine:0", "bad.jsonl:1"),
         *((f"mine:{n}", f"bad.jsonl:{n + 1}") for n in (2, 3, 4, 5)),
     ]
-    (message,) = caplog.messages
+    message, of_file = caplog.messages
+    assert of_file.endswith("skipped.json")
     assert message.startswith(
         "bad.jsonl: rows that cannot be used and are left out: 5\n  bad.jsonl:1: expected each key"
     )
     assert "bad.jsonl:5: expected UTF-8, got the byte 0xe9 at the beginning" in message
-    problems.list_skipped(tmp_path / "skipped.json")
     listed = json.loads((tmp_path / "skipped.json").read_text())
     assert listed[0] == {
         "seed_id": "mine:0",
