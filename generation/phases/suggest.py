@@ -133,16 +133,14 @@ def suggest(
         reach = Reach(run, config)
         questions = find_questions(reach, distribution)
         if not len(questions):
-            classes, fields = config.word_classes, config.shared_fields or config.fields
+            fields = " and ".join(config.shared_fields or config.fields)
             raise ValueError(
-                f"{reader.description}: expected a {' or '.join(classes)} shared by "
-                f"{' and '.join(fields)}, found none in {read['problems']['kept']} problems"
+                f"{reader.description}: expected a {' or '.join(config.word_classes)} shared by "
+                f"{fields}, found none in {read['problems']['kept']} problems"
             )
-        sizes = [look["memory_bytes"] or math.inf for look in looks]
-        keep = sum(sizes) <= (machine.memory_bytes or 0) / 2
+        keep = 2 * sum(x["memory_bytes"] or math.inf for x in looks) <= (machine.memory_bytes or 0)
         ask_what_matters(reach, list(names), distribution, keep=keep)
-        summaries = collect(run, store, names)
-        require_same(mlms=summaries)
+        require_same(mlms=(summaries := collect(run, store, names)))
         asked = int(questions.asked.sum())
         counts = {"questions": asked, "of": len(questions), "for": decisive_settings(config)}
         paths = (run.config, run.problems, questions.header, questions.selection)

@@ -203,10 +203,12 @@ class ProblemReader:
         elif skipped_rows:
             skipped_rows.unlink(missing_ok=True)
         commit = {} if self._commit is None else {"commit": self._commit}
-        counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
-        counts |= {"skipped": len(bad)} if bad else {}
+        left_out = {"unlabelled": unlabelled, **({"skipped": len(bad)} if bad else {})}
         origin = {"description": self.description, **commit, "sha256": digest.hexdigest()}
-        return {"source_data": origin, "problems": {**counts, "kept": count}}
+        return {
+            "source_data": origin,
+            "problems": {"read": count + len(unlabelled) + len(bad), **left_out, "kept": count},
+        }
 
     def _parts(self, row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """Return a row's label, texts and votes; raise ValueError of what is wrong, and remedy."""
