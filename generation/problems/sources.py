@@ -189,10 +189,9 @@ class ProblemReader:
                     "`id_column`"
                 )
         if not (count := of_labels.total()):
-            skipped = f" and {len(bad):,} rows that cannot be used" if bad else ""
             raise ValueError(
                 f"{self.description}: expected labelled problems, found none; {len(unlabelled):,} "
-                f"without a label{skipped}"
+                f"without a label, {len(bad):,} that cannot be used"
             )
         for sentence in self._surprises(of_labels):
             log.warning("%s: %s", self.description, sentence)
