@@ -159,12 +159,7 @@ class ProblemReader:
                 except ValueError as error:
                     problem, *advice = error.args
                     remedy = row.remedy or next(iter(advice), _SKIPPING)
-                row_id = row.columns.get(self._columns["id"])
-                if self._pair_ids is not None and texts:
-                    # The last of equal problems' ids is for all that follow.
-                    same = self._pair_ids.get(problem_digest(texts, label), [])
-                    row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
-                    self._of_snli += bool(same)
+                row_id = self._id_of(row, texts, label)
                 name = str(number if row_id in (None, "") else row_id)
                 name = unique(_SURROGATE.sub("\ufffd", name), row.where)
                 seed_id = f"{config.source}:{name}"
@@ -208,6 +203,14 @@ class ProblemReader:
             "source_data": origin,
             "problems": {"read": count + len(unlabelled) + len(bad), **left_out, "kept": count},
         }
+
+    def _id_of(self, row: Row, texts: Sequence[str], label: str) -> Any:
+        """Return the id that a row has, or SNLI's pairID; the last of equal ones is for all."""
+        if self._pair_ids is None or not texts:
+            return row.columns.get(self._columns["id"])
+        same = self._pair_ids.get(problem_digest(texts, label), [])
+        self._of_snli += bool(same)
+        return same.pop(0) if len(same) > 1 else next(iter(same), None)
 
     def _parts(self, row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """Return a row's label, texts and votes; raise ValueError of what is wrong, and remedy."""
