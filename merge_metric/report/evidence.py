@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.files import read_json
-from merge_dataset.layout import PROVENANCE, as_dataset, format_in, require_dataset
+from merge_dataset.layout import PROVENANCE, as_dataset, format_in
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -32,37 +29,25 @@ from merge_metric.analyses.validity import validity_row, validity_table
 from merge_metric.analyses.variant_groups import difference
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.frame.answer_table import (
-    AnswerTable,
-    Predictions,
-    as_sources,
-    choose,
-    read_models,
-)
+from merge_metric.frame.answer_table import Predictions, as_sources, choose, read_models
 from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
     Frame,
-    common_texts,
+    JoinOptions,
     frames_of,
     same_labels,
     same_merging,
     shared_seeds,
 )
 from merge_metric.frame.relations import check_configurations
+from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.options import (
-    NO_LABEL,
-    USUAL,
-    Merging,
-    Settings,
-    check_cluster,
-)
+from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
-    Column,
     Table,
     columns,
     figure_column,
@@ -72,8 +57,8 @@ from merge_metric.tables import (
 
 log = logging.getLogger(__name__)
 
-MISSING: Final = NO_LABEL - 1
-"""Code of a missing prediction."""
+Result = Mapping[str, Any]
+"""A result of `scoring.score`, or one of its groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,57 +124,38 @@ class Configuration:
         parts = (part for signature in self.signatures for part in signature.split("|"))
         return len({part for part in parts if part.startswith("data:")}) < 2
 
-    def parts(self) -> list[VariantPart]:
-        """List all variants, then word classes where there are several, then labels."""
-        classes = self._parts("word_class", WORD_CLASSES)
-        labels = self._parts("label", self.labels)
-        whole = VariantPart("all", "all", "all", self.results)
-        return [whole, *(classes if len(classes) > 1 else ()), *labels]
-
-    def _parts(self, kind: str, names: Sequence[str]) -> list[VariantPart]:
-        by = [
-            result["by_label"] if kind == "label" else result.get("by_group", {}).get(kind, {})
-            for result in (of or {"by_label": {}} for of in self.results)
-        ]
-        parts = ((name, tuple(groups.get(name) for groups in by)) for name in names)
-        return [VariantPart(f"{kind}:{name}", name, kind, of) for name, of in parts if any(of)]
-
-    def parts_by(self, *kinds: str) -> list[VariantPart]:
-        """List the parts of some kinds: `all`, `word_class`, `label`."""
-        return [part for part in self.parts() if part.kind in kinds]
+    def parts(self, *kinds: str) -> list[VariantPart]:
+        """List all variants, word classes where there are several, and labels; or some kinds."""
+        made = [VariantPart("all", "all", "all", self.results)]
+        for kind, names in (("word_class", WORD_CLASSES), ("label", self.labels)):
+            groups = [
+                {"label": of["by_label"], **of.get("by_group", {})}.get(kind, {}) if of else {}
+                for of in self.results
+            ]
+            parts = [
+                VariantPart(f"{kind}:{name}", name, kind, tuple(of.get(name) for of in groups))
+                for name in names
+                if any(name in of for of in groups)
+            ]
+            made += parts if kind == "label" or len(parts) > 1 else []
+        return [part for part in made if not kinds or part.kind in kinds]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Respondent:
-    """A model of the report and its answers: two bytes for each row of the dataset."""
+    """A model of the report."""
 
     name: str
     files: tuple[str, ...]
     description: Mapping[str, Any]
     n_predictions: int
-    answers: Mapping[str, NDArray[np.int16]]
-    """File of the dataset → answers to its rows, `MISSING` where there is none."""
     words: Mapping[str, str]
     """Id of a problem → answer in the model's own words, if it answers in words."""
-
-    @classmethod
-    def of(cls, model: AnswerTable) -> Respondent:
-        """Read the answers of a model."""
-        answers = {}
-        for number, file in enumerate(model.dataset.formats):
-            column = model.query(
-                f"SELECT coalesce(prediction, {MISSING})::SMALLINT AS answer FROM answers "
-                f"WHERE file = {number} ORDER BY row"
-            )
-            answers[file] = column["answer"].to_numpy()
-        facts = (model.name, model.files, model.description, model.n_predictions)
-        words = (row for file in model.predictions for row in file.further(ANSWER_TEXT))
-        return cls(*facts, answers, {name: text for name, text in words if text})
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that a report shows, except the texts of problems."""
+    """Everything that a report shows."""
 
     title: str
     folder: Path
@@ -206,6 +172,8 @@ class Evidence:
     """Labels that count as one."""
     validity: Table | None = None
     """Table of changes on variants judged good and bad, if there are annotations."""
+    sources: tuple[SourceSeeds, ...] = ()
+    """The problems, with the variants to show."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -278,53 +246,93 @@ def gather_evidence(
     """
     check_cluster(cluster, n_bootstrap)
     folder, configs = as_dataset("folder", folder), as_texts("configs", configs)
-    sources = as_sources("files", files)
-    if own := [f"{source.path}@{source.dataset}" for source in sources if source.dataset]:
+    files = as_sources("files", files)
+    if own := [f"{file.path}@{file.dataset}" for file in files if file.dataset]:
         raise ValueError(
             f"expected FILE or NAME=FILE, got {own[0]!r}: a report is about one dataset folder"
         )
-    require_dataset(folder)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     judged = read_judgements(paths) if (paths := as_paths("annotations", annotations)) else None
-    asked = Merging.parse(merge_labels)
-    opened = list(read_models(sources, folder, tell=tell, merging=asked))
-    merging = same_merging({model.name: str(model.merging) for model in opened})
-    meant = [choose(model) for model in opened]
-    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant)))
+    models = list(read_models(files, folder, tell=tell, merging=Merging.parse(merge_labels)))
+    merging = same_merging({model.name: str(model.merging) for model in models})
+    meant = {model.name: choose(model) for model in models}
+    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant.values())))
     known = {config: format_in(folder, config).labels for config in chosen}
     labels = same_labels({config: merging.of(names) for config, names in known.items()})
-    wanted: dict[str, list[str]] = {model.name: [] for model in opened}
-    for config in chosen:
-        for model, its_own in zip(opened, meant, strict=True):
-            if configs or config in its_own or model.is_complete(config):
-                wanted[model.name].append(config)
-            else:
-                log.warning("%s has no complete predictions for %s", model.name, config)
-    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing, "tell": tell}
-    frames, results, rows = _score_all(
-        opened, wanted, settings, judged, progress=progress, options=options
-    )
-    models = tuple(map(Respondent.of, opened))
+    wanted: dict[str, list[str]] = {name: [] for name in meant}
+    for config, model in product(chosen, models):
+        if configs or config in meant[model.name] or model.is_complete(config):
+            wanted[model.name].append(config)
+        else:
+            log.warning("%s has no complete predictions for %s", model.name, config)
+
+    options = JoinOptions(cluster=cluster, allow_missing=allow_missing)
+    frames: dict[str, dict[str, Frame]] = {config: {} for config in chosen}
+    results: dict[str, dict[str, Result]] = {config: {} for config in chosen}
+    changes: list[Row | None] = []
+    hidden = {} if progress else {"disable": True}  # else the environment decides
+    total = sum(map(len, wanted.values()))
     # Closed before the message about an interrupt, else the bar is drawn again below it.
-    with _bar(chosen, "comparing", "configuration", progress) as bar:
-        compared = [_compared(config, frames[config], settings) for config in bar]
-    configurations = tuple(
-        Configuration(config, tuple(map(results[config].get, wanted)), comparison, labels)
-        for config, comparison in zip(chosen, compared, strict=True)
-    )
-    for name in (of.name for of in configurations if not of.same_seeds):
-        log.warning("%s: the models are not scored on the same seeds; the report says so", name)
-    classes: list[Table] = []
-    for source in dict.fromkeys(of.source for of in configurations):
-        names = [of.name for of in configurations if of.source == source]
-        classes += classes_of(source, names, frames, results, settings, cluster)
+    with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
+        for model in (model for model in models if wanted[model.name]):
+            mine = replace(options, configs=wanted[model.name])
+            for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
+                config, result = frame.config, figures_of(frame, settings)
+                if not results[config]:
+                    tell_few(config, frame.counts, seeds_of_parts(result))
+                if judged is not None:
+                    texts = (cluster,) if cluster else ()
+                    rows = variant_rows(
+                        folder, config, _VALIDITY, texts, frame=frame, judged=judged
+                    )
+                    changes.append(validity_row(rows, cluster=cluster, settings=settings))
+                    frame = replace(frame, variants=None, values={})
+                frames[config][model.name], results[config][model.name] = frame, result
+                bar.update()
+    configurations = []
+    with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
+        for config in bar:
+            comparison = None
+            if len(frames[config]) > 1 and n_bootstrap:
+                try:
+                    comparison = compare_models(
+                        frames[config], config=config, n_bootstrap=n_bootstrap, rng_seed=rng_seed
+                    )
+                except ValueError as error:  # no common seeds: the figures are still useful
+                    log.warning("the models are not compared: %s", error)
+            of_models = tuple(map(results[config].get, wanted))
+            configurations.append(Configuration(config, of_models, comparison, labels))
+            if not configurations[-1].same_seeds:
+                told = "%s: the models are not scored on the same seeds; the report says so"
+                log.warning(told, config)
+    names: dict[str, list[str]] = {}
+    for configuration in configurations:
+        names.setdefault(configuration.source, []).append(configuration.name)
     who = models[0].name if len(models) == 1 else f"{len(models)} models"
     return Evidence(
         title=f"{who} on {joined(chosen)}",
         folder=folder,
-        models=models,
-        configurations=configurations,
-        classes=tuple(classes),
+        models=tuple(
+            Respondent(
+                model.name,
+                model.files,
+                model.description,
+                model.n_predictions,
+                {
+                    name: text
+                    for file in model.predictions
+                    for name, text in file.further(ANSWER_TEXT)
+                    if text
+                },
+            )
+            for model in models
+        ),
+        configurations=tuple(configurations),
+        classes=tuple(
+            table
+            for configs in names.values()
+            for table in _classes(configs, frames, results, settings, cluster)
+        ),
         provenance={
             name: read_json(folder / name / PROVENANCE)
             for name in dict.fromkeys(of.collection for of in configurations)
@@ -332,61 +340,9 @@ def gather_evidence(
         n_bootstrap=n_bootstrap,
         cluster=cluster,
         merging=merging,
-        validity=None if judged is None else validity_table(rows, cluster, model_first=True),
+        validity=None if judged is None else validity_table(changes, cluster, model_first=True),
+        sources=tuple(read_source(models, configs) for configs in names.values()),
     )
-
-
-def _bar(items: Sequence[Any], what: str, unit: str, progress: bool) -> tqdm:
-    hidden = {} if progress else {"disable": True}  # else the environment decides
-    return tqdm(items, desc=what, unit=unit, **hidden)
-
-
-def _score_all(
-    models: Sequence[AnswerTable],
-    wanted: Mapping[str, Sequence[str]],
-    settings: Settings,
-    judged: pa.Table | None,
-    *,
-    progress: bool,
-    options: Mapping[str, Any],
-) -> tuple[Frames, Results, list[Row | None]]:
-    frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
-    results: dict[str, dict[str, Result]] = {config: {} for config in frames}
-    rows: list[Row | None] = []
-    cluster = options["cluster"]
-    of_seeds = (cluster,) if cluster else ()
-    with _bar([*chain(*wanted.values())], "scoring", "result", progress) as bar:
-        for model in (model for model in models if wanted[model.name]):
-            own = wanted[model.name]
-            for frame in frames_of(model, own, with_rows=judged is not None, **options):
-                folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
-                if not results[config]:
-                    tell_few(config, frame.counts, seeds_of_parts(result))
-                if judged is not None:
-                    given = variant_rows(
-                        folder, config, _VALIDITY, of_seeds, frame=frame, judged=judged
-                    )
-                    rows.append(validity_row(given, cluster=cluster, settings=settings))
-                    frame = replace(frame, variants=None, values={})
-                frames[config][model.name], results[config][model.name] = frame, result
-                bar.update()
-    return frames, results, rows
-
-
-def _compared(config: str, frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
-    if len(frames) < 2 or not settings.n_bootstrap:
-        return None
-    try:
-        return compare_models(
-            {name: frame.counts for name, frame in frames.items()},
-            config=config,
-            texts=common_texts(frame.texts for frame in frames.values()),
-            n_bootstrap=settings.n_bootstrap,
-            rng_seed=settings.rng_seed,
-        )
-    except ValueError as error:  # no common seeds: the figures are still useful
-        log.warning("the models are not compared: %s", error)
-        return None
 
 
 def joined(names: Sequence[str]) -> str:
@@ -401,98 +357,94 @@ def joined(names: Sequence[str]) -> str:
 
 # --- Comparison of classes of variants ---
 
-Result = Mapping[str, Any]
-"""A result of `scoring.score`, or one of its groups."""
-
-WORDS: Final = "all words"
+_WORDS: Final = "all words"
 _CT: Final = USUAL.correctness_threshold
 _FIGURES: Final = tuple(CATALOGUE[key].at(_CT) for key in MAIN_FIGURES)
 _SHARED: Final = "shared-seeds"
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
-Frames = Mapping[str, Mapping[str, Frame]]
-Results = Mapping[str, Mapping[str, Result]]
-"""Configuration → model → what it answered, or the figures of that."""
-
-
-def classes_of(
-    source: str,
+def _classes(
     configs: Sequence[str],
-    frames: Frames,
-    results: Results,
+    frames: Mapping[str, Mapping[str, Frame]],
+    results: Mapping[str, Mapping[str, Result]],
     settings: Settings,
-    cluster: str = "",
+    cluster: str,
 ) -> list[Table]:
-    """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds."""
+    """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds.
+
+    Frames and results are by configuration and model.
+    """
     paraphrases = [config for config in configs if parse_config_name(config)[1] == PARAPHRASE]
     replacements = [config for config in configs if config not in paraphrases]
     if not paraphrases or not replacements:
         return []
-    units = resampled_units(cluster)
-    intervals = f", with 95 % intervals by bootstrap over {units}" if settings.n_bootstrap else ""
-    of_class: dict[str, dict[str, Row]] = {}
+
+    def values(result: Result, counts: SeedCounts) -> Row:
+        per_seed = float(counts.n_variants.sum() / counts.present.sum())
+        return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}
+
+    of_class: dict[tuple[str, str], Row] = {}
     for config in configs:
-        whole = parse_config_name(config)[1] or WORDS
+        source, word_class = parse_config_name(config)
+        whole = word_class or _WORDS
         for model, frame in frames[config].items():
             counts = {whole: frame.counts, **frame.groups.get("word_class", {})}
             result = results[config][model]
             groups = {whole: result, **result.get("by_group", {}).get("word_class", {})}
             for name in groups:
-                row = {"model": model, "variants": name} | _values(groups[name], counts[name])
-                of_class.setdefault(name, {}).setdefault(model, row)
-    names = [name for name in (WORDS, *VARIANT_CLASSES) if name in of_class]
-    if names[0] == WORDS and len(names) == 3:  # the only word class equals all words
-        names.remove(WORDS)
+                row = {"model": model, "variants": name} | values(groups[name], counts[name])
+                of_class.setdefault((model, name), row)
+    known = {name for _, name in of_class}
+    names = [name for name in (_WORDS, *VARIANT_CLASSES) if name in known]
+    if names[0] == _WORDS and len(names) == 3:  # the only word class equals all words
+        names.remove(_WORDS)
     models = dict.fromkeys(chain(*(frames[config] for config in configs)))
-    rows = [of_class[name][model] for model in models for name in names if model in of_class[name]]
-    title = f"{source}: classes of variants"
-    notes = (
-        f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
-        "Classes have different seeds; those of paraphrases are problems that the model "
-        "which chose the paraphrases answers right.",
-    )
-    tables = [Table(f"classes-{source}", title, _columns("variants"), tuple(rows), notes)]
-    for config in replacements:
-        table = _contrast(config, paraphrases[0], frames, units, settings)
-        tables += [table] if table.rows else []
-    return tables
-
-
-def _contrast(
-    replacements: str, paraphrases: str, frames: Frames, units: str, settings: Settings
-) -> Table:
-    """Compare both kinds of variants on the seeds that have both, so that only the kind differs."""
-    rows: list[Row] = []
-    for model, first in frames[replacements].items():
-        if not (second := frames[paraphrases].get(model)):
-            continue
-        counts = shared_seeds([first.counts, second.counts])
-        if not counts[0].seed_ids:
-            continue
-        for config, of in zip((replacements, paraphrases), counts, strict=True):
-            rows.append({"model": model, "config": config} | _values(summarise(of, settings), of))
-        rows[-1] |= difference(counts[1], counts[0], settings)
-    paired = f", with 95 % interval by paired bootstrap over {units}"
-    interval = paired if settings.n_bootstrap else ""
-    title = f"{replacements} and {paraphrases} on the seeds that both have"
-    shown = (*_columns("config"), *interval_columns("points", difference=f"SV@{_CT} diff."))
-    notes = (
-        f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
-        "high thresholds falls with their number, variant accuracy does not.",
-    )
-    return Table(f"{_SHARED}-{replacements}".replace("_", "-"), title, shown, tuple(rows), notes)
-
-
-def _columns(key: str) -> tuple[Column, ...]:
-    return (
-        *columns(model="model", **{key: "variants"}),
+    figures = (
         *columns("count", n_seeds="seeds"),
         *columns("threshold", variants_per_seed="per seed"),
         *map(figure_column, _FIGURES),
     )
-
-
-def _values(result: Result, counts: SeedCounts) -> Row:
-    per_seed = float(counts.n_variants.sum() / counts.present.sum())
-    return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}
+    units, has_intervals = resampled_units(cluster), bool(settings.n_bootstrap)
+    tables = [
+        Table(
+            f"classes-{source}",
+            f"{source}: classes of variants",
+            (*columns(model="model", variants="variants"), *figures),
+            tuple(of_class[key] for key in product(models, names) if key in of_class),
+            (
+                f"In percent{f', with 95 % intervals by bootstrap over {units}' * has_intervals}; "
+                f"of fooling rates the lower is better. {_PER_SEED}",
+                "Classes have different seeds; those of paraphrases are problems that the model "
+                "which chose the paraphrases answers right.",
+            ),
+        )
+    ]
+    for config in replacements:  # on the seeds that both have, so that only the kind differs
+        both, rows = (config, paraphrases[0]), list[dict[str, Any]]()
+        for model in (model for model in frames[config] if model in frames[both[1]]):
+            shared = shared_seeds([frames[of][model].counts for of in both])
+            if shared[0].seed_ids:
+                for of, own in zip(both, shared, strict=True):
+                    row = {"model": model, "config": of}
+                    rows.append(row | values(summarise(own, settings), own))
+                rows[-1] |= difference(shared[1], shared[0], settings)
+        if rows:
+            table = Table(
+                f"{_SHARED}-{config}".replace("_", "-"),
+                f"{config} and {both[1]} on the seeds that both have",
+                (
+                    *columns(model="model", config="variants"),
+                    *figures,
+                    *interval_columns("points", difference=f"SV@{_CT} diff."),
+                ),
+                tuple(rows),
+                (
+                    f"SV@{_CT} diff.: paraphrases less replacements"
+                    f"{f', with 95 % interval by paired bootstrap over {units}' * has_intervals}. "
+                    f"{_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
+                    "accuracy does not.",
+                ),
+            )
+            tables.append(table)
+    return tables

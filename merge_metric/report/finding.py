@@ -15,11 +15,15 @@ from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_nam
 from merge_dataset.show import spans_in_seed
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.frame.plausibility import doubts_of_model
-from merge_metric.frame.texts import rows_of
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
 from merge_metric.report.sections import RELAXED, SEED, cell, interval_text, number
-from merge_metric.report.seeds import Ints, SourceSeeds
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, sv_at
+from merge_metric.seed_variant_accuracy.figures import (
+    CATALOGUE,
+    FEW_SEEDS,
+    Estimate,
+    Figure,
+    sv_at,
+)
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
 _SV: Final = sv_at(90)
@@ -45,8 +49,8 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         return [*doubts, few]
     comparison = configuration.comparison
     sentences = (
-        _answering(scored, comparison, n),
-        _changing(scored, comparison),
+        _spread(SEED, scored, comparison),
+        _spread(RELAXED, scored, comparison),
         _falling(scored),
         _reordered(scored, comparison),
         _hardest_class(configuration),
@@ -54,83 +58,77 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     return [*doubts, *filter(None, sentences)]
 
 
-_ANSWERING: Final = {
-    "one model": "{most} answers {high} % of the {n_seeds:,} seeds right{bounds}.",
-    "alike": "{who} answer {high} % of the seeds right.",
-    "two apart": "{most} answers {high} % of the seeds right, {least} {low} %.",
-    "several apart": "Of {n_models} models {most} answers the most seeds right, {high} %, and "
-    "{least} the fewest, {low} %.",
-    "not compared": "The models answer {low} to {high} % of the seeds right.",
-    "perhaps chance": "{who} answer {low} to {high} % of the seeds right{chance}.",
+_SPREAD: Final[Mapping[str, Mapping[str, str]]] = {
+    SEED.key: {
+        "one model": "{most} answers {high} % of the {n_seeds:,} seeds right{bounds}.",
+        "alike": "{who} answer {high} % of the seeds right.",
+        "few apart": "{most} answers {high} % of the seeds right, {least} {low} %.",
+        "many apart": "Of {n_models} models {most} answers the most seeds right, {high} %, and "
+        "{least} the fewest, {low} %.",
+        "not compared": "The models answer {low} to {high} % of the seeds right.",
+        "perhaps chance": "{who} answer {low} to {high} % of the seeds right{chance}.",
+    },
+    RELAXED.key: {
+        "one model": "{it} changes its answer on some variant of {of_most}{bounds}.",
+        "few apart": "{most} changes its answer on some variant of {of_most}, {others}.",
+        "many apart": "{least} is the steadiest: it changes its answer on some variant of "
+        "{of_least}; {most}, the least steady, on {most_share}.",
+    }
+    | dict.fromkeys(
+        ("alike", "not compared", "perhaps chance"),
+        "On some variant they change their answer to about {shares} of the seeds that they answer "
+        "right{chance}.",
+    ),
 }
+"""Figure → how far apart models are → sentence on the figure's highest and lowest value."""
 
 
-def _answering(scored: Mapping[str, Result], comparison: Comparison | None, n_seeds: int) -> str:
-    values = {name: cell(result, SEED) for name, result in scored.items()}
+def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison | None) -> str:
+    """Say how many seeds models answer right, or of how many of these they change the answer."""
+    values = {
+        name: cell(result, figure)
+        for name, result in scored.items()
+        if figure == SEED or result["seed_accuracy"] * result["n_seeds"] >= FEW_SEEDS
+    }
+    if not values:
+        return ""
     most, least = _extremes(values)
     low, high = number(values[least].value), number(values[most].value)
-    pair = _pair(comparison, most, least)
-    if len(scored) == 1:
+    pairs = comparison.pairs.rows if comparison else ()
+    pair = next((row for row in pairs if {row["a"], row["b"]} == {most, least}), None)
+    bounds = sorted(100 * bound for bound in (pair and pair[f"{figure.key}_ci"]) or ())
+    if pair and pair["a"] != most:
+        bounds = [-bound for bound in reversed(bounds)]
+    is_apart = bool(bounds) and not bounds[0] <= 0 <= bounds[1]
+    if pair and figure == SEED:
+        is_apart = pair["mcnemar_p_value_holm"] <= ALPHA
+    if len(values) == 1:
         kind = "one model"
     elif low == high:
         kind = "alike"
-    elif pair and pair["mcnemar_p_value_holm"] <= ALPHA:
-        kind = "two apart" if len(scored) == 2 else "several apart"
+    elif is_apart:
+        kind = "few apart" if len(values) <= (2 if figure == SEED else 3) else "many apart"
     else:
         kind = "perhaps chance" if pair else "not compared"
-    return _ANSWERING[kind].format(
+    interval = f" (95 % interval {' to '.join(map(number, bounds))} points)" if bounds else ""
+    shares = {name: _share(value) for name, value in values.items()}
+    others = sorted(values, key=lambda name: -(values[name].value or 0.0))[1:]
+    return _SPREAD[figure.key][kind].format(
         most=most,
         least=least,
         low=low,
         high=high,
-        n_seeds=n_seeds,
+        n_seeds=min(int(result["n_seeds"]) for result in scored.values()),
         n_models=len(scored),
         who="Both models" if len(scored) == 2 else f"All {len(scored)} models",
-        bounds=_bounds(values[most]),
-        chance=_may_be_chance(pair, SEED.key, most),
-    )
-
-
-_CHANGING: Final = {
-    "one model": "{who} changes its answer on some variant of {of_most}{bounds}.",
-    "perhaps chance": "On some variant they change their answer to about {shares} of the seeds "
-    "that they answer right{chance}.",
-    "many apart": "{least} is the steadiest: it changes its answer on some variant of {of_least}; "
-    "{most}, the least steady, on {most_share}.",
-    "apart": "{most} changes its answer on some variant of {of_most}, {others}.",
-}
-
-
-def _changing(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
-    """Say for how many of the seeds answered right a model changes its answer."""
-    rates = {
-        name: cell(result, RELAXED)
-        for name, result in scored.items()
-        if result["seed_accuracy"] * result["n_seeds"] >= FEW_SEEDS
-    }
-    if not rates:
-        return ""
-    most, least = _extremes(rates)
-    pair = _pair(comparison, most, least)
-    low, high = (pair and pair[f"{RELAXED.key}_ci"]) or (0.0, 0.0)
-    if len(rates) == 1:
-        kind = "one model"
-    elif not (low > 0 or high < 0):
-        kind = "perhaps chance"
-    else:
-        kind = "many apart" if len(rates) > 3 else "apart"
-    others = sorted(rates, key=lambda name: -(rates[name].value or 0.0))[1:]
-    return _CHANGING[kind].format(
-        who="It" if len(scored) == 1 else most,
-        most=most,
-        least=least,
-        most_share=_share(rates[most]),
-        of_most=_of_right(rates[most]),
-        of_least=_of_right(rates[least]),
-        shares=" to ".join(dict.fromkeys(_share(rates[name]) for name in (least, most))),
-        others=joined([f"{name} on {_share(rates[name])}" for name in others]) if others else "",
-        bounds=_bounds(rates[most], " %"),
-        chance=_may_be_chance(pair, RELAXED.key, most),
+        it="It" if len(scored) == 1 else most,
+        bounds=_bounds(values[most], "" if figure == SEED else " %"),
+        chance=f"; the difference may be chance{interval}" if kind == "perhaps chance" else "",
+        most_share=shares[most],
+        of_most=_of_right(values[most]),
+        of_least=_of_right(values[least]),
+        shares=" to ".join(dict.fromkeys((shares[least], shares[most]))),
+        others=joined([f"{name} on {shares[name]}" for name in others]) if others else "",
     )
 
 
@@ -194,7 +192,7 @@ def _hardest_class(configuration: Configuration) -> str:
         part.title: [
             r for r, of_all in zip(part.results, configuration.results, strict=True) if of_all
         ]
-        for part in configuration.parts_by("word_class")
+        for part in configuration.parts("word_class")
     }
     if not all(_has_enough(result) for part in results.values() for result in part):
         return ""
@@ -256,19 +254,17 @@ def overall_findings(evidence: Evidence) -> list[str]:
 # --- The example ---
 
 
-def flipped_example(
-    evidence: Evidence, configuration: Configuration, sources: Sequence[SourceSeeds]
-) -> dict[str, Any] | None:
+def flipped_example(evidence: Evidence, configuration: Configuration) -> dict[str, Any] | None:
     """Choose a seed that the least robust model answers right, and a variant that it does not.
 
     Among the variants shown, the best by quality, else by log-odds, comes first, so that its label
     is least in doubt. Ties go to an answer opposite to the gold label, then to most other models
     right, then to the shortest texts.
     """
-    (source,) = (seeds for seeds in sources if seeds.source == configuration.source)
+    (source,) = (of for of in evidence.sources if of.source == configuration.source)
     rates = {
-        i: cell(result, RELAXED).value or 0.0
-        for i, result in enumerate(configuration.results)
+        model: cell(result, RELAXED).value or 0.0
+        for model, result in enumerate(configuration.results)
         if result
     }
     wanted = parse_config_name(configuration.name)[1]
@@ -278,57 +274,44 @@ def flipped_example(
         if (name != PARAPHRASE if wanted is None else name == wanted)
     ]
     variants = np.flatnonzero(np.isin(source.word_class, codes))
-    gold = source.gold[source.seed[variants]]
-    for model in sorted(rates, key=lambda i: (-rates[i], i)):
-        answer = source.answers[model, variants]
-        right = source.own[model, source.seed[variants]] == gold
-        chosen = variants[right & (answer != gold) & (answer >= 0)]
-        if len(chosen):
-            return _example(evidence, source, model, _best(source, model, chosen, evidence.labels))
-    return None
+    seeds = source.seed[variants]
+    gold = source.gold[seeds]
+    given, own = source.answers[:, variants], source.own[:, seeds]
+    flips = (own == gold) & (given != gold) & (given >= 0)
+    order = sorted(rates, key=lambda model: -rates[model])
+    if (model := next((model for model in order if flips[model].any()), None)) is None:
+        return None
+    both_right = (given == gold) & (own == gold)
+    labels, chosen = evidence.labels, np.flatnonzero(flips[model])
+    opposites = {frozenset(pair) for pair in check_opposites(None, tuple(labels))}
+    columns = ("quality", "log_odds", "variant_id", "word_class", "original", "replacement")
+    rows = source.read([*columns, *NLI.fields, *NLI.spans], variants[chosen]).to_pylist()
 
-
-def _best(source: SourceSeeds, model: int, chosen: Ints, labels: Sequence[str]) -> int:
-    seed = source.seed[chosen]
-    gold, answer = source.gold[seed], source.answers[model, chosen]
-    opposites = {pair: True for p in check_opposites(None, tuple(labels)) for pair in (p, p[::-1])}
-    others = (source.answers[:, chosen] == gold) & (source.own[:, seed] == gold)
-    n_others = others.sum(axis=0).tolist()
-    columns = ("quality", "log_odds", "premise", "hypothesis", "variant_id")
-    rows = list(rows_of(source.read(columns, chosen), columns))
-
-    def rank(place: int) -> tuple[Any, ...]:
-        quality, log_odds, premise, hypothesis, name = rows[place]
+    def rank(item: tuple[int, Mapping[str, Any]]) -> tuple[Any, ...]:
+        place, row = item
         # Unknown signals come after all others.
-        signals = (np.inf if value is None else -value for value in (quality, log_odds))
-        is_opposite = (labels[gold[place]], labels[answer[place]]) in opposites
-        length = len(premise) + len(hypothesis)
-        return *signals, not is_opposite, -n_others[place], length, name, place
+        signals = (np.inf if row[key] is None else -row[key] for key in ("quality", "log_odds"))
+        pair = frozenset((labels[gold[place]], labels[given[model, place]]))
+        length = len(row["premise"]) + len(row["hypothesis"])
+        n_others = int(both_right[:, place].sum())
+        return *signals, pair not in opposites, -n_others, length, row["variant_id"], place
 
-    return int(chosen[min(range(len(rows)), key=rank)])
-
-
-def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) -> dict[str, Any]:
-    seed = int(source.seed[variant])
-    gold = int(source.gold[seed])
-    columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
-    row: dict[str, Any] = source.read(columns, np.array([variant])).to_pylist()[0]
-    own: dict[str, Any] = source.seeds.slice(seed, 1).to_pylist()[0]
-    marks = (row["premise_spans"], row["hypothesis_spans"])
+    place, row = min(zip(chosen.tolist(), rows, strict=True), key=rank)
+    seed: dict[str, Any] = source.seeds.slice(int(seeds[place]), 1).to_pylist()[0]
+    marks = [row[name] for name in NLI.spans]
     length = len(row["original"] or "")
     is_word = row["word_class"] in WORD_CLASSES and " " not in (row["replacement"] or " ")
-    both_right = (source.answers[:, variant] == gold) & (source.own[:, seed] == gold)
     return {
         "model": evidence.names[model],
-        "seed_id": own["seed_id"],
-        "gold": evidence.labels[gold],
+        "seed_id": seed["seed_id"],
+        "gold": labels[gold[place]],
         "texts": source.texts,
-        "seed": (own["premise"], own["hypothesis"]),
-        "variant": (row["premise"], row["hypothesis"]),
+        "seed": tuple(seed[name] for name in NLI.fields),
+        "variant": tuple(row[name] for name in NLI.fields),
         "seed_marks": [spans_in_seed(m, [length] * len(m)) if is_word else [] for m in marks],
         "variant_marks": marks,
-        "answer": evidence.labels[int(source.answers[model, variant])],
-        "others": [evidence.names[i] for i in np.flatnonzero(both_right)],
+        "answer": labels[given[model, place]],
+        "others": [evidence.names[other] for other in np.flatnonzero(both_right[:, place])],
     }
 
 
@@ -338,20 +321,6 @@ def _example(evidence: Evidence, source: SourceSeeds, model: int, variant: int) 
 def _extremes(values: Mapping[str, Estimate]) -> tuple[str, str]:
     by_value = {name: value.value or 0.0 for name, value in values.items()}
     return max(by_value, key=by_value.__getitem__), min(by_value, key=by_value.__getitem__)
-
-
-def _pair(comparison: Comparison | None, a: str, b: str) -> Mapping[str, Any] | None:
-    rows = comparison.pairs.rows if comparison else ()
-    return next((row for row in rows if {row["a"], row["b"]} == {a, b}), None)
-
-
-def _may_be_chance(pair: Mapping[str, Any] | None, key: str, more: str) -> str:
-    if pair is None:
-        return ""
-    sign = 1 if pair["a"] == more else -1
-    points = sorted(100 * sign * bound for bound in pair[f"{key}_ci"] or ())
-    bounds = f" (95 % interval {' to '.join(map(number, points))} points)" if points else ""
-    return f"; the difference may be chance{bounds}"
 
 
 def _bounds(value: Estimate, unit: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The report as one HTML file, which opens from disk and loads nothing else.
+"""The report as one HTML file, which opens from disk and loads nothing else, or as Markdown.
 
 The SV curves are drawn twice: interactively by a script, and here as small static drawings for the
 breakdowns, for print and for readers without JavaScript (`panel_lines`).
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import resources
+from itertools import chain
 from typing import Any, Final
 
 import jinja2
@@ -18,26 +19,15 @@ from markupsafe import Markup, escape
 from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.show import pieces
 from merge_metric.compare import DECISIVE, Comparison
-from merge_metric.report import sections
+from merge_metric.report import finding, sections
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
-from merge_metric.report.finding import findings, flipped_example, overall_findings
-from merge_metric.report.sections import (
-    FEW,
-    HEADLINE,
-    MATCHING,
-    SEED,
-    SHIFT,
-    cell,
-    kin,
-    of_answers,
-    tables,
-)
-from merge_metric.report.seeds import SourceSeeds, embed_source
-from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, Figure, sv_at
-from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
+from merge_metric.report.sections import FEW, HEADLINE, MATCHING, SEED, cell, tables
+from merge_metric.report.seeds import describe_sample, embed_source
+from merge_metric.seed_variant_accuracy.figures import Figure, sv_at
+from merge_metric.seed_variant_accuracy.formatting import DECIMALS
 from merge_metric.seed_variant_accuracy.scoring import VERSION
-from merge_metric.tables import initials, is_few
-from merge_metric.tables.plots import PALETTE, distinct
+from merge_metric.tables import Table, initials, is_few
+from merge_metric.tables.plots import PALETTE, distinct, grouped
 
 STYLES: Final = ("uPlot.min.css", "report.css")
 SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", "views.js")
@@ -57,8 +47,13 @@ _LABELS: Final = {
 """Figure → words in place of its symbol, where it stands alone."""
 
 
-def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str) -> str:
-    """Render the report as HTML."""
+def render_markdown(evidence: Evidence) -> str:
+    """Render tables, findings and methods in GitHub's Markdown."""
+    return _render("report.md.j2", evidence, made=tables(evidence)) + "\n"
+
+
+def render_page(evidence: Evidence) -> str:
+    """Render the report as HTML, with the variants that its sources show."""
     light, dark = (
         "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
         for colours in (PALETTE, ON_DARK)
@@ -66,53 +61,74 @@ def render_page(evidence: Evidence, sources: Sequence[SourceSeeds], sampled: str
     on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
     stylesheet = "\n".join([*map(_asset, STYLES), f":root {{ {light}}}\n{on_dark}"])
     scripts = [_asset(name) for name in SCRIPTS]
-    low, high = heat_range(evidence)
-    configurations, provenance = evidence.configurations, evidence.provenance.values()
-    mlms = (mlm["name"] for facts in provenance for mlm in facts.get("mlms") or ())
-    paraphrasers = (
-        f"{facts['generator']['name']}, chosen by {facts['nli_model']['name']}"
-        for facts in provenance
-        if facts.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= facts.keys()
-    )
-    results = [result for c in configurations for part in c.parts() for result in part.results]
     *allowed, styled = (
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
         for text in (*scripts, stylesheet)
     )
-    policy = (  # only these scripts run, and nothing is loaded
-        f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
-        "base-uri 'none'; form-action 'none'"
+    made, provenance = tables(evidence, for_page=True), evidence.provenance.values()
+    return _render(
+        "report.html.j2",
+        evidence,
+        made=made,
+        policy=(  # only these scripts run, and nothing is loaded
+            f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        style=stylesheet,
+        scripts=scripts,
+        uplot_licence=_asset("uPlot.LICENSE"),
+        data=embed(evidence, made),
+        sampled=describe_sample(evidence.sources),
+        few=len(evidence.models) <= FEW,
+        has_few=any(
+            map(
+                is_few_of,
+                (of for c in evidence.configurations for part in c.parts() for of in part.results),
+            )
+        ),
+        heat_range=heat_range(evidence),
+        mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
+        paraphrasers=dict.fromkeys(
+            f"{of['generator']['name']}, chosen by {of['nli_model']['name']}"
+            for of in provenance
+            if of.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= of.keys()
+        ),
     )
 
-    def signed(configuration: Configuration, signature: str) -> str:
-        """List the models whose result has this signature."""
-        pairs = zip(evidence.names, configuration.results, strict=True)
-        return joined(
-            [name for name, result in pairs if result and result["signature"] == signature]
-        )
 
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            evidence=evidence,
-            sources=sources,
-            few=len(evidence.models) <= FEW,
-            policy=policy,
-            style=stylesheet,
-            scripts=scripts,
-            uplot_licence=_asset("uPlot.LICENSE"),
-            data=embed(evidence, sources),
-            sampled=sampled,
-            heat_range=(low, high),
-            heat_step=lambda result: _heat_step(result, low, high),
-            has_few=any(map(_is_few, results)),
-            mlm_names=list(dict.fromkeys(mlms)),
-            paraphrasers=list(dict.fromkeys(paraphrasers)),
-            signed=signed,
-            labels=evidence.labels,
-        )
+def _render(template: str, evidence: Evidence, **values: Any) -> str:
+    """Render a template, which may call the functions of these modules by their names."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("merge_metric.report"),
+        autoescape=jinja2.select_autoescape(("html.j2",), default=False),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    environment.policies["json.dumps_function"] = partial(
+        json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
+    environment.policies["json.dumps_kwargs"] = {}
+    environment.filters |= {
+        "breakable": lambda signature: Markup("|<wbr>").join(
+            map(escape, signature.split("|"))  # allow a line break between its parts
+        ),
+        # Keeps the given order; Jinja's filter `groupby` sorts.
+        "grouped": grouped,
+        "plain": plain,
+    }
+    names = {"zip": zip, "DECISIVE": DECISIVE, "VERSION": VERSION}
+    environment.globals |= vars(finding) | vars(sections) | globals() | names
+    return environment.get_template(template).render(evidence=evidence, **values)
+
+
+def plain(text: str) -> str:
+    r"""Escape text so that Markdown shows it literally.
+
+    >>> print(plain("a_b <i>"))
+    a\_b \<i\>
+    """
+    return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
 
 
 def head(figure: Figure) -> str:
@@ -130,7 +146,7 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
     values = [
         value
         for configuration in evidence.configurations
-        for part in configuration.parts_by("all", "word_class")
+        for part in configuration.parts("all", "word_class")
         for result in part.results
         if result and (value := cell(result, HEAT).value) is not None
     ]
@@ -140,9 +156,9 @@ def heat_range(evidence: Evidence) -> tuple[int, int]:
     return low, max(high, low + 10)
 
 
-def _heat_step(result: Result | None, low: int, high: int) -> str:
+def heat_step(result: Result | None, low: int, high: int) -> str:
     """Choose the class of a cell's colour: h0, the palest, to h8."""
-    value = cell(result, HEAT).value if result and not _is_few(result) else None
+    value = cell(result, HEAT).value if result and not is_few_of(result) else None
     if value is None:
         return "none"
     steps = int(HEAT_STEPS * (round(value, DECIMALS) - low) / (high - low))
@@ -168,48 +184,20 @@ def is_best(results: Sequence[Result | None], result: Result, figure: Figure) ->
     return round(mine, DECIMALS) == (max(values) if figure.higher_is_better else min(values))
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("merge_metric.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_function"] = partial(
-        json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    )
-    environment.policies["json.dumps_kwargs"] = {}
-    environment.filters["breakable"] = lambda signature: Markup("|<wbr>").join(
-        map(escape, signature.split("|"))  # allow a line break between its parts
-    )
-    # Keeps the given order; Jinja's filter `groupby` sorts.
-    environment.filters["groupby_model"] = lambda rows: [
-        (model, [row for row in rows if row["model"] == model]) for model in distinct(rows, "model")
-    ]
-    environment.globals |= {
-        "wording": sections,
-        "heat": HEAT,
-        "sv90": sv_at(90),
-        "version": VERSION,
-        "shift_keys": tuple(SHIFT),
-        "style_of": style,
-        "decisive": DECISIVE,
-        "few_seeds": FEW_SEEDS,
-        "is_few_seeds": _is_few,
-        "zip": zip,
-        "few_class": lambda result: Markup(' class="few"') if _is_few(result) else "",
-        "fraction": lambda value: show_value(value, "fraction"),
-    }
-    of_evidence = (findings, overall_findings, flipped_example, kin, of_answers)
-    shown_by = (cell, head, label, marked, show_value)
-    for function in (*of_evidence, *shown_by, is_best, comparison_rows, panel_lines):
-        environment.globals[function.__name__] = function
-    return environment
-
-
-def _is_few(result: Result | Row | None) -> bool:
+def is_few_of(result: Result | Row | None) -> bool:
+    """Return whether a result has few seeds."""
     return bool(result) and is_few((result or {}).get("n_seeds"))
+
+
+def few_class(result: Result | Row | None) -> str:
+    """Write the class of a cell or row of few seeds."""
+    return Markup(' class="few"') if is_few_of(result) else ""
+
+
+def signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
+    """Name the models whose result has this signature."""
+    pairs = zip(evidence.names, configuration.results, strict=True)
+    return joined([name for name, of in pairs if of and of["signature"] == signature])
 
 
 def _asset(name: str) -> str:
@@ -225,7 +213,7 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
 # --- Data for the scripts ---
 
 
-def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
+def embed(evidence: Evidence, made: Mapping[str, Sequence[Table]]) -> dict[str, Any]:
     """Pack figures (in percent), problems, line styles and tables to copy for `assets/*.js`."""
     words = [model.words for model in evidence.models]
     return {
@@ -251,9 +239,9 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
             }
             for c in evidence.configurations
         ],
-        "sources": [embed_source(source, words) for source in sources],
+        "sources": [embed_source(source, words) for source in evidence.sources],
         "decimals": DECIMALS,
-        "styles": list(map(style, range(len(evidence.models)))),
+        "styles": list(map(style_of, range(len(evidence.models)))),
         "heat": HEAT.key,
         "heatSteps": HEAT_STEPS,
         "tables": {
@@ -263,7 +251,7 @@ def embed(evidence: Evidence, sources: Sequence[SourceSeeds]) -> dict[str, Any]:
                 "Markdown": table.to_markdown(),
                 "LaTeX": table.to_latex(),
             }
-            for table in tables(evidence, for_page=True)
+            for table in chain.from_iterable(made.values())
         },
     }
 
@@ -306,10 +294,10 @@ ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCF
 """Lighter forms of `PALETTE`, for a dark page."""
 
 
-def style(position: int) -> dict[str, Any]:
+def style_of(position: int) -> dict[str, Any]:
     """Choose colour (a CSS variable), dashes and marker of a model, distinct for 140 models.
 
-    >>> style(1)
+    >>> style_of(1)
     {'colour': 'var(--model-1)', 'dash': (8, 3), 'marker': 'M-3.5-3.5h7v7h-7Z'}
     """
     return {
@@ -336,10 +324,10 @@ def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
             seed, matching = cell(result, SEED).value or 0.0, cell(result, MATCHING).value
             lines.append(
                 {
-                    "style": style(position),
+                    "style": style_of(position),
                     "path": step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
-                    "seed_accuracy": float(_plain(UP * (100 - seed))),
-                    "matching": None if matching is None else float(_plain(ACROSS * matching)),
+                    "seed_accuracy": float(_units(UP * (100 - seed))),
+                    "matching": None if matching is None else float(_units(ACROSS * matching)),
                 }
             )
     return lines
@@ -347,13 +335,13 @@ def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
 
 def step_path(curve: Sequence[float]) -> str:
     """Make the SVG path of a step curve: the value at CT holds for thresholds above CT − 1."""
-    heights = [_plain(UP * (100 - value)) for value in curve]
+    heights = [_units(UP * (100 - value)) for value in curve]
     path = [f"M0 {heights[0]}"]
     for threshold, (height, before) in enumerate(zip(heights[1:], heights, strict=False), start=1):
         if height != before:
-            path.append(f"H{_plain(ACROSS * threshold)}V{height}")
-    return "".join([*path, f"H{_plain(ACROSS * len(curve))}"])
+            path.append(f"H{_units(ACROSS * threshold)}V{height}")
+    return "".join([*path, f"H{_units(ACROSS * len(curve))}"])
 
 
-def _plain(value: float) -> str:
+def _units(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")

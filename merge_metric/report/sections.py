@@ -1,15 +1,17 @@
-"""Sections of a report as tables, for Markdown, LaTeX and JSON; the page lays out its own."""
+"""The list of a report's sections, and their tables for documents; the page lays out its own."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from merge_dataset.provenance import PARAPHRASES
+from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.curves import matching_table
 from merge_metric.frame.noise import noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart
-from merge_metric.report.seeds import SourceSeeds, hardest_table
+from merge_metric.report.seeds import MISSING, SourceSeeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,
@@ -25,8 +27,17 @@ from merge_metric.seed_variant_accuracy.figures import (
     sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import HUNDRED, as_percent, show_value
+from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
-from merge_metric.tables import Column, Table, columns, figure_column, figure_values
+from merge_metric.tables import (
+    Column,
+    Table,
+    columns,
+    figure_column,
+    figure_values,
+    initials,
+    legend,
+)
 
 # --- Figures and numbers ---
 
@@ -78,10 +89,9 @@ def interval_text(of: Estimate) -> str:
 # --- Definitions ---
 
 
-def definitions(
-    *, replacements: bool, paraphrases: bool, is_nli: bool = True, cluster: str = ""
-) -> tuple[tuple[str, str], ...]:
+def definitions(evidence: Evidence) -> tuple[tuple[str, str], ...]:
     """List terms with a sentence of definition each, for the kinds of variants present."""
+    is_nli, paraphrases = evidence.is_nli, evidence.has_paraphrases
     texts, both = ("premise and hypothesis share", "both") if is_nli else (
         "its texts share", "all of them")  # fmt: skip
     replaced = f"differ from it in one word that {texts}, replaced by the same word in {both}"
@@ -89,14 +99,20 @@ def definitions(
     if not is_nli or not paraphrases:
         differ = replaced
     else:
-        differ = f"either {replaced}, or {paraphrased}" if replacements else paraphrased
+        differ = (
+            f"either {replaced}, or {paraphrased}" if evidence.has_replacements else paraphrased
+        )
 
     def term(figure: Figure) -> tuple[str, str]:
         name = figure.name[0].lower() + figure.name[1:]
         return f"{figure.symbol}, {name}" if figure.symbol else figure.name, figure.explanation
 
     return (
-        ("Seed, variant", f"{_seed_is(is_nli)}. Its variants {differ}; the gold label stays."),
+        (
+            "Seed, variant",
+            f"A seed is {'an NLI' if is_nli else 'a'} problem as it was collected. Its variants "
+            f"{differ}; the gold label stays.",
+        ),
         *map(term, (SEED, VARIANT)),
         (
             "SV accuracy at CT, SV@CT",
@@ -112,31 +128,9 @@ def definitions(
         ),
         (
             "Intervals",
-            f"95 %, by bootstrap over {resampled_units(cluster)}, with all their variants "
+            f"95 %, by bootstrap over {resampled_units(evidence.cluster)}, with all their variants "
             "(percentile method).",
         ),
-    )
-
-
-def _seed_is(is_nli: bool) -> str:
-    return f"A seed is {'an NLI' if is_nli else 'a'} problem as it was collected"
-
-
-def lede(evidence: Evidence) -> str:
-    """Write the introduction of seeds and variants, for the kinds of variants present."""
-    kinds = []
-    if evidence.has_replacements or not evidence.has_paraphrases:
-        kinds.append(
-            "replaces one word that premise and hypothesis share by another that fits both"
-            if evidence.is_nli
-            else "replaces one word that its texts share by another that fits all of them"
-        )
-    if evidence.has_paraphrases:
-        kinds.append("paraphrases its hypothesis as a whole")
-    return (
-        f"{_seed_is(evidence.is_nli)}. Each of its variants {', or '.join(kinds)}; the gold label "
-        "is kept. A model that is right about a seed should be right about its variants, where "
-        "these read well and the label still fits."
     )
 
 
@@ -163,15 +157,14 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
     )
     used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
     recipe = (config.get("recipe"), provenance.get("ablation"))
-    own_facts = ("recipe", "source", "ablation", "prompt")
-    ours: tuple[str, ...] = _MERE
-    of_paraphrases = []
+    shown = {k: v for k, v in config.items() if k not in ("recipe", "source", "ablation", "prompt")}
+    ours, of_paraphrases = set(_MERE), []
     if provenance.get("kind") == PARAPHRASES:
-        ours += ("kind", "generator", "nli_model", "prompt")
+        ours |= {"kind", "generator", "nli_model", "prompt"}
         right = problems.get("answered_right")
-        of_models = (provenance.get(key) or {} for key in ("generator", "nli_model"))
         generator, nli_model = (
-            "; ".join(filter(None, (model.get("name"), model_text(model)))) for model in of_models
+            "; ".join(filter(None, (model.get("name"), model_text(model))))
+            for model in (provenance.get(key) or {} for key in ("generator", "nli_model"))
         )
         of_paraphrases = [
             ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
@@ -179,7 +172,6 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
             ("Prompt", provenance.get("prompt")),
             ("NLI model", nli_model),
         ]
-    rest = {key: value for key, value in provenance.items() if key not in ours}
     mlms = []
     for mlm in provenance.get("mlms") or ():
         revision = f"revision {mlm['revision'][:12]}" if mlm.get("revision") else None
@@ -192,8 +184,8 @@ def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
         ("Masked language models", "; ".join(mlms)),
         ("Tagger", provenance.get("tagger")),
         ("Eligible seeds", _settings(provenance.get("eligible") or {})),
-        ("Settings", _settings({k: v for k, v in config.items() if k not in own_facts})),
-        ("Further", _settings(rest)),
+        ("Settings", _settings(shown)),
+        ("Further", _settings({k: v for k, v in provenance.items() if k not in ours})),
         ("Fingerprint", provenance.get("fingerprint")),
         ("SHA-256 of the problems", data.get("sha256")),
     ]
@@ -212,26 +204,23 @@ def model_text(description: Mapping[str, Any]) -> str:
     return _settings(shown)
 
 
-def _settings(values: Mapping[str, Any]) -> str:
-    return "; ".join(f"{key}: {text}" for key, text in flat(values) if text)
-
-
-def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings as flat names and texts; the text is empty for no value."""
+def _settings(values: Mapping[str, Any], above: str = "") -> str:
+    """Write nested settings, those with a value."""
+    parts = []
     for key, value in values.items():
         name = above + key.replace("_", " ")
         if isinstance(value, Mapping):
-            yield from flat(value, f"{name}, ")
+            parts.append(_settings(value, f"{name}, "))
             continue
         texts = []
         for item in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
             if isinstance(item, bool):
                 texts.append("yes" if item else "no")
-            elif isinstance(item, int) and item >= 10_000:
-                texts.append(f"{item:,}")
             else:
-                texts.append(str(item))
-        yield name, "" if value is None else ", ".join(texts)
+                texts.append(f"{item:,}" if isinstance(item, int) and item >= 10_000 else str(item))
+        text = ", ".join(texts) if value is not None else ""
+        parts.append(f"{name}: {text}" if text else "")
+    return "; ".join(filter(None, parts))
 
 
 CAUTION: Final = (
@@ -256,36 +245,94 @@ SHIFT: Final = {
 _MODEL: Final = Column("model", "model")
 _PART: Final = Column("part", "of")
 
+HARDEST: Final = 20
+"""Number of the hardest seeds that documents show."""
 
-def tables(
-    evidence: Evidence, sources: Sequence[SourceSeeds] = (), *, for_page: bool = False
-) -> list[Table]:
-    """List a report's tables; for the page, with all pairs and a heat map of all figures."""
+
+# --- The list of sections ---
+
+SECTIONS: Final = {
+    "figures": "Figures",
+    "comparison": "Comparison",
+    "curves": "Curves",
+    "matching": "Heat map",
+    "breakdowns": "Breakdowns",
+    "classes": "Variant classes",
+    "validity": "Judged variants",
+    "fooling": "Fooling rates",
+    "problems": "Problems",
+    "method": "Method",
+}
+"""Section of the page, whose macro in `templates/sections.html.j2` has this name → its heading."""
+
+
+def tables(evidence: Evidence, *, for_page: bool = False) -> dict[str, list[Table]]:
+    """Make the tables of sections; the page leaves out those that have a list without any.
+
+    For the page they have all pairs and a heat map of all figures.
+    """
     configurations = evidence.configurations
-    made = [headline(evidence, configuration) for configuration in configurations]
-    for configuration in configurations:
-        made += comparison(configuration, every_pair=for_page)
-    made.append(heat_map(evidence) if for_page else matching(evidence))
-    made += [evidence.validity] if evidence.validity else []
-    for configuration in configurations:
-        for kind, by in (("word_class", "class of the replaced word"), ("label", "gold label")):
-            if parts := configuration.parts_by(kind):
-                title = f", by {by}"
-                made.append(_figures(evidence, configuration, kind, title, BREAKDOWN, parts=parts))
-    made += evidence.classes
-    for configuration in configurations:
-        made += [fooling(evidence, configuration), kin(evidence, configuration)]
-        if shifted := shift(evidence, configuration):
-            made.append(shifted)
-    return made + [hardest_table(evidence, source) for source in sources]
+    made = {
+        "figures": [figures_table(evidence, of, "figures") for of in configurations],
+        "comparison": [
+            table for of in configurations for table in comparison(of, every_pair=for_page)
+        ],
+        "matching": [heat_map(evidence) if for_page else matching(evidence)],
+        "validity": [evidence.validity] if evidence.validity else [],
+        "breakdowns": [
+            figures_table(evidence, of, kind)
+            for of in configurations
+            for kind in ("word_class", "label")
+            if of.parts(kind)
+        ],
+        "classes": list(evidence.classes),
+        "fooling": [
+            table
+            for of in configurations
+            for table in (*(figures_table(evidence, of, name) for name in ("fooling", "kin")),
+                          shift(evidence, of))
+            if table.rows
+        ],
+    }  # fmt: skip
+    if not for_page:  # where a script shows the seeds
+        made["problems"] = [hardest(evidence, source) for source in evidence.sources]
+    return made
 
 
-def headline(evidence: Evidence, configuration: Configuration) -> Table:
-    """Make the first table, with a row per model."""
-    whole, mixture = configuration.parts()[0].some_result, configuration.mixture
-    sizes = f": {whole['n_seeds']:,} seeds, {whole['n_variants']:,} variants"
-    notes = (*([mixture] if mixture else []), *of_answers(evidence, configuration))
-    return _figures(evidence, configuration, "figures", sizes, HEADLINE, notes)
+_FIGURES: Final[Mapping[str, tuple[str, tuple[Figure, ...], tuple[str, ...]]]] = {
+    "figures": (": {n_seeds:,} seeds, {n_variants:,} variants", HEADLINE, ()),
+    "word_class": (", by class of the replaced word", BREAKDOWN, ("word_class",)),
+    "label": (", by gold label", BREAKDOWN, ("label",)),
+    "fooling": (": fooling rates, relaxed (r_r) and strict (r_s)", (RELAXED, STRICT),
+                ("all", "label")),
+    "kin": (": summaries without a threshold, consistency and agreement", KIN, ()),
+}  # fmt: skip
+"""Table → its title after the configuration's name, its figures, and the kinds of parts that have
+rows; without any, there is a row per model for all variants."""
+
+
+def figures_table(evidence: Evidence, configuration: Configuration, name: str) -> Table:
+    """Make a table of `_FIGURES`, with a row per model and part."""
+    title, figures, kinds = _FIGURES[name]
+    whole = configuration.parts()[0].some_result
+    intervals = _with_intervals(evidence)
+    notes = [f"In percent{intervals}."]
+    if name == "figures":
+        notes += [*filter(None, [configuration.mixture]), *of_answers(evidence, configuration)]
+    elif name == "kin":
+        notes.append(" ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN))
+    elif name == "fooling":
+        notes = [
+            f"In percent of the seeds answered right{intervals}: those with a variant that gets "
+            "another answer, or the opposite one."
+        ]
+    return Table(
+        _name(name, configuration),
+        configuration.name + title.format(**whole),
+        (*([_PART] if kinds else []), _MODEL, *map(figure_column, figures)),
+        tuple(_rows(evidence, configuration.parts(*(kinds or ("all",))), figures, bool(kinds))),
+        tuple(notes),
+    )
 
 
 def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str]:
@@ -298,42 +345,28 @@ def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str
             yield f"{name}: {' '.join(line.strip() for line in noise_text(noise))}."
 
 
-def kin(evidence: Evidence, configuration: Configuration) -> Table:
-    """Make the table of related figures by other authors on the same sets, with a row per model."""
-    title = ": summaries without a threshold, consistency and agreement"
-    meanings = " ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN)
-    return _figures(evidence, configuration, "kin", title, KIN, [meanings])
-
-
 def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:
     """Make the tables of `merge-nli compare`; for many models only neighbours, or `every_pair`."""
     if not (compared := configuration.comparison):
         return []
     is_whole = every_pair or len(compared.models.rows) <= FEW
     pairs = compared.pairs if is_whole else compared.neighbours()
+    title = f"{configuration.name}: {pairs.title[0].lower()}{pairs.title[1:]}"
     return [
         replace(compared.ranking(), name=_name("ranking", configuration)),
-        replace(
-            pairs,
-            name=_name("differences", configuration),
-            title=f"{configuration.name}: {pairs.title[0].lower()}{pairs.title[1:]}",
-        ),
+        replace(pairs, name=_name("differences", configuration), title=title),
     ]
 
 
 def matching(evidence: Evidence) -> Table:
     """Make the heat map: a row per model, a column per configuration and word class."""
     alone = len(evidence.configurations) == 1
-    parts = [
-        (part.title if alone else f"{configuration.name}, {part.title}", part)
-        for configuration in evidence.configurations
-        for part in configuration.parts_by("all", "word_class")
-    ]
     return matching_table(
         (
-            (name, heading, part.results[position])
+            (name, part.title if alone else f"{of.name}, {part.title}", part.results[position])
             for position, name in enumerate(evidence.names)
-            for heading, part in parts
+            for of in evidence.configurations
+            for part in of.parts("all", "word_class")
         ),
         "Matching threshold MC of models on sources and word classes",
         f"In percent. {MATCHING.explanation}",
@@ -343,76 +376,97 @@ def matching(evidence: Evidence) -> Table:
 def heat_map(evidence: Evidence) -> Table:
     """Make a table of all figures, with a row per configuration, part of it and model."""
     rows = (
-        {"config": configuration.name, **row}
-        for configuration in evidence.configurations
-        for row in _rows(evidence, configuration.parts_by("all", "word_class"), HEADLINE)
+        {"config": of.name, **row}
+        for of in evidence.configurations
+        for row in _rows(evidence, of.parts("all", "word_class"), HEADLINE)
     )
     shown = (*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE))
+    notes = (f"In percent{_with_intervals(evidence)}.",)
+    return Table("heat-map", "Sources and word classes", shown, tuple(rows), notes)
+
+
+def shift(evidence: Evidence, configuration: Configuration) -> Table:
+    """Make the table of shifts of label probabilities; it has no rows without probabilities."""
     return Table(
-        "heat-map",
-        "Sources and word classes",
-        shown,
-        tuple(rows),
-        (f"In percent{_with_intervals(evidence)}.",),
+        _name("shift", configuration),
+        f"{configuration.name}: shift of the label probabilities",
+        (_MODEL, *columns("fraction", **SHIFT)),
+        tuple(
+            {"model": name, **{key: result[key] for key in SHIFT}}
+            for name, result in zip(evidence.names, configuration.results, strict=True)
+            if result and "jsd_changed" in result
+        ),
+        (
+            "Over the variants of the seeds answered right, apart for answers that change and "
+            "that stay the same: Jensen–Shannon divergence from the seed in bits, "
+            "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
+        ),
     )
 
 
-def _figures(
-    evidence: Evidence,
-    configuration: Configuration,
-    name: str,
-    title: str,
-    figures: Sequence[Figure],
-    notes: Sequence[str] = (),
-    parts: Sequence[VariantPart] = (),
-) -> Table:
-    rows = _rows(evidence, parts or configuration.parts()[:1], figures)
-    if not parts:
-        rows = ({key: row[key] for key in row if key != "part"} for row in rows)
-    title = f"{configuration.name}{title}"
-    shown = (*([_PART] if parts else []), _MODEL, *map(figure_column, figures))
-    all_notes = (f"In percent{_with_intervals(evidence)}.", *notes)
-    return Table(_name(name, configuration), title, shown, tuple(rows), all_notes)
-
-
-def fooling(evidence: Evidence, configuration: Configuration) -> Table:
-    """Make the table of fooling rates, for all seeds and by gold label."""
-    parts = [configuration.parts()[0], *configuration.parts_by("label")]
-    title = ": fooling rates, relaxed (r_r) and strict (r_s)"
-    table = _figures(evidence, configuration, "fooling", title, (RELAXED, STRICT), parts=parts)
-    note = (
-        f"In percent of the seeds answered right{_with_intervals(evidence)}: those with a variant "
-        "that gets another answer, or the opposite one."
+def hardest(evidence: Evidence, source: SourceSeeds) -> Table:
+    """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
+    has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
+    return Table(
+        f"hardest-{source.source}",
+        f"{source.source}: the hardest seeds",
+        (
+            *columns(seed_id="seed"),
+            *columns("passage", **{name: name for name in source.texts}),
+            *columns(gold="gold", votes="votes", answers="answers"),
+            *columns("share", variants_right="variants right"),
+        ),
+        tuple(seed_rows(evidence, source, HARDEST)),
+        (
+            "By the share of variants answered right, in percent, averaged over models; each "
+            "distinct variant counts once. Answers to the seed itself, in the order "
+            f"{', '.join(evidence.names)}, and votes of annotators where known: "
+            f"{legend(evidence.labels)}.",
+            *(["Replacements and paraphrases count alike."] if has_both else []),
+        ),
     )
-    return replace(table, notes=(note,))
 
 
-def shift(evidence: Evidence, configuration: Configuration) -> Table | None:
-    """Make the table of shifts of label probabilities; None without probabilities."""
-    rows = [
-        {"model": name, **{key: result[key] for key in SHIFT}}
-        for name, result in zip(evidence.names, configuration.results, strict=True)
-        if result and "jsd_changed" in result
-    ]
-    if not rows:
-        return None
-    title = f"{configuration.name}: shift of the label probabilities"
-    shown = (_MODEL, *columns("fraction", **SHIFT))
-    notes = (
-        "Over the variants of the seeds answered right, apart for answers that change and "
-        "that stay the same: Jensen–Shannon divergence from the seed in bits, "
-        "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
-    )
-    return Table(_name("shift", configuration), title, shown, tuple(rows), notes)
+def seed_rows(
+    evidence: Evidence, source: SourceSeeds, most: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of seeds, hardest first: texts, gold label, votes, models' answers and counts."""
+    order, labels = source.hardest()[:most], evidence.labels
+    letters = {**dict(enumerate(initials(labels))), NO_LABEL: "?", MISSING: "–"}
+    names = {**dict(enumerate(labels)), NO_LABEL: "no label", MISSING: None}
+    n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
+    of_models = (source.own, source.n_answered.sum(axis=1), source.n_right.sum(axis=1))
+    by_seed = (of_model[:, order].T.tolist() for of_model in of_models)
+    seeds = zip(order.tolist(), source.seeds.take(order).to_pylist(), *by_seed, strict=True)
+    for seed, text, own, answered, right in seeds:
+        mean = float(mean_right[seed])
+        votes = sorted(text["annotator_labels"] or ())
+        yield {
+            "source": source.source,
+            "seed_id": text["seed_id"],
+            **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
+            "gold": labels[text["label"]],
+            "votes": " ".join(letters[code] for code in votes) or None,
+            "answers": " ".join(letters[code] for code in own),
+            "variants_right": None if math.isnan(mean) else mean,
+            "n_variants": int(n_variants[seed]),
+            "by_model": {
+                name: {"answer": names[code], "n_answered": n, "n_right": n_right}
+                for name, code, n, n_right in zip(evidence.names, own, answered, right, strict=True)
+            },
+        }
 
 
 def _rows(
-    evidence: Evidence, parts: Sequence[VariantPart], figures: Sequence[Figure]
+    evidence: Evidence,
+    parts: Sequence[VariantPart],
+    figures: Sequence[Figure],
+    with_parts: bool = True,
 ) -> Iterator[Mapping[str, Any]]:
     for part in parts:
         for name, result in zip(evidence.names, part.results, strict=True):
             values = figure_values(result, figures) if result else {}
-            yield {"part": part.title, "model": name} | values
+            yield {**({"part": part.title} if with_parts else {}), "model": name} | values
 
 
 def _name(kind: str, configuration: Configuration) -> str:

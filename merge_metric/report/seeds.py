@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -19,19 +18,25 @@ from numpy.typing import NDArray
 from merge_dataset.engine import connect, parquet
 from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.layout import format_in, split_files
-from merge_dataset.schema import NLI, PARAPHRASE, VARIANT_CLASSES, ProblemFormat, changed_words
+from merge_dataset.schema import (
+    NLI,
+    PARAPHRASE,
+    SPLITS,
+    VARIANT_CLASSES,
+    ProblemFormat,
+    changed_words,
+    parse_config_name,
+)
 from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
+from merge_metric.frame.answer_table import AnswerTable
 from merge_metric.frame.texts import rows_of
-from merge_metric.report.evidence import MISSING, Evidence
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
-from merge_metric.tables import Table, columns, initials, legend
-
-log = logging.getLogger(__name__)
 
 Ints = NDArray[np.signedinteger[Any]]
 
-HARDEST: Final = 20
+MISSING: Final = NO_LABEL - 1
+"""Code of a missing prediction."""
 
 _LEAST: Final = 5
 """Fewest variants shown of a seed, if it has that many."""
@@ -62,64 +67,49 @@ _DISTINCT: Final = (
 """End of a query that keeps the first row of each id of a seed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemFiles:
-    """Files of a source's split, whose rows are numbered through all files."""
+def problems_in(
+    paths: Sequence[Path], problem_format: ProblemFormat, merging: Merging | None = None
+) -> str:
+    """Write the problems in files for `FROM`, numbered through all of them by the column `row`.
 
-    folder: Path
-    files: tuple[str, ...]
-    problem_format: ProblemFormat
-    merging: Merging | None = None
-
-    def select(self, columns: Sequence[str], rest: str = "", **tables: pa.Table) -> pa.Table:
-        """Select columns of the problems, names or expressions over the files' columns.
-
-        Further columns are `row`; `premise` and `hypothesis`, which are the first text and the
-        others joined by spaces, empty where texts are missing; their spans, shifted accordingly;
-        and `likelihood_change`, the lowest of all texts. `rest` follows `FROM problems`, and names
-        further tables.
-        """
-        paths = [self.folder / file for file in self.files]
-        starts, names = [0], set[str]()
-        for path in paths:
-            with naming_damage(path), open_parquet(path) as file:
-                starts.append(starts[-1] + file.metadata.num_rows)
-                names.update(file.schema_arrow.names)
-        made = dict.fromkeys((name for name in SIGNALS if name not in names), "NULL")
-        first, *others = self.problem_format.fields
-        texts = [f"coalesce(\"{field}\", '')" for field in others]
-        spans, shift = [], "0"
-        for field, text in zip(others, texts, strict=True):
-            spans.append(
-                f'list_transform(coalesce("{field}_spans", []), lambda span: '
-                f"list_transform(span, lambda place: place + {shift}))"
-            )
-            shift = f"{shift} + length({text}) + 1"
+    Where the format has other texts, `premise` is the first and `hypothesis` the others, joined by
+    spaces, both empty where texts are missing; with their spans, shifted accordingly.
+    `likelihood_change` is the lowest of all texts. Labels are merged, if asked.
+    """
+    starts, names = [0], dict[str, None]()
+    for path in paths:
+        with naming_damage(path), open_parquet(path) as file:
+            starts.append(starts[-1] + file.metadata.num_rows)
+            names |= dict.fromkeys(file.schema_arrow.names)
+    first, *others = problem_format.fields
+    texts = [f"coalesce(\"{field}\", '')" for field in others]
+    spans, shift = [], "0"
+    for field, text in zip(others, texts, strict=True):
+        spans.append(
+            f'list_transform(coalesce("{field}_spans", []), lambda span: '
+            f"list_transform(span, lambda place: place + {shift}))"
+        )
+        shift = f"{shift} + length({text}) + 1"
+    made = dict.fromkeys((name for name in SIGNALS if name not in names), "NULL")
+    made["row"] = f"{starts}[file_index::INT + 1] + file_row_number"
+    if first in names:
         made |= {
             "premise": f"coalesce(\"{first}\", '')",
             "hypothesis": " || ' ' || ".join(texts),
             "premise_spans": f'coalesce("{first}_spans", [])',
             "hypothesis_spans": " || ".join(spans),
         }
-        if self.merging:
-            codes = self.merging.codes(self.problem_format.labels).tolist()
-            merged = f"list_extract({codes}, {{}} + 1)::TINYINT".format
-            made["label"] = merged("label")
-            made["annotator_labels"] = (
-                f"list_transform(annotator_labels, lambda vote: {merged('vote')})"
-            )
-        if changes := [name for name in self.problem_format.pll_changes if name in names]:
-            made["likelihood_change"] = f"least({', '.join(f'{name}::DOUBLE' for name in changes)})"
-        selected = [f"{made[name]} AS {name}" if name in made else name for name in columns]
-        with connect() as connection:
-            for name, table in tables.items():
-                connection.register(name, table)
-            return connection.sql(
-                "WITH problems AS (SELECT *, file_row_number + "
-                f"$starts[file_index::INT + 1] AS row FROM {parquet(paths, by_name=True)}) "
-                f"SELECT {', '.join(selected)} FROM problems {rest}",
-                params={"starts": starts},
-            ).to_arrow_table()
+    if merging:
+        codes = merging.codes(problem_format.labels).tolist()
+        merged = f"list_extract({codes}, {{}} + 1)::TINYINT".format
+        made["label"] = merged("label")
+        votes = f"list_transform(annotator_labels, lambda vote: {merged('vote')})"
+        made["annotator_labels"] = votes
+    if changes := [name for name in problem_format.pll_changes if name in names]:
+        made["likelihood_change"] = f"least({', '.join(f'{name}::DOUBLE' for name in changes)})"
+    kept = [f'"{name}"' for name in names if name not in made]
+    shown = ", ".join([*kept, *(f'{value} AS "{name}"' for name, value in made.items())])
+    return f"(SELECT {shown} FROM {parquet(paths, by_name=True)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,9 +121,10 @@ class SourceSeeds:
     """Names of the texts in the columns `premise` and `hypothesis`; in NLI the same names."""
     seeds: pa.Table
     """Seeds, (S,), sorted by id."""
-    files: ProblemFiles
+    problems: str
+    """All variants of its configurations, with repetitions, as of `problems_in`."""
     rows: Ints
-    """Rows in `files` of the variants to show, (V shown,), sorted by seed and id."""
+    """Rows of these of the variants to show, (V shown,), sorted by seed and id."""
     own: Ints
     """Answers to the seeds, (M, S)."""
     answers: Ints
@@ -186,29 +177,27 @@ class SourceSeeds:
     def read(self, columns: Sequence[str], shown: Ints | slice = slice(None)) -> pa.Table:
         """Read columns of the variants to show, or of some of these, in their order."""
         rows = self.rows[shown]
-        wanted = pa.table({"row": rows, "place": np.arange(len(rows))})
-        return self.files.select(columns, "JOIN wanted USING (row) ORDER BY place", wanted=wanted)
+        with connect() as connection:
+            connection.register("wanted", pa.table({"row": rows, "place": np.arange(len(rows))}))
+            return connection.sql(
+                f"SELECT {', '.join(columns)} FROM {self.problems} JOIN wanted USING (row) "
+                "ORDER BY place"
+            ).to_arrow_table()
 
 
-def read_seeds(evidence: Evidence) -> list[SourceSeeds]:
-    """Read the seeds of all scored sources, with all variants of their configurations."""
-    sources = dict.fromkeys(c.source for c in evidence.configurations)
-    return [_read_source(evidence, source) for source in sources]
-
-
-def limit_variants(sources: Sequence[SourceSeeds], most: int) -> list[SourceSeeds]:
+def limit_variants(sources: Sequence[SourceSeeds], most: int) -> tuple[SourceSeeds, ...]:
     """Keep at most `most` variants: equal numbers per seed, or `_LEAST` of the hardest seeds."""
     counts = np.concatenate([source.n_shown for source in sources])
     if counts.sum() <= most:
-        return list(sources)
+        return tuple(sources)
     per_seed = _LEAST
     while np.minimum(counts, per_seed + 1).sum() <= most:
         per_seed += 1
     share = min(1.0, most / max(1, np.minimum(counts, per_seed).sum()))
-    return [
+    return tuple(
         source.sample(per_seed, int(share * len(source.seeds)) if share < 1 else len(source.seeds))
         for source in sources
-    ]
+    )
 
 
 def describe_sample(sources: Sequence[SourceSeeds]) -> str:
@@ -229,23 +218,35 @@ def describe_sample(sources: Sequence[SourceSeeds]) -> str:
     return f"{text}. Counts and shares are those of all variants."
 
 
-def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
-    configs = [c.name for c in evidence.configurations if c.source == source]
-    folder, problem_format = evidence.folder, format_in(evidence.folder, configs[0])
-    split = {
-        name: ProblemFiles(
-            folder,
-            tuple(dict.fromkeys(f for c in configs for f in split_files(folder, c)[name])),
-            problem_format,
-            evidence.merging,
-        )
-        for name in ("seeds", "variants")
-    }
-    columns = ["variant_id", "seed_id", "label", "annotator_labels", "premise", "hypothesis"]
-    seeds = split["seeds"].select(["row", *columns], _DISTINCT)
+def read_source(models: Sequence[AnswerTable], configs: Sequence[str]) -> SourceSeeds:
+    """Read the seeds of a source, with all variants of its configurations."""
+    folder, dataset, merging = models[0].folder, models[0].dataset, models[0].merging
+    problem_format, numbers = format_in(folder, configs[0]), list(dataset.formats)
+    columns = ("variant_id", "seed_id", "label", "annotator_labels", "premise", "hypothesis")
     word_class = "coalesce(word_class, '') AS word_class"
     rank = "(dense_rank() OVER (PARTITION BY seed_id ORDER BY md5(variant_id)) - 1)::INT AS rank"
-    variants = split["variants"].select(["row", "seed_id", "label", word_class, rank], _DISTINCT)
+    wanted = {"seeds": columns, "variants": ("seed_id", "label", word_class, rank)}
+    problems, tables, answers = dict[str, str](), dict[str, pa.Table](), dict[str, Ints]()
+    for split in SPLITS:
+        files = list(dict.fromkeys(f for of in configs for f in split_files(folder, of)[split]))
+        problems[split] = problems_in([folder / f for f in files], problem_format, merging)
+        with connect() as connection:
+            tables[split] = connection.sql(
+                f"SELECT row, {', '.join(wanted[split])} FROM {problems[split]} "
+                "QUALIFY row_number() OVER (PARTITION BY seed_id, variant_id ORDER BY row) = 1 "
+                "ORDER BY seed_id, variant_id"
+            ).to_arrow_table()
+        order = f"array_position({[numbers.index(file) for file in files]}, file), row"
+        given = (
+            model.query(
+                f"SELECT coalesce(prediction, {MISSING})::SMALLINT AS answer FROM answers WHERE "
+                f"file IN {tuple(map(numbers.index, files))} ORDER BY {order}"
+            )
+            for model in models
+        )
+        rows = tables[split]["row"].to_numpy()
+        answers[split] = np.stack([column["answer"].to_numpy()[rows] for column in given])
+    seeds, variants = (tables[split] for split in SPLITS)
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))
@@ -254,85 +255,26 @@ def _read_source(evidence: Evidence, source: str) -> SourceSeeds:
     cell = classes.astype(np.int64) * len(seeds) + seed
     shape = (len(names), len(seeds))
 
-    def tally(chosen: NDArray[np.bool_]) -> Ints:
+    def tally(chosen: Any) -> Ints:
         return np.bincount(cell[chosen], minlength=shape[0] * shape[1]).reshape(shape)
 
-    def answers(name: str, rows: pa.ChunkedArray) -> Ints:
-        given = [[m.answers[file] for file in split[name].files] for m in evidence.models]
-        return np.stack(list(map(np.concatenate, given)))[:, rows.to_numpy()]
-
-    on_variants, label = answers("variants", variants["row"]), variants["label"].to_numpy()
+    label = variants["label"].to_numpy()
     return SourceSeeds(
-        source=source,
+        source=parse_config_name(configs[0])[0],
         texts=(problem_format.fields[0], " + ".join(problem_format.fields[1:])),
         seeds=seeds.select(columns),
-        files=split["variants"],
+        problems=problems["variants"],
         rows=variants["row"].to_numpy(),
-        own=answers("seeds", seeds["row"]),
-        answers=on_variants,
+        own=answers["seeds"],
+        answers=answers["variants"],
         seed=seed,
         rank=variants["rank"].to_numpy(),
         word_class=classes.astype(np.int16),
         word_classes=tuple(names),
-        n_variants=tally(np.ones(len(cell), bool)),
-        n_answered=np.stack([tally(of_model != MISSING) for of_model in on_variants]),
-        n_right=np.stack([tally(of_model == label) for of_model in on_variants]),
+        n_variants=tally(slice(None)),
+        n_answered=np.stack([tally(given != MISSING) for given in answers["variants"]]),
+        n_right=np.stack([tally(given == label) for given in answers["variants"]]),
     )
-
-
-# --- Rows for tables and JSON ---
-
-
-def hardest_table(evidence: Evidence, source: SourceSeeds) -> Table:
-    """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
-    has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
-    title = f"{source.source}: the hardest seeds"
-    shown = (
-        *columns(seed_id="seed"),
-        *columns("passage", **{name: name for name in source.texts}),
-        *columns(gold="gold", votes="votes", answers="answers"),
-        *columns("share", variants_right="variants right"),
-    )
-    notes = (
-        "By the share of variants answered right, in percent, averaged over models; each "
-        "distinct variant counts once. Answers to the seed itself, in the order "
-        f"{', '.join(evidence.names)}, and votes of annotators where known: "
-        f"{legend(evidence.labels)}.",
-        *(["Replacements and paraphrases count alike."] if has_both else []),
-    )
-    return Table(
-        f"hardest-{source.source}", title, shown, tuple(seed_rows(evidence, source, HARDEST)), notes
-    )
-
-
-def seed_rows(
-    evidence: Evidence, source: SourceSeeds, most: int | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield rows of seeds, hardest first: texts, gold label, votes, models' answers and counts."""
-    order, labels = source.hardest()[:most], evidence.labels
-    letters = {**dict(enumerate(initials(labels))), NO_LABEL: "?", MISSING: "–"}
-    names = {**dict(enumerate(labels)), NO_LABEL: "no label", MISSING: None}
-    n_variants, mean_right = source.n_variants.sum(axis=0), source.mean_right()
-    of_models = (source.own, source.n_answered.sum(axis=1), source.n_right.sum(axis=1))
-    by_seed = (of_model[:, order].T.tolist() for of_model in of_models)
-    seeds = zip(order.tolist(), source.seeds.take(order).to_pylist(), *by_seed, strict=True)
-    for seed, text, own, answered, right in seeds:
-        mean = float(mean_right[seed])
-        votes = sorted(text["annotator_labels"] or ())
-        yield {
-            "source": source.source,
-            "seed_id": text["seed_id"],
-            **dict(zip(source.texts, (text["premise"], text["hypothesis"]), strict=True)),
-            "gold": labels[text["label"]],
-            "votes": " ".join(letters[code] for code in votes) or None,
-            "answers": " ".join(letters[code] for code in own),
-            "variants_right": None if math.isnan(mean) else mean,
-            "n_variants": int(n_variants[seed]),
-            "by_model": {
-                name: {"answer": names[code], "n_answered": n, "n_right": n_right}
-                for name, code, n, n_right in zip(evidence.names, own, answered, right, strict=True)
-            },
-        }
 
 
 # --- Packed for the page ---
@@ -340,8 +282,8 @@ def seed_rows(
 Spans = Sequence[Sequence[int]]
 
 _ALPHABET: Final = digits + ascii_lowercase
-_WORDS: Final = 200
-"""Number of characters of an answer that are shown."""
+_HALF: Final = 100
+"""Number of characters that are shown of the beginning and of the end of a long answer."""
 _DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
@@ -355,15 +297,11 @@ def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()
     """Pack seeds as columns, variants by seed and words; `words_of` models are by id."""
     premises = source.seeds["premise"].to_pylist()
     hypotheses = source.seeds["hypothesis"].to_pylist()
-    spans = [f"{side}_spans" for side in NLI.fields]
-    columns = ["word_class", "original", "replacement", *NLI.fields, *spans]
-    variants = source.read([*columns, *SIGNALS])
+    columns = ["word_class", "original", "replacement", *NLI.fields, *NLI.spans]
+    variants = source.read([*columns, *SIGNALS, "variant_id"])
     classes = {name: code for code, name in enumerate(source.word_classes)}
-    # (seed, class, words) → spans of the words in the seed's texts, the texts around them, and
-    # their variants.
-    groups: dict[
-        tuple[int, int, str], tuple[list[list[list[int]]], list[list[str]], list[int]]
-    ] = {}
+    # (seed, class, words) → spans of the words in the seed's texts, and their variants.
+    groups: dict[tuple[int, int, str], tuple[list[list[list[int]]], list[int]]] = {}
     vocabulary: dict[str, int] = {}
     words: list[int] = []
     texts: dict[int, list[Any]] = {}
@@ -380,21 +318,20 @@ def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()
                 spans_in_seed(of, [lengths.get(text[slice(*span)], len(word)) for span in of])
                 for text, of in zip((premise, hypothesis), marks, strict=True)
             ]
-            in_seed = (premises[seed], hypotheses[seed])
-            groups[key] = (places, list(map(texts_around, in_seed, places)), [])
-        _, around, members = groups[key]
+            groups[key] = (places, [])
+        places, members = groups[key]
         members.append(variant)
         words.append(vocabulary.setdefault(new, len(vocabulary)))
-        derived = [new.join(parts) for parts in around]
-        if (
-            derived != [premise, hypothesis] or not new
-        ):  # cannot be derived from seed and replacement
+        in_seed = zip((premises[seed], hypotheses[seed]), places, strict=True)
+        derived = [replaced(text, spans, new) for text, spans in in_seed]
+        if derived != [premise, hypothesis] or not new:  # not from seed and replacement
             texts[variant] = [premise, _flat(marks[0]), hypothesis, _flat(marks[1])]
     by_seed = sorted(groups.items(), key=lambda group: group[0][0])
-    order = [variant for _, (_, _, members) in by_seed for variant in members]
+    order = [variant for _, (_, members) in by_seed for variant in members]
+    variants = variants.take(pa.array(order, pa.int64()))
     all_answered = (source.n_answered == source.n_variants).all()
+    named = {"own": source.seeds["seed_id"], "answers": variants["variant_id"]}
     return {
-        **_own_words(source, words_of, order),
         "name": source.source,
         "classes": list(source.word_classes),
         "ids": source.seeds["seed_id"].to_pylist(),
@@ -406,47 +343,35 @@ def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()
         "n": source.n_variants.tolist(),
         "answered": None if all_answered else source.n_answered.tolist(),
         "right": source.n_right.tolist(),
-        "groups": [[*key, *map(_flat, at), len(members)] for key, (at, _, members) in by_seed],
+        "groups": [[*key, *map(_flat, at), len(members)] for key, (at, members) in by_seed],
         "vocabulary": list(vocabulary),
         "words": [words[variant] for variant in order],
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
-        "signals": pack_signals(variants.take(pa.array(order, pa.int64()))),
+        "signals": pack_signals(variants),
         "texts": {str(n): texts[variant] for n, variant in enumerate(order) if variant in texts},
-    }
-
-
-def _own_words(
-    source: SourceSeeds, words_of: Sequence[Mapping[str, str]], order: Sequence[int]
-) -> dict[str, Any]:
-    """Pack answers in models' own words; long ones are shortened in the middle."""
-    if not any(words_of):
-        return {}
-    ids = source.read(["variant_id"])["variant_id"].to_pylist()
-    named = {"own": source.seeds["seed_id"].to_pylist(), "answers": [ids[n] for n in order]}
-
-    def cut(text: str) -> str:
-        return text if len(text) <= _WORDS else f"{text[: _WORDS // 2]} … {text[-_WORDS // 2 :]}"
-
-    return {
-        "said": [
+        "said": [  # shortened in the middle
             {
-                kind: {n: cut(words[name]) for n, name in enumerate(names) if name in words}
-                for kind, names in named.items()
+                kind: {
+                    n: text if len(text) <= 2 * _HALF else f"{text[:_HALF]} … {text[-_HALF:]}"
+                    for n, name in enumerate(ids.to_pylist() if own_words else ())
+                    if (text := own_words.get(name))
+                }
+                for kind, ids in named.items()
             }
-            for words in words_of
-        ]
+            for own_words in words_of
+        ],
     }
 
 
-def texts_around(text: str, spans: Spans) -> list[str]:
-    """Cut spans out of a text; the parts, joined by a replacement, give a variant's text.
+def replaced(text: str, spans: Spans, new: str) -> str:
+    """Put a replacement in place of spans of a text, which gives a variant's text.
 
-    >>> "poodle".join(texts_around("a boy and a boy", [[2, 5], [12, 15]]))
+    >>> replaced("a boy and a boy", [[2, 5], [12, 15]], "poodle")
     'a poodle and a poodle'
     """
     starts, ends = zip(*spans, strict=True) if spans else ((), ())
-    pairs = zip((0, *ends), (*starts, len(text)), strict=True)
-    return [text[start:end] for start, end in pairs]
+    kept = zip((0, *ends), (*starts, len(text)), strict=True)
+    return new.join(text[start:end] for start, end in kept)
 
 
 def _flat(spans: Spans) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,22 +15,9 @@ from merge_dataset.settings import as_path
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart
-from merge_metric.report.finding import findings, flipped_example, overall_findings
-from merge_metric.report.sections import (
-    CAUTION,
-    dataset_facts,
-    definitions,
-    matching,
-    model_text,
-    tables,
-)
-from merge_metric.report.seeds import (
-    SourceSeeds,
-    describe_sample,
-    limit_variants,
-    read_seeds,
-    seed_rows,
-)
+from merge_metric.report.finding import findings, overall_findings
+from merge_metric.report.sections import matching, seed_rows, tables
+from merge_metric.report.seeds import limit_variants
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import PACKAGES, Table
@@ -110,24 +99,21 @@ def write_report(
     path = as_path("path", path)
     output = output or format_of(path)
     require_report_or_none(path)
-    sources = read_seeds(evidence)
     if output == "html":
-        text = render_html(evidence, sources, max_variants=max_variants)
+        text = render_html(evidence, max_variants=max_variants)
     else:
         render = {"markdown": render_markdown, "latex": render_latex, "json": render_json}[output]
-        text = render(evidence, sources)
+        text = render(evidence)
     write_text(path, text)
 
 
-def render_html(
-    evidence: Evidence, sources: Sequence[SourceSeeds], *, max_variants: int = MAX_VARIANTS
-) -> str:
+def render_html(evidence: Evidence, *, max_variants: int = MAX_VARIANTS) -> str:
     """Render the page with the most variants allowed that keep it below `MAX_BYTES`."""
     from merge_metric.report.page import render_page
 
     while True:
-        shown = limit_variants(sources, max_variants)
-        page = render_page(evidence, shown, describe_sample(shown))
+        shown = limit_variants(evidence.sources, max_variants)
+        page = render_page(replace(evidence, sources=shown))
         n_shown = sum(len(source.seed) for source in shown)
         size = len(page.encode())
         if size <= MAX_BYTES or not n_shown:
@@ -138,57 +124,17 @@ def render_html(
         )
 
 
-# --- Markdown, LaTeX and JSON ---
-
-
-def render_markdown(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+def render_markdown(evidence: Evidence) -> str:
     """Render tables, findings and methods in GitHub's Markdown."""
-    parts = [f"# MERGE report: {_plain(evidence.title)}"]
-    for configuration in evidence.configurations:
-        parts += [
-            f"## {configuration.name}",
-            _bullets(map(_plain, findings(evidence, configuration))),
-        ]
-        if example := flipped_example(evidence, configuration, sources):
-            head, *body = (
-                f"| {' | '.join(map(_plain, row))} |"
-                for row in (
-                    ("", "a seed that it answers right", "a variant that it does not"),
-                    *zip(*(example[key] for key in ("texts", "seed", "variant")), strict=True),
-                    ("gold label", example["gold"], example["gold"]),
-                    (example["model"], example["gold"], example["answer"]),
-                )
-            )
-            parts.append("\n".join([head, "| --- | --- | --- |", *body]))
-    if overall := overall_findings(evidence):
-        parts += ["## Side by side", _bullets(map(_plain, overall))]
-    parts += [CAUTION, "## Tables", *(table.to_markdown() for table in tables(evidence, sources))]
-    terms = definitions(
-        replacements=evidence.has_replacements,
-        paraphrases=evidence.has_paraphrases,
-        cluster=evidence.cluster,
-    )
-    parts += ["## Definitions", _list(terms), "## How it was measured"]
-    for configuration in evidence.configurations:
-        parts.append(f"### {configuration.name}")
-        parts += [f"`{signature}`" for signature in configuration.signatures]
-        if not configuration.same_seeds:
-            parts.append("The models were not all scored on the same seeds: do not compare them.")
-    for name, facts in evidence.provenance.items():
-        parts += [f"### Data of {name}", _list(dataset_facts(facts))]
-    models = [
-        (
-            model.name,
-            f"predictions {', '.join(model.files)}; "
-            + (model_text(model.description) or "the file does not say what made it"),
-        )
-        for model in evidence.models
-    ]
-    parts += ["### Models", _list(models), f"Made by merge-nli {VERSION}."]
-    return "\n\n".join(parts) + "\n"
+    from merge_metric.report import page
+
+    return page.render_markdown(evidence)
 
 
-def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+# --- LaTeX and JSON ---
+
+
+def render_latex(evidence: Evidence) -> str:
     """Render the tables for a LaTeX document that loads `tables.PACKAGES`."""
     head = [
         f"% MERGE report: {' '.join(evidence.title.split())}",
@@ -198,12 +144,12 @@ def render_latex(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
         head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]
     made = (
         table.to_latex(long=any(column.kind == "passage" for column in table.columns))
-        for table in tables(evidence, sources)
+        for table in chain.from_iterable(tables(evidence).values())
     )
     return "\n\n".join(["\n".join(head), *made]) + "\n"
 
 
-def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
+def render_json(evidence: Evidence) -> str:
     """Render everything: results as `scoring.score` gives them, and seeds, hardest first."""
     named = [
         (c, {n: result for n, result in zip(evidence.names, c.results, strict=True) if result})
@@ -229,26 +175,9 @@ def render_json(evidence: Evidence, sources: Sequence[SourceSeeds]) -> str:
         "classes": [table.as_dict() for table in evidence.classes],
         "provenance": evidence.provenance,
         **({"validity": evidence.validity.as_dict()} if evidence.validity else {}),
-        "seeds": [row for source in sources for row in seed_rows(evidence, source)],
+        "seeds": [row for source in evidence.sources for row in seed_rows(evidence, source)],
     }
     return to_json(whole, allow_nan=False) + "\n"
-
-
-def _bullets(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
-def _list(pairs: Sequence[tuple[str, str]]) -> str:
-    return _bullets(f"**{_plain(term)}**: {_plain(text)}" for term, text in pairs)
-
-
-def _plain(text: str) -> str:
-    r"""Escape text so that Markdown shows it literally.
-
-    >>> print(_plain("a_b <i>"))
-    a\_b \<i\>
-    """
-    return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
 
 
 # --- Plots ---
@@ -261,7 +190,7 @@ def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
     yield "matching", plot_matching(matching(evidence))
     for configuration in evidence.configurations:
         for kind in ("word_class", "label"):
-            if parts := configuration.parts_by(kind):
+            if parts := configuration.parts(kind):
                 panels = [(part.title, part) for part in parts]
                 name = f"curves-{configuration.name}-by-{kind.replace('_', '-')}"
                 yield name, plot_curves(_curves(evidence, panels))

@@ -11,7 +11,7 @@ from helpers.report_data import EVIL, Problems, problems
 from selenium.webdriver import Chrome
 
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.write import render_html
 
 ABILITIES = {"weak": 0.45, "middle": 0.65, "strong": 0.85}
@@ -53,13 +53,13 @@ def evidence(case: Case) -> Evidence:
 
 
 @pytest.fixture(scope="session")
-def sources(evidence: Evidence) -> list[SourceSeeds]:
-    return read_seeds(evidence)
+def sources(evidence: Evidence) -> tuple[SourceSeeds, ...]:
+    return evidence.sources
 
 
 @pytest.fixture(scope="session")
-def page(evidence: Evidence, sources: list[SourceSeeds]) -> str:
-    return render_html(evidence, sources)
+def page(evidence: Evidence, sources: tuple[SourceSeeds, ...]) -> str:
+    return render_html(evidence)
 
 
 @pytest.fixture(scope="module")

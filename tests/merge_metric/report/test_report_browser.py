@@ -5,6 +5,7 @@ import csv
 import re
 from collections.abc import Iterator
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ from merge_metric.report.sections import (
     MATCHING,
     RELAXED,
     cell,
-    headline,
+    figures_table,
     interval_text,
     number,
     shown,
     tables,
 )
-from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import Estimate, Figure, sv_at
 
@@ -261,7 +262,7 @@ def table(opened: Chrome) -> Chrome:
     return opened
 
 
-def test_hardest_first_and_pages(table: Chrome, sources: list[SourceSeeds]) -> None:
+def test_hardest_first_and_pages(table: Chrome, sources: tuple[SourceSeeds, ...]) -> None:
     source = next(item for item in sources if item.source == "snli")
     names = source.seeds["seed_id"].to_pylist()
     order = [names[i] for i in source.hardest()]
@@ -408,7 +409,7 @@ def test_a_figure_leads_to_its_seeds(opened: Chrome, evidence: Evidence) -> None
     assert seed in ids(opened)
 
 
-def test_models_that_disagree(table: Chrome, sources: list[SourceSeeds]) -> None:
+def test_models_that_disagree(table: Chrome, sources: tuple[SourceSeeds, ...]) -> None:
     choose(table, "condition", "the seed unlike another model")
     choose(table, "model", "some model")
     own = next(item for item in sources if item.source == "snli").own
@@ -429,12 +430,13 @@ def test_tables_are_taken_away(opened: Chrome, evidence: Evidence) -> None:
     opened.execute_script(kept)
     choose(opened, "config", "snli")
     names = {place.get_attribute("data-table") for place in find(opened, ".take")}
-    assert names == {"seeds", *(table.name for table in tables(evidence, for_page=True))}
+    made = chain.from_iterable(tables(evidence, for_page=True).values())
+    assert names == {"seeds", *(table.name for table in made)}
     for nth, label in enumerate(("CSV", "JSON", "Copy Markdown", "Copy LaTeX")):
         button = find(opened, ".take[data-table='figures-snli'] button")[nth]
         assert button.text == label
         button.click()
-    table = headline(evidence, snli(evidence))
+    table = figures_table(evidence, snli(evidence), "figures")
     wanted = ["figures-snli.csv", "figures-snli.json", table.to_markdown(), table.to_latex()]
     wanted += [f"{table.to_csv()}\n", f"{table.to_json()}\n"]
     until(opened, lambda: sorted(opened.execute_script("return taken")) == sorted(wanted))
@@ -497,7 +499,7 @@ def test_print(opened: Chrome) -> None:
 
 
 def open_report(browser: Chrome, evidence: Evidence, path: Path) -> None:
-    path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")
+    path.write_text(render_html(evidence), encoding="utf-8")
     console_errors(browser)
     browser.get(path.as_uri())
 

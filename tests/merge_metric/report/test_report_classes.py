@@ -15,7 +15,7 @@ from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import read_frames
 from merge_metric.frame.predictions import read_predictions
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.seeds import SourceSeeds, read_seeds
+from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.scoring import score
 
@@ -124,7 +124,7 @@ def test_a_model_without_paraphrases(mixed: Any, tmp_path: Path) -> None:
 def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
     evidence, *_ = mixed
     path = tmp_path / "report.html"
-    path.write_text(render_html(evidence, read_seeds(evidence)), encoding="utf-8")
+    path.write_text(render_html(evidence), encoding="utf-8")
     console_errors(browser), requests(browser)
     browser.get(path.as_uri())
 
@@ -139,7 +139,7 @@ def test_in_a_browser(browser: Chrome, mixed: Any, tmp_path: Path) -> None:
     assert len(find("#seed-table .seed:only-child")) == 1
     find(".opener")[0].click()
     rows = find(".variants tbody tr")
-    source: SourceSeeds = read_seeds(evidence)[1]
+    source: SourceSeeds = evidence.sources[1]
     texts = [
         row["hypothesis"]
         for row in source.read(["hypothesis", "seed_id", "word_class"]).to_pylist()

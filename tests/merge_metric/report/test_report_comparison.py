@@ -10,7 +10,6 @@ from helpers.dataset_files import write_predictions
 from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import comparison_rows
 from merge_metric.report.sections import comparison
-from merge_metric.report.seeds import read_seeds
 from merge_metric.report.write import render_html, render_json
 
 
@@ -68,13 +67,12 @@ def test_of_many_models_tables_show_neighbours(many: Evidence) -> None:
     assert all(row in compared.pairs.rows for row in pairs.rows)
     assert pairs.notes[-1] == "Shown are 6 of 21 pairs."
     assert "over all 21 pairs" in " ".join(pairs.notes)
-    sources = read_seeds(many)
-    html = render_html(many, sources)
+    html = render_html(many)
     folded = html.partition("All differences: 21 pairs")
     assert folded[0].endswith('<details class="table"><summary>')
     body = folded[2].partition("</table>")[0]
     assert body.count("<tr>") == 1 + 21
-    (configuration,) = json.loads(render_json(many, sources))["configurations"]
+    (configuration,) = json.loads(render_json(many))["configurations"]
     assert len(configuration["comparison"]["pairs"]["rows"]) == 21
 
 

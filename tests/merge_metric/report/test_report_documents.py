@@ -15,9 +15,9 @@ from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.write import render_latex, write_report
 
 
-def test_latex(evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path) -> None:
+def test_latex(evidence: Evidence, sources: tuple[SourceSeeds, ...], tmp_path: Path) -> None:
     """Braces match, and rows have all columns; set by LaTeX, everything fits on its pages."""
-    text = render_latex(evidence, sources)
+    text = render_latex(evidence)
     begun = re.findall(r"\\begin\{(\w+)\}", text)
     assert set(begun) == {"table", "adjustbox", "tabular", "longtable"}
     assert begun.count("tabular") + 2 * begun.count("longtable") == text.count(r"\toprule")
@@ -40,12 +40,12 @@ def test_latex(evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path) -
 
 
 def test_hardest_as_the_analysis_has_them(
-    case: Any, evidence: Evidence, sources: list[SourceSeeds], tmp_path: Path
+    case: Any, evidence: Evidence, sources: tuple[SourceSeeds, ...], tmp_path: Path
 ) -> None:
     strong = write_predictions(tmp_path / "strong.parquet", case.snli.predictions(0.85, "strong"))
     analysed, _ = analyse("hardest", [*case.files[:2], str(strong)], case.folder, ["snli"], top=20)
     keys = ("seed_id", "variants_right", "premise", "gold")
-    reported = tables(evidence, sources)[-1].rows
+    reported = tables(evidence)["problems"][-1].rows
     assert [[row[key] for key in keys] for row in reported] == [
         [row[key] for key in keys] for row in analysed.rows
     ]

@@ -31,12 +31,13 @@ def test_seeds_may_stand_in_several_files(case: Any, tmp_path: Path) -> None:
     seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
     whole = write_predictions(tmp_path / "whole.parquet", rows)
     some = write_predictions(tmp_path / "some.parquet", seeds[:2])
-    (alone,) = gather_evidence([f"m={whole}"], case.folder, n_bootstrap=0).models
-    (both,) = gather_evidence([f"m={whole}", f"m={some}"], case.folder, n_bootstrap=0).models
-    assert both.files == ("whole.parquet", "some.parquet")
-    assert both.n_predictions == alone.n_predictions == len(rows)
-    assert both.answers.keys() == alone.answers.keys()
-    assert all((both.answers[file] == alone.answers[file]).all() for file in alone.answers)
+    alone = gather_evidence([f"m={whole}"], case.folder, n_bootstrap=0)
+    both = gather_evidence([f"m={whole}", f"m={some}"], case.folder, n_bootstrap=0)
+    assert both.models[0].files == ("whole.parquet", "some.parquet")
+    assert both.models[0].n_predictions == alone.models[0].n_predictions == len(rows)
+    for name in ("own", "answers"):
+        (of_both, of_one) = (getattr(of.sources[0], name) for of in (both, alone))
+        assert (of_both == of_one).all()
     changed = {**seeds[0], "prediction": (seeds[0]["prediction"] + 1) % 3}
     other = write_predictions(tmp_path / "other.parquet", [changed])
     told = r"to answer different problems, .*of the model m, got several answers to 1 prob"

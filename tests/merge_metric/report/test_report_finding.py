@@ -16,7 +16,6 @@ from merge_dataset.schema import NLI
 from merge_metric.compare import Comparison
 from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
 from merge_metric.report.finding import findings, flipped_example, overall_findings
-from merge_metric.report.seeds import read_seeds
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
 from merge_metric.tables import Table
 
@@ -222,12 +221,11 @@ def _is_flipped(row: Mapping[str, Any]) -> bool:
 
 
 def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
-    sources = read_seeds(flips)
     configuration = next(item for item in flips.configurations if item.name == "snli")
-    example = flipped_example(flips, configuration, sources)
+    example = flipped_example(flips, configuration)
     assert example is not None
     assert (example["model"], example["others"]) == ("bad", ["good"])
-    rows = sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
+    rows = flips.sources[0].read(["seed_id", "original", "replacement", *NLI.fields]).to_pylist()
     (row,) = (r for r in rows if _is_flipped(r) and r["seed_id"] == example["seed_id"])
     assert example["variant"] == (row["premise"], row["hypothesis"])
     assert example["gold"] != example["answer"]
@@ -240,12 +238,12 @@ def test_example_is_a_flip_of_the_least_steady_model(flips: Evidence) -> None:
 def test_example_is_the_best_variant(flips: Evidence) -> None:
     """The example has the best quality, or log-odds if it is unknown: the model is at fault."""
     configuration = next(item for item in flips.configurations if item.name == "snli")
-    (source, *_) = read_seeds(flips)
+    (source, *_) = flips.sources
     columns = ["seed_id", "replacement", "premise", "log_odds"]
     flipped = [row for row in source.read(columns).to_pylist() if _is_flipped(row)]
     best = max(flipped, key=lambda row: row["log_odds"])
     assert len({row["log_odds"] for row in flipped}) == 2
-    example = flipped_example(flips, configuration, [source])
+    example = flipped_example(flips, configuration)
     assert example is not None
     assert example["variant"][0] == best["premise"]
 
@@ -263,7 +261,8 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
             turned = pa.array([-float(odd) for odd in odds], pa.float64())
             return outcome.set_column(outcome.column_names.index("quality"), "quality", turned)
 
-    example = flipped_example(flips, configuration, [Judged()])  # type: ignore[list-item]
+    turned: Any = replace(flips, sources=(Judged(),))  # type: ignore[arg-type]
+    example = flipped_example(turned, configuration)
     assert example is not None
     assert example["variant"][0] != best["premise"]
 

@@ -173,7 +173,7 @@ def test_nothing_is_loaded(parsed: Page) -> None:
     assert not re.search(r"url\(|@import", "".join(styles))
 
 
-def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
+def test_links_lead_somewhere(parsed: Page, sources: tuple[SourceSeeds, ...]) -> None:
     seeds = {seed for source in sources for seed in source.seeds["seed_id"].to_pylist()}
     ids = [of["id"] for _, of in parsed.elements if "id" in of]
     assert len(ids) == len(set(ids))
@@ -186,13 +186,13 @@ def test_links_lead_somewhere(parsed: Page, sources: list[SourceSeeds]) -> None:
 
 @pytest.mark.slow
 def test_large_pages_show_fewer_variants(
-    evidence: Evidence, sources: list[SourceSeeds], page: str, monkeypatch: pytest.MonkeyPatch
+    evidence: Evidence, sources: tuple[SourceSeeds, ...], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(page.encode())
     monkeypatch.setattr(write, "MAX_BYTES", size - 500)
-    smaller = render_html(evidence, sources)
+    smaller = render_html(evidence)
     assert len(smaller.encode()) <= size - 500
     assert "To keep the file small, " in smaller
     assert Page(smaller).rows("figures") == Page(page).rows("figures")
     monkeypatch.setattr(write, "MAX_BYTES", 1000)  # smaller than possible
-    assert "None of the" in render_html(evidence, sources)
+    assert "None of the" in render_html(evidence)

@@ -12,22 +12,24 @@ from helpers.dataset_files import write_predictions, write_rows
 from helpers.report_data import problems
 from helpers.scored_folder import predicted, write_folder
 
+from merge_dataset.engine import connect
 from merge_dataset.schema import NLI
-from merge_metric.report.evidence import MISSING, Evidence, gather_evidence
+from merge_metric.report.evidence import Evidence, gather_evidence
 from merge_metric.report.page import embed
+from merge_metric.report.sections import tables
 from merge_metric.report.seeds import (
+    MISSING,
     SIGNALS,
-    ProblemFiles,
     SourceSeeds,
     describe_sample,
     embed_source,
     limit_variants,
     pack_signals,
-    read_seeds,
+    problems_in,
 )
 
 
-def of_source(sources: list[SourceSeeds], name: str = "snli") -> SourceSeeds:
+def of_source(sources: tuple[SourceSeeds, ...], name: str = "snli") -> SourceSeeds:
     return next(source for source in sources if source.source == name)
 
 
@@ -37,7 +39,7 @@ def rows_of(case: Any) -> dict[str, list[dict[str, Any]]]:
     return {name: case.snli.predictions(ability, name) for name, ability in abilities.items()}
 
 
-def test_counts_per_seed_and_class(sources: list[SourceSeeds], case: Any) -> None:
+def test_counts_per_seed_and_class(sources: tuple[SourceSeeds, ...], case: Any) -> None:
     """Compare with counting the predictions' rows one by one."""
     source = of_source(sources)
     assert source.word_classes == ("noun", "verb")
@@ -66,7 +68,7 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
     file = write_predictions(tmp_path / "part.parquet", some)
     files = [f"whole={case.files[0]}", str(file)]
     evidence = gather_evidence(files, case.folder, ["snli"], allow_missing=True, n_bootstrap=0)
-    (source,) = read_seeds(evidence)
+    (source,) = evidence.sources
     assert source.own[:, 0].tolist()[1] == MISSING
     assert source.mean_right()[0] == source.n_right[0, :, 0].sum() / source.n_variants[:, 0].sum()
     embedded = embed_source(source)
@@ -83,8 +85,11 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
     }  # fmt: skip
     pq.write_table(pa.table({"quality": [0.75, 0.5, None], **rows}), tmp_path / "a.parquet")
     pq.write_table(pa.table(rows), tmp_path / "b.parquet")
-    files = ProblemFiles(tmp_path, ("a.parquet", "b.parquet"), NLI)
-    packed = pack_signals(files.select(SIGNALS, "ORDER BY row").take([2, 0, 1, 3, 4, 5]))
+    relation = problems_in([tmp_path / "a.parquet", tmp_path / "b.parquet"], NLI)
+    with connect() as connection:
+        query = f"SELECT {', '.join(SIGNALS)} FROM {relation} ORDER BY row"
+        signals = connection.sql(query).to_arrow_table()
+    packed = pack_signals(signals.take([2, 0, 1, 3, 4, 5]))
     shown = {
         figure["name"]: [
             None if code == "--" else (int(code, 36) - 648) / 10 ** figure["decimals"]
@@ -102,7 +107,7 @@ def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [260, 200])
-def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
+def test_as_many_of_every_seed(sources: tuple[SourceSeeds, ...], most: int) -> None:
     """At most `most` in all; no seed has two more than another, unless that one has all shown."""
     shown = limit_variants(sources, most)
     counts = np.concatenate([source.n_shown for source in shown])
@@ -115,7 +120,7 @@ def test_as_many_of_every_seed(sources: list[SourceSeeds], most: int) -> None:
         assert (before.n_right == after.n_right).all()  # figures remain those of all variants
 
 
-def test_few_variants_are_those_of_the_hardest_seeds(sources: list[SourceSeeds]) -> None:
+def test_few_variants_are_those_of_the_hardest_seeds(sources: tuple[SourceSeeds, ...]) -> None:
     shown = limit_variants(sources, 50)
     for source in shown:
         counts = source.n_shown
@@ -140,7 +145,7 @@ def test_samples_are_keyed(case: Any, evidence: Evidence, tmp_path: Path) -> Non
     other = gather_evidence([str(file)], folder, n_bootstrap=0)
 
     def sampled(of: Evidence) -> set[str]:
-        source = of_source(read_seeds(of)).sample(2, 30)
+        source = of_source(of.sources).sample(2, 30)
         return set(source.read(["variant_id"])["variant_id"].to_pylist())
 
     assert sampled(other) == sampled(evidence)
@@ -176,7 +181,7 @@ def replaced(text: str, spans: list[int], new: str) -> tuple[str, list[int]]:
     return made + text[done:], marks
 
 
-def test_texts_of_variants_can_be_told(sources: list[SourceSeeds], case: Any) -> None:
+def test_texts_of_variants_can_be_told(sources: tuple[SourceSeeds, ...], case: Any) -> None:
     result = told(embed_source(of_source(sources)))
     assert len(result) == len(case.snli.variants)
     answers = [{row["variant_id"]: row for row in rows} for rows in rows_of(case).values()]
@@ -200,7 +205,7 @@ def test_texts_that_cannot_be_told_are_embedded(tmp_path: Path) -> None:
     write_rows(folder / "snli" / "nouns" / "variants.parquet", nouns)
     file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
     evidence = gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0)
-    (source,) = read_seeds(evidence)
+    (source,) = evidence.sources
     embedded = embed_source(source)
     assert embedded["classes"] == ["noun", "verb", ""]
     result = told(embedded)
@@ -223,7 +228,7 @@ def test_variants_in_which_several_words_change(tmp_path: Path) -> None:
     }  # fmt: skip
     folder = made.write(tmp_path / "data")
     file = write_predictions(tmp_path / "x.parquet", made.predictions(1, "x"))
-    (source,) = read_seeds(gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0))
+    (source,) = gather_evidence([str(file)], folder, ["snli"], n_bootstrap=0).sources
     embedded = embed_source(source)
     (group,) = (group for group in embedded["groups"] if group[2] == "girl boy A a")
     assert group[3:5] == [[0, 1, 2, 6, 11, 12, 13, 16], [0, 1, 2, 6]]
@@ -236,6 +241,5 @@ def test_problems_without_texts(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "merge-nli")
     write_predictions(tmp_path / "p.parquet", predicted())
     evidence = gather_evidence([str(tmp_path / "p.parquet")], folder, n_bootstrap=0)
-    sources = read_seeds(evidence)
-    assert of_source(sources).seeds["premise"].to_pylist() == [""] * 3
-    assert embed(evidence, sources)
+    assert of_source(evidence.sources).seeds["premise"].to_pylist() == [""] * 3
+    assert embed(evidence, tables(evidence, for_page=True))
