@@ -9,6 +9,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from merge_dataset.files import read_json
@@ -29,7 +30,13 @@ from merge_metric.analyses.validity import validity_row, validity_table
 from merge_metric.analyses.variant_groups import difference
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_models
-from merge_metric.frame.answer_table import Predictions, as_sources, choose, read_models
+from merge_metric.frame.answer_table import (
+    AnswerTable,
+    Predictions,
+    as_sources,
+    choose,
+    read_models,
+)
 from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
     Frame,
@@ -152,6 +159,13 @@ class Respondent:
     words: Mapping[str, str]
     """Id of a problem → answer in the model's own words, if it answers in words."""
 
+    @classmethod
+    def of(cls, model: AnswerTable) -> Respondent:
+        """Describe a model by its answers."""
+        rows = (row for file in model.predictions for row in file.further(ANSWER_TEXT))
+        words = {name: text for name, text in rows if text}
+        return cls(model.name, model.files, model.description, model.n_predictions, words)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -266,45 +280,22 @@ def gather_evidence(
         else:
             log.warning("%s has no complete predictions for %s", model.name, config)
 
-    options = JoinOptions(cluster=cluster, allow_missing=allow_missing)
-    frames: dict[str, dict[str, Frame]] = {config: {} for config in chosen}
-    results: dict[str, dict[str, Result]] = {config: {} for config in chosen}
-    changes: list[Row | None] = []
+    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
     hidden = {} if progress else {"disable": True}  # else the environment decides
-    total = sum(map(len, wanted.values()))
     # Closed before the message about an interrupt, else the bar is drawn again below it.
+    total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
-        for model in (model for model in models if wanted[model.name]):
-            mine = replace(options, configs=wanted[model.name])
-            for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
-                config, result = frame.config, figures_of(frame, settings)
-                if not results[config]:
-                    tell_few(config, frame.counts, seeds_of_parts(result))
-                if judged is not None:
-                    texts = (cluster,) if cluster else ()
-                    rows = variant_rows(
-                        folder, config, _VALIDITY, texts, frame=frame, judged=judged
-                    )
-                    changes.append(validity_row(rows, cluster=cluster, settings=settings))
-                    frame = replace(frame, variants=None, values={})
-                frames[config][model.name], results[config][model.name] = frame, result
-                bar.update()
-    configurations = []
+        frames, results, changes = _score_all(
+            models, wanted, options, settings, judged, bar, tell=tell
+        )
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
-        for config in bar:
-            comparison = None
-            if len(frames[config]) > 1 and n_bootstrap:
-                try:
-                    comparison = compare_models(
-                        frames[config], config=config, n_bootstrap=n_bootstrap, rng_seed=rng_seed
-                    )
-                except ValueError as error:  # no common seeds: the figures are still useful
-                    log.warning("the models are not compared: %s", error)
-            of_models = tuple(map(results[config].get, wanted))
-            configurations.append(Configuration(config, of_models, comparison, labels))
-            if not configurations[-1].same_seeds:
-                told = "%s: the models are not scored on the same seeds; the report says so"
-                log.warning(told, config)
+        comparisons = {config: _compared(config, frames[config], settings) for config in bar}
+    configurations = tuple(
+        Configuration(config, tuple(map(results[config].get, wanted)), comparison, labels)
+        for config, comparison in comparisons.items()
+    )
+    for name in (of.name for of in configurations if not of.same_seeds):
+        log.warning("%s: the models are not scored on the same seeds; the report says so", name)
     names: dict[str, list[str]] = {}
     for configuration in configurations:
         names.setdefault(configuration.source, []).append(configuration.name)
@@ -312,30 +303,15 @@ def gather_evidence(
     return Evidence(
         title=f"{who} on {joined(chosen)}",
         folder=folder,
-        models=tuple(
-            Respondent(
-                model.name,
-                model.files,
-                model.description,
-                model.n_predictions,
-                {
-                    name: text
-                    for file in model.predictions
-                    for name, text in file.further(ANSWER_TEXT)
-                    if text
-                },
-            )
-            for model in models
-        ),
-        configurations=tuple(configurations),
+        models=tuple(map(Respondent.of, models)),
+        configurations=configurations,
         classes=tuple(
             table
             for configs in names.values()
             for table in _classes(configs, frames, results, settings, cluster)
         ),
         provenance={
-            name: read_json(folder / name / PROVENANCE)
-            for name in dict.fromkeys(of.collection for of in configurations)
+            of.collection: read_json(folder / of.collection / PROVENANCE) for of in configurations
         },
         n_bootstrap=n_bootstrap,
         cluster=cluster,
@@ -343,6 +319,47 @@ def gather_evidence(
         validity=None if judged is None else validity_table(changes, cluster, model_first=True),
         sources=tuple(read_source(models, configs) for configs in names.values()),
     )
+
+
+def _score_all(
+    models: Sequence[AnswerTable],
+    wanted: Mapping[str, Sequence[str]],
+    options: JoinOptions,
+    settings: Settings,
+    judged: pa.Table | None,
+    bar: tqdm,
+    *,
+    tell: bool,
+) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], list[Row | None]]:
+    """Score what is wanted of models: by configuration and model; and rows of judged variants."""
+    frames: dict[str, dict[str, Frame]] = {config: {} for config in options.configs}
+    results: dict[str, dict[str, Result]] = {config: {} for config in options.configs}
+    changes: list[Row | None] = []
+    texts = (options.cluster,) if options.cluster else ()
+    for model in (model for model in models if wanted[model.name]):
+        mine = replace(options, configs=wanted[model.name])
+        for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
+            folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
+            if not results[config]:
+                tell_few(config, frame.counts, seeds_of_parts(result))
+            if judged is not None:
+                rows = variant_rows(folder, config, _VALIDITY, texts, frame=frame, judged=judged)
+                changes.append(validity_row(rows, cluster=options.cluster, settings=settings))
+                frame = replace(frame, variants=None, values={})
+            frames[config][model.name], results[config][model.name] = frame, result
+            bar.update()
+    return frames, results, changes
+
+
+def _compared(config: str, frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
+    if len(frames) < 2 or not settings.n_bootstrap:
+        return None
+    n_bootstrap, rng_seed = settings.n_bootstrap, settings.rng_seed
+    try:
+        return compare_models(frames, config=config, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+    except ValueError as error:  # no common seeds: the figures are still useful
+        log.warning("the models are not compared: %s", error)
+        return None
 
 
 def joined(names: Sequence[str]) -> str:
@@ -360,6 +377,11 @@ def joined(names: Sequence[str]) -> str:
 _WORDS: Final = "all words"
 _CT: Final = USUAL.correctness_threshold
 _FIGURES: Final = tuple(CATALOGUE[key].at(_CT) for key in MAIN_FIGURES)
+_SHOWN: Final = (
+    *columns("count", n_seeds="seeds"),
+    *columns("threshold", variants_per_seed="per seed"),
+    *map(figure_column, _FIGURES),
+)
 _SHARED: Final = "shared-seeds"
 _PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
@@ -371,18 +393,11 @@ def _classes(
     settings: Settings,
     cluster: str,
 ) -> list[Table]:
-    """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds.
-
-    Frames and results are by configuration and model.
-    """
+    """Tabulate a source's word classes beside its paraphrases, if any, also on shared seeds."""
     paraphrases = [config for config in configs if parse_config_name(config)[1] == PARAPHRASE]
     replacements = [config for config in configs if config not in paraphrases]
     if not paraphrases or not replacements:
         return []
-
-    def values(result: Result, counts: SeedCounts) -> Row:
-        per_seed = float(counts.n_variants.sum() / counts.present.sum())
-        return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}
 
     of_class: dict[tuple[str, str], Row] = {}
     for config in configs:
@@ -393,58 +408,67 @@ def _classes(
             result = results[config][model]
             groups = {whole: result, **result.get("by_group", {}).get("word_class", {})}
             for name in groups:
-                row = {"model": model, "variants": name} | values(groups[name], counts[name])
+                row = {"model": model, "variants": name} | _values(groups[name], counts[name])
                 of_class.setdefault((model, name), row)
     known = {name for _, name in of_class}
     names = [name for name in (_WORDS, *VARIANT_CLASSES) if name in known]
     if names[0] == _WORDS and len(names) == 3:  # the only word class equals all words
         names.remove(_WORDS)
     models = dict.fromkeys(chain(*(frames[config] for config in configs)))
-    figures = (
-        *columns("count", n_seeds="seeds"),
-        *columns("threshold", variants_per_seed="per seed"),
-        *map(figure_column, _FIGURES),
-    )
-    units, has_intervals = resampled_units(cluster), bool(settings.n_bootstrap)
+    units = resampled_units(cluster)
+    intervals = f", with 95 % intervals by bootstrap over {units}" * bool(settings.n_bootstrap)
     tables = [
         Table(
             f"classes-{source}",
             f"{source}: classes of variants",
-            (*columns(model="model", variants="variants"), *figures),
+            (*columns(model="model", variants="variants"), *_SHOWN),
             tuple(of_class[key] for key in product(models, names) if key in of_class),
             (
-                f"In percent{f', with 95 % intervals by bootstrap over {units}' * has_intervals}; "
-                f"of fooling rates the lower is better. {_PER_SEED}",
+                f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
                 "Classes have different seeds; those of paraphrases are problems that the model "
                 "which chose the paraphrases answers right.",
             ),
         )
     ]
-    for config in replacements:  # on the seeds that both have, so that only the kind differs
-        both, rows = (config, paraphrases[0]), list[dict[str, Any]]()
-        for model in (model for model in frames[config] if model in frames[both[1]]):
-            shared = shared_seeds([frames[of][model].counts for of in both])
-            if shared[0].seed_ids:
-                for of, own in zip(both, shared, strict=True):
-                    row = {"model": model, "config": of}
-                    rows.append(row | values(summarise(own, settings), own))
-                rows[-1] |= difference(shared[1], shared[0], settings)
-        if rows:
-            table = Table(
-                f"{_SHARED}-{config}".replace("_", "-"),
-                f"{config} and {both[1]} on the seeds that both have",
-                (
-                    *columns(model="model", config="variants"),
-                    *figures,
-                    *interval_columns("points", difference=f"SV@{_CT} diff."),
-                ),
-                tuple(rows),
-                (
-                    f"SV@{_CT} diff.: paraphrases less replacements"
-                    f"{f', with 95 % interval by paired bootstrap over {units}' * has_intervals}. "
-                    f"{_PER_SEED} SV accuracy at high thresholds falls with their number, variant "
-                    "accuracy does not.",
-                ),
-            )
-            tables.append(table)
+    for config in replacements:
+        table = _contrast(config, paraphrases[0], frames, units, settings)
+        tables += [table] if table.rows else []
     return tables
+
+
+def _contrast(
+    replacements: str,
+    paraphrases: str,
+    frames: Mapping[str, Mapping[str, Frame]],
+    units: str,
+    settings: Settings,
+) -> Table:
+    """Compare both kinds of variants on the seeds that have both, so that only the kind differs."""
+    both, rows = (replacements, paraphrases), list[Row]()
+    for model in (model for model in frames[replacements] if model in frames[paraphrases]):
+        shared = shared_seeds([frames[config][model].counts for config in both])
+        if shared[0].seed_ids:
+            for config, counts in zip(both, shared, strict=True):
+                row = {"model": model, "config": config}
+                rows.append(row | _values(summarise(counts, settings), counts))
+            rows[-1] |= difference(shared[1], shared[0], settings)
+    interval = f", with 95 % interval by paired bootstrap over {units}" * bool(settings.n_bootstrap)
+    return Table(
+        f"{_SHARED}-{replacements}".replace("_", "-"),
+        f"{replacements} and {paraphrases} on the seeds that both have",
+        (
+            *columns(model="model", config="variants"),
+            *_SHOWN,
+            *interval_columns("points", difference=f"SV@{_CT} diff."),
+        ),
+        tuple(rows),
+        (
+            f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
+            "high thresholds falls with their number, variant accuracy does not.",
+        ),
+    )
+
+
+def _values(result: Result, counts: SeedCounts) -> Row:
+    per_seed = float(counts.n_variants.sum() / counts.present.sum())
+    return figure_values(result, _FIGURES) | {"variants_per_seed": per_seed}

@@ -349,17 +349,17 @@ def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()
         "answers": [_digits(answers) for answers in source.answers[:, order].tolist()],
         "signals": pack_signals(variants),
         "texts": {str(n): texts[variant] for n, variant in enumerate(order) if variant in texts},
-        "said": [  # shortened in the middle
-            {
-                kind: {
-                    n: text if len(text) <= 2 * _HALF else f"{text[:_HALF]} … {text[-_HALF:]}"
-                    for n, name in enumerate(ids.to_pylist() if own_words else ())
-                    if (text := own_words.get(name))
-                }
-                for kind, ids in named.items()
-            }
-            for own_words in words_of
-        ],
+        "said": [{kind: _cut(ids, own) for kind, ids in named.items()} for own in words_of],
+    }
+
+
+def _cut(ids: pa.ChunkedArray, words: Mapping[str, str]) -> dict[int, str]:
+    """Take answers in a model's own words to problems, long ones without their middle."""
+    chosen = enumerate(ids.to_pylist() if words else ())
+    texts = ((number, words[name]) for number, name in chosen if name in words)
+    return {
+        number: text if len(text) <= 2 * _HALF else f"{text[:_HALF]} … {text[-_HALF:]}"
+        for number, text in texts
     }
 
 
