@@ -40,7 +40,6 @@ from merge_metric.frame.answer_table import (
 from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import (
     Frame,
-    JoinOptions,
     frames_of,
     same_labels,
     same_merging,
@@ -280,14 +279,12 @@ def gather_evidence(
         else:
             log.warning("%s has no complete predictions for %s", model.name, config)
 
-    options = JoinOptions(configs=chosen, cluster=cluster, allow_missing=allow_missing)
+    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing, "tell": tell}
     hidden = {} if progress else {"disable": True}  # else the environment decides
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
-        frames, results, changes = _score_all(
-            models, wanted, options, settings, judged, bar, tell=tell
-        )
+        frames, results, changes = _score_all(models, wanted, settings, judged, bar, options)
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
         comparisons = {config: _compared(config, frames[config], settings) for config in bar}
     configurations = tuple(
@@ -324,27 +321,26 @@ def gather_evidence(
 def _score_all(
     models: Sequence[AnswerTable],
     wanted: Mapping[str, Sequence[str]],
-    options: JoinOptions,
     settings: Settings,
     judged: pa.Table | None,
     bar: tqdm,
-    *,
-    tell: bool,
+    options: Mapping[str, Any],
 ) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], list[Row | None]]:
     """Score what is wanted of models: by configuration and model; and rows of judged variants."""
-    frames: dict[str, dict[str, Frame]] = {config: {} for config in options.configs}
-    results: dict[str, dict[str, Result]] = {config: {} for config in options.configs}
+    frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
+    results: dict[str, dict[str, Result]] = {config: {} for config in frames}
     changes: list[Row | None] = []
-    texts = (options.cluster,) if options.cluster else ()
+    cluster = options["cluster"]
+    texts = (cluster,) if cluster else ()
     for model in (model for model in models if wanted[model.name]):
-        mine = replace(options, configs=wanted[model.name])
-        for frame in frames_of(model, mine, with_rows=judged is not None, tell=tell):
+        own, with_rows = wanted[model.name], judged is not None
+        for frame in frames_of(model, own, with_rows=with_rows, **options):
             folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
             if not results[config]:
                 tell_few(config, frame.counts, seeds_of_parts(result))
             if judged is not None:
                 rows = variant_rows(folder, config, _VALIDITY, texts, frame=frame, judged=judged)
-                changes.append(validity_row(rows, cluster=options.cluster, settings=settings))
+                changes.append(validity_row(rows, cluster=cluster, settings=settings))
                 frame = replace(frame, variants=None, values={})
             frames[config][model.name], results[config][model.name] = frame, result
             bar.update()
