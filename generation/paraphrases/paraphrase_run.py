@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -235,10 +235,8 @@ class _KeptModel:
         search: Mapping[str, Any],
     ) -> None:
         """Prepare to open the model that the settings `asked` name; answers depend on `search`."""
-        self._folder, self._path, self._open, self._answer = (
-            run.model_answers, run.path / record, open_model, answer,
-        )  # fmt: skip
-        self._schema, self._search = schema, search
+        self._folder, self._path, self._open = run.model_answers, run.path / record, open_model
+        self._answer, self._schema, self._search = answer, schema, search
         self._asked = json.loads(json.dumps(asked))
 
     @cached_property
@@ -261,15 +259,12 @@ class _KeptModel:
 
     @cached_property
     def _record(self) -> dict[str, Any]:
-        if self._path.is_file():
-            try:
-                record = read_record(self._path)
-            except ValueError as error:
-                log.warning("%s; the model is opened to write it anew", error)
-            else:
-                if record.get("asked") == self._asked:
-                    return record
-        return self._opened[1]
+        record: dict[str, Any] = {}
+        try:
+            record = read_record(self._path) if self._path.is_file() else {}
+        except ValueError as error:
+            log.warning("%s; the model is opened to write it anew", error)
+        return record if record.get("asked") == self._asked else self._opened[1]
 
     @property
     def description(self) -> dict[str, Any]:
@@ -369,17 +364,12 @@ class _Work:
             answers = self.generator(f"{where} {number}", requests)["candidates"].to_pylist()
             return [[Candidate(**candidate) for candidate in row] for row in answers]
 
-        rounds = list(
-            run_rounds(
-                hypotheses[start : start + BLOCK],
-                self.config,
-                rewrite=rewrite,
-                judge=lambda number, pairs: _matrix(
-                    self.judge(f"{where} {number}: NLI model", pairs)
-                ),
-            )
-        )
-        rows = pa.Table.from_pylist([row for rows in rounds for row in rows], PARAPHRASES)
+        def judge(number: int, pairs: list[Pair]) -> NDArray[np.float64]:
+            return _matrix(self.judge(f"{where} {number}: NLI model", pairs))
+
+        block = hypotheses[start : start + BLOCK]
+        rounds = list(run_rounds(block, self.config, rewrite=rewrite, judge=judge))
+        rows = pa.Table.from_pylist(list(chain.from_iterable(rounds)), PARAPHRASES)
         order = [(name, "ascending") for name in ("hypothesis", "round", "rank")]
         return rows.sort_by(order).combine_chunks(), len(rounds)
 
@@ -388,10 +378,7 @@ class _Work:
     ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
         """Write all candidates; return the funnel, and the kept texts of hypotheses."""
         counts, kept, rounds = Counter[tuple[int, str]](), dict[str, list[str]](), 0
-        with (
-            atomic(self.run.paraphrases) as path,
-            RowGroupWriter(path, PARAPHRASES) as writer,
-        ):
+        with atomic(self.run.paraphrases) as path, RowGroupWriter(path, PARAPHRASES) as writer:
             for start in range(0, len(hypotheses), BLOCK):
                 table, of_block = self.search(hypotheses, start)
                 writer.write(table)
@@ -428,14 +415,13 @@ class _Work:
             for number in range(len(block_sizes(self.run.problems))):
                 mine = []
                 for seed in read_block(self.run.problems, number):
-                    row: Exclusion = {"seed_id": seed.seed_id, "source": seed.source}
-                    if seed.seed_id not in right:
-                        left_out.append(row | {"reason": ParaphraseReason.ANSWERED_WRONG})
-                    elif seed.hypothesis not in kept:
-                        row |= {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
-                        left_out.append(row)
-                    else:
+                    why: Exclusion = {"reason": ParaphraseReason.ANSWERED_WRONG}
+                    if seed.seed_id in right:
+                        why = {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
+                    if seed.seed_id in right and seed.hypothesis in kept:
                         mine.append(seed)
+                    else:
+                        left_out.append({"seed_id": seed.seed_id, "source": seed.source, **why})
                 seeds.write(seed_rows(mine))
                 variants.write(variants_of(mine, kept))
         write_table(self.run.exclusions, exclusion_table(left_out))

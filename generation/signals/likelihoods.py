@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +41,8 @@ BESIDE: Final = 3
 _WORD: Final = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 """Pattern of a word, or of a single punctuation mark."""
 
-_IDS_AT_ONCE: Final = 2**20
-"""Token ids of masked sentences held at a time: enough to fill batches of equal length."""
+_TOKENS_AT_ONCE: Final = 2**13
+"""Masked tokens held at a time, each with its sentence: enough to fill batches of equal length."""
 _WINDOWS_REMEMBERED: Final = 2**18
 """Scores of windows kept for later texts, most of which differ in one word only."""
 
@@ -74,7 +74,7 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
         (row, *masked) for row in order for masked in _masked(sentences[row], encodings[row], mlm)
     )
     known: dict[bytes, float] = {}
-    while some := _taken(tokens, _IDS_AT_ONCE):
+    while some := list(islice(tokens, _TOKENS_AT_ONCE)):
         rows = [row for row, *_ in some]
         keys = [
             blake2b(np.array([at, token, *ids], np.int32).tobytes(), digest_size=16).digest()
@@ -93,19 +93,6 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
         # Adds in the order of the tokens, so that the sum is the same to the bit.
         np.add.at(pll, rows, log_probs)
     return pa.table([pll, windowed], schema=_SCORES)
-
-
-def _taken(
-    tokens: Iterator[tuple[int, tuple[int, ...], int, int]], most: int
-) -> list[tuple[int, tuple[int, ...], int, int]]:
-    """Take masked tokens, with the rows of their sentences, until their inputs have `most` ids."""
-    taken, size = [], 0
-    for token in tokens:
-        taken.append(token)
-        size += len(token[1])
-        if size >= most:
-            break
-    return taken
 
 
 def _masked(

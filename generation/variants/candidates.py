@@ -60,10 +60,7 @@ def write_candidates(
     with ExitStack() as stack:
         files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
 
-        def append(name: str, values: NDArray[Any]) -> None:
-            files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
-
-        append("starts", np.zeros(1))
+        files["starts"].write(np.zeros(1, _FILES["starts"]).tobytes())
         for block in questions.blocks:
             is_asked = asked[questions.places[block]]
             left = survivors_of(read_scores(store, questions.of(block, asked)), vocabulary, config)
@@ -73,12 +70,16 @@ def write_candidates(
             rejected = np.zeros((len(is_asked), len(CHEAP_REASONS)), np.int32)
             sizes[is_asked], in_vocabulary[is_asked] = left.sizes, left.in_vocabulary
             rejected[is_asked] = left.rejected
-            append("starts", starts_of(sizes)[1:] + done)
-            append("in_vocabulary", in_vocabulary)
-            append("asked", is_asked)
-            append("rejected", rejected)
-            append("tokens", left.tokens)
-            append("log_odds", left.log_odds)
+            columns: dict[str, NDArray[Any]] = {
+                "starts": starts_of(sizes)[1:] + done,
+                "in_vocabulary": in_vocabulary,
+                "asked": is_asked,
+                "tokens": left.tokens,
+                "log_odds": left.log_odds,
+                "rejected": rejected,
+            }
+            for name, values in columns.items():
+                files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
             done += len(left.tokens)
 
 

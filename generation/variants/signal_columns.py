@@ -33,10 +33,9 @@ MASKED, CAUSAL = "mlm", "lm"
 """Keys of the model in `signals.json`, by the model's kind."""
 
 
-def zipf_frequencies(texts: pa.ChunkedArray | pa.Array) -> pa.Array:
+def zipf_frequencies(texts: pa.ChunkedArray) -> pa.Array:
     """Return log10 of words' occurrences in a billion words of English; 0 for unknown words."""
-    column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    encoded = column.dictionary_encode()
+    encoded = texts.combine_chunks().dictionary_encode()
     values = [zipf_frequency(text) for text in encoded.dictionary.to_pylist()]
     return pa.array(values, pa.float32()).take(encoded.indices)
 
@@ -120,9 +119,7 @@ class BlockRows:
         """[n] All edits of each row."""
         return perturbations_of(self.edited, self.problems)
 
-    @cached_property
-    def _filled(self) -> dict[str, pa.Array]:
-        return {}
+    _filled: dict[str, pa.Array] = field(default_factory=dict, init=False)
 
     def column(self, name: str) -> pa.Array:
         """Return the values of a signal, computed once."""
@@ -138,19 +135,12 @@ def _at_words(
     """Make a filler that asks about each replaced word; `together` combines known answers."""
 
     def fill(rows: BlockRows) -> pa.Array:
-        known: dict[tuple[int, int, str], bool | None] = {}
         combined = []
         for perturbation in rows.perturbations:
-            answers = []
-            for edit in perturbation.edits:
-                if edit.part == WORD:
-                    sentence = perturbation.sentences[edit.text]
-                    key = id(sentence), edit.position, edit.word
-                    if key not in known:
-                        known[key] = ask(sentence, edit.position, edit.word)
-                    if (answer := known[key]) is not None:
-                        answers.append(answer)
-            combined.append(together(answers) if answers else None)
+            words = [edit for edit in perturbation.edits if edit.part == WORD]
+            answers = [ask(perturbation.sentences[e.text], e.position, e.word) for e in words]
+            known = [answer for answer in answers if answer is not None]
+            combined.append(together(known) if known else None)
         return pa.array(combined, pa.bool_())
 
     return fill
@@ -177,11 +167,9 @@ def _fill_article_fits(rows: BlockRows) -> pa.Array:
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
     def column(name: str) -> pa.Array:
-        values = rows.column(name)
-        if name == "neighbour_change" and rows.config.scored_by:
-            # A row without a score, or not scored yet, counts as the best: see `SCORED`.
-            return pc.fill_null(values, 0.0)
-        return values
+        # A row without a score, or not scored yet, counts as the best: see `SCORED`.
+        is_scored = name == "neighbour_change" and rows.config.scored_by
+        return pc.fill_null(rows.column(name), 0.0) if is_scored else rows.column(name)
 
     changes = rows.signals.get("signals")
     is_used = changes is not None and changes.is_causal and not rows.config.scored_by

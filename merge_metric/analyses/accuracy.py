@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import RUN_COLUMNS, Row, identity, measures, values_of_models
@@ -80,7 +79,9 @@ def accuracy(
                     "and those for all test problems: the same model, in the same precision?",
                     *(where, f"{differ:,}", f"{len(seeds):,}"),
                 )
-            scores = subsample_scores(right, len(seeds), n_subsamples, rng_seed)
+            rng = np.random.default_rng(rng_seed)
+            draws = (rng.choice(len(ids), len(seeds), replace=False) for _ in range(n_subsamples))
+            scores = np.array([right[draw].sum() for draw in draws])
             row["n_test"] = len(ids)
             row["test_accuracy"] = float(right.mean())
             row["higher_share"] = float((scores > own.sum()).mean())
@@ -103,15 +104,6 @@ def accuracy(
         *columns("share", variant_accuracy="S variants", higher_share="higher"),
     )
     return mark(Table("accuracy", title, shown, tuple(rows), tuple(notes)))
-
-
-def subsample_scores(
-    right: NDArray[np.bool_], size: int, n_subsamples: int, rng_seed: int
-) -> NDArray[np.int64]:
-    """Draw `size` problems without replacement; count right ones per draw, (n_subsamples,)."""
-    rng = np.random.default_rng(rng_seed)
-    draws = (rng.choice(len(right), size, replace=False) for _ in range(n_subsamples))
-    return np.array([int(right[draw].sum()) for draw in draws], np.int64)
 
 
 def plot_accuracy(table: Table) -> Figure:

@@ -55,7 +55,8 @@ def stability(
 
     Models of the same seeds see the same draws. `width`, in points, is wanted of an interval.
     """
-    require_points("width", width)
+    if not 0 < width < 100:
+        raise ValueError(f"width: expected percentage points between 0 and 100, got {width:g}")
     ct, rows = int(correctness_threshold), list[Row]()
     known: dict[str, list[Sequence[Any]]] = {}
     for config, model, ids, gold, labels, counts in _seeds(request):
@@ -147,12 +148,6 @@ def _seeds(
         table = request.seeds(config).sort_by("seed_id")
         gold, labels = table["label"].to_numpy(), format_of(table.schema).labels
         yield config, None, table["seed_id"].to_pylist(), gold, labels, None
-
-
-def require_points(name: str, value: float) -> None:
-    """Raise ValueError unless a value is a possible difference of percentages."""
-    if not 0 < value < 100:
-        raise ValueError(f"{name}: expected percentage points between 0 and 100, got {value:g}")
 
 
 def draw_seeds(n_seeds: int, size: int, draws: int, rng_seed: int, where: str) -> Floats:
@@ -309,7 +304,10 @@ def power(
 
     `difference`, in points, is one that should be found significant.
     """
-    require_points("difference", difference)
+    if not 0 < difference < 100:
+        raise ValueError(
+            f"difference: expected percentage points between 0 and 100, got {difference:g}"
+        )
     ct = int(correctness_threshold)
     rows: list[Row] = []
     for config, of_models in by_config(request.frames(with_rows=True)).items():

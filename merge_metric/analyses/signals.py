@@ -6,7 +6,7 @@ The MERGE paper asks what makes variants good, and diverse ones hard (section 5.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -186,15 +186,15 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
             }
             if "right" in outcomes:
                 right = outcomes["right"]
-                row |= _mean("variant_accuracy", right, part, seed, n_seeds, weights)
+                row |= _mean("variant_accuracy", right, part, seed, weights)
             if "good" in outcomes:
                 judged = part & ~np.isnan(outcomes["good"])
                 row["n_judged"] = int(judged.sum())
                 for key in ("fluency", "reasoning"):
                     row[key] = _average(outcomes[key][judged])
-                row |= _mean("good", outcomes["good"], judged, seed, n_seeds, weights)
+                row |= _mean("good", outcomes["good"], judged, seed, weights)
             if bin_name == ALL:
-                row |= _correlations(values, known, outcomes, seed, n_seeds, weights)
+                row |= _correlations(values, known, outcomes, seed, weights)
             yield row
 
 
@@ -255,27 +255,26 @@ def _average(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _bounds(replicates: Iterable[Floats]) -> list[float] | None:
-    bounds = interval(np.concatenate(list(replicates)))
-    return None if np.isnan(bounds).any() else bounds.tolist()
+def _bounds(
+    weights: BootstrapWeights, figure: Callable[[Floats], Floats], *, strict: bool = True
+) -> list[float] | None:
+    """Compute the interval of a figure of bootstrap weights; if `strict`, None with NaN in it."""
+    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
+        bounds = interval(np.concatenate([figure(w) for w in weights()]))
+    return None if strict and np.isnan(bounds).any() else bounds.tolist()
 
 
 def _mean(
-    key: str,
-    values: Floats,
-    part: Bools,
-    seed: Ints,
-    n_seeds: int,
-    weights: BootstrapWeights | None,
+    key: str, values: Floats, part: Bools, seed: Ints, weights: BootstrapWeights | None
 ) -> Row:
     """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
     row: Row = {key: _average(values[part])}
     if weights is None:
         return row
+    n_seeds = int(seed.max()) + 1
     sums = np.bincount(seed[part], values[part], minlength=n_seeds)
     sizes = np.bincount(seed[part], minlength=n_seeds)
-    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-        return row | {f"{key}_ci": _bounds((w @ sums) / (w @ sizes) for w in weights())}
+    return row | {f"{key}_ci": _bounds(weights, lambda w: (w @ sums) / (w @ sizes))}
 
 
 def _correlations(
@@ -283,16 +282,12 @@ def _correlations(
     known: Bools,
     outcomes: Mapping[str, Floats],
     seed: Ints,
-    n_seeds: int,
     weights: BootstrapWeights | None,
 ) -> Row:
-    pairs: dict[str, tuple[Floats, Bools]] = {}
+    compared = {"right": outcomes["right"]} if "right" in outcomes else {}
     row: Row = {}
-    if "right" in outcomes:
-        pairs["right"] = (outcomes["right"], known)
     if "good" in outcomes:
-        scores = outcomes["fluency"] + outcomes["reasoning"]
-        pairs["judged"] = (scores, known & ~np.isnan(scores))
+        compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
         part = known & ~np.isnan(outcomes["good"])
         x, is_good = signal[part], outcomes["good"][part] == 1
         row = {"auc": None, "auc_ci": None}
@@ -300,23 +295,21 @@ def _correlations(
             groups = np.unique(x, return_inverse=True)[1]
             row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
             if weights is not None:
-                drawn = (auc(groups, is_good, w[:, seed[part]]) for w in weights())
-                row["auc_ci"] = _bounds(drawn)
-    for key, (values, part) in pairs.items():
+                drawn = partial(lambda w, of: auc(groups, is_good, w[:, of]), of=seed[part])
+                row["auc_ci"] = _bounds(weights, drawn)
+    for key, values in compared.items():
+        part = known & ~np.isnan(values)
         x, y = signal[part], values[part]
-        sums = within_seeds(x, y, seed[part], n_seeds)
+        sums = within_seeds(x, y, seed[part], int(seed.max()) + 1)
         within = float(pooled(sums.sum(axis=0)))
-        row[f"rho_{key}"] = spearman(x, y)
+        rho = row[f"rho_{key}"] = spearman(x, y)
         row[f"within_{key}"] = None if np.isnan(within) else within
-        if weights is None:
-            continue
-        row |= {f"rho_{key}_ci": None, f"within_{key}_ci": None}
-        if row[f"rho_{key}"] is not None:
-            bounds = spearman_interval(x, y, seed[part], weights())
-            row[f"rho_{key}_ci"] = bounds.tolist()
-        if row[f"within_{key}"] is not None:
-            replicates = [pooled(w @ sums) for w in weights()]
-            row[f"within_{key}_ci"] = interval(np.concatenate(replicates)).tolist()
+        if weights is not None:
+            bounds = None if rho is None else spearman_interval(x, y, seed[part], weights())
+            row[f"rho_{key}_ci"] = None if bounds is None else bounds.tolist()
+            drawn = partial(lambda w, of: pooled(w @ of), of=sums)
+            of_within = None if np.isnan(within) else _bounds(weights, drawn, strict=False)
+            row[f"within_{key}_ci"] = of_within
     return row
 
 

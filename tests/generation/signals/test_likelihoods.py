@@ -133,7 +133,7 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(MaskedLM, "_run", counted)
     # Small steps, so that each window reuses an earlier one.
-    monkeypatch.setattr(likelihoods, "_IDS_AT_ONCE", 40 * MAX_TOKENS)
+    monkeypatch.setattr(likelihoods, "_TOKENS_AT_ONCE", 40)
     assert pseudo_log_likelihoods(mlm, texts)["pll"].to_pylist() == alone
     distinct = {(ids, position) for ids, position, _ in masked}
     assert len(set(asked)) == len(distinct) < len(masked) / 2
