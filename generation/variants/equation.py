@@ -213,11 +213,6 @@ class Words:
             return self.problem
         return self.problem * len(WORD_CLASSES) + self.word_class
 
-    def settled(self, asked: NDArray[np.bool_], *, scope: str) -> NDArray[np.bool_]:
-        """Return [words] whether all questions about the word and its group were asked."""
-        groups = self.groups("problem" if scope == "problem" else "class")
-        return ~np.isin(groups, groups[self.word_of[~asked]])
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -262,7 +257,8 @@ class Table:
         np.add.at(log_ranks, row, np.log(np.concatenate(ranks)))
         # All masked LMs are asked the same questions.
         asked = next(iter(survivors.values())).asked
-        settled = words.settled(asked, scope=scope)
+        groups = words.groups("problem" if scope == "problem" else "class")
+        settled = ~np.isin(groups, groups[words.word_of[~asked]])
         return cls(words, *split(distinct), suggested, smallest, log_ranks, known, settled)
 
     @property

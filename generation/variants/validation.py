@@ -126,7 +126,11 @@ def judge_replacements(
 def judge_in_context(
     substitutions: Substitutions, tagger: Tagger, *, tag_match: str
 ) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-    """Return [n] reasons to reject in context (D8), and [n, 2] changes as `forms_changed` does."""
+    """Return [n] reasons to reject in context (D8), and [n, 2] changes of form.
+
+    These say whether a noun's number, and a verb's form, change at any occurrence: `YES`, `NO`, or
+    `UNKNOWN` where no original is a noun, or a verb.
+    """
     numbers: dict[str, int] = {}
 
     def compared(tags: Sequence[str]) -> NDArray[np.int64]:
@@ -143,41 +147,15 @@ def judge_in_context(
     same = compared(tagger.labels)[tags] == compared(before)[occurrences]
     starts = starts_of(sizes)[:-1]
     reasons = first_reasons(np.ones(len(starts), np.bool_), ("context",), tags, same, starts)
-    return reasons, forms_changed(before, tagger.labels, tags, occurrences, starts)
-
-
-def forms_changed(
-    before: Sequence[str],
-    labels: Sequence[str],
-    after: NDArray[np.int64],
-    occurrence: NDArray[np.int64],
-    starts: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return [n, 2] whether a noun's number, and a verb's form, change at any occurrence.
-
-    `before` are Penn tags of all occurrences of originals. `after` are [m] tags of replacements in
-    context, as numbers of `labels`, at [m] `occurrence`; each replacement's tags begin at [n]
-    `starts`. Answers are `YES`, `NO`, or `UNKNOWN` where no original is a noun, or a verb.
-
-    >>> forms_changed(
-    ...     ["NN", "VBZ"], ["NNS", "VBZ"], np.array([0, 1]), np.array([0, 1]), np.array([0, 1])
-    ... ).tolist()
-    [[1, -1], [-1, 0]]
-    """
-    columns = []
+    changes = []
     for kinds in (NUMBERS, VERB_FORMS):
         old, new = (
-            np.array([kinds.get(tag, UNKNOWN) for tag in tags], np.int64)
-            for tags in (before, labels)
+            np.array([kinds.get(name, UNKNOWN) for name in names], np.int64)
+            for names in (before, tagger.labels)
         )
-        changed = np.where(old[occurrence] < 0, UNKNOWN, old[occurrence] != new[after])
-        columns.append(np.maximum.reduceat(changed, starts))
-    return np.stack(columns, axis=1)
-
-
-def answers_of(values: NDArray[np.int64]) -> pa.BooleanArray:
-    """Return `YES`, `NO` and `UNKNOWN` as true, false and null."""
-    return pa.array(values == YES, mask=values == UNKNOWN)
+        changed = np.where(old[occurrences] < 0, UNKNOWN, old[occurrences] != new[tags])
+        changes.append(np.maximum.reduceat(changed, starts))
+    return reasons, np.stack(changes, axis=1)
 
 
 def _replacement_table(
@@ -211,8 +189,10 @@ def _replacement_table(
         **{name: lists_of(names, kept[:, n]) for n, name in enumerate(problem_format.mlms)},
         "log_odds": pa.array(log_odds),
         "mlm_count": pa.array(kept.any(axis=1).sum(axis=1)),
-        "number_changed": answers_of(changed[:, 0]),
-        "tense_changed": answers_of(changed[:, 1]),
+        **{
+            name: pa.array(answers == YES, mask=answers == UNKNOWN)
+            for name, answers in zip(("number_changed", "tense_changed"), changed.T, strict=True)
+        },
         "mean_rank": pa.array(mean_rank),
     }
     return pa.table(columns).select(schema.names).cast(schema)

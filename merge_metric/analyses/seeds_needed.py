@@ -66,20 +66,18 @@ def stability(
         parts: list[tuple[str | None, str, Floats, Floats]] = []
         if ids not in before:
             # Labels are the same for all models, unless some were asked about other seeds.
-            is_label = (gold[:, None] == np.arange(len(labels))).astype(np.float64)
-            shares = weights @ is_label / seeds
-            for number, label in enumerate(labels):
-                whose = model if before else None
-                parts.append((whose, label, is_label[:, number], shares[:, number]))
+            is_label = (gold == np.arange(len(labels))[:, None]).astype(np.float64)
+            for label, influence in zip(labels, is_label, strict=True):
+                shares = weights @ influence / seeds
+                parts.append((model if before else None, label, influence, shares))
             before.append(ids)
         if counts is not None:
             of_draws = figures(counts, ct, weights).means()
-            for figure, key, holds in (
-                (CATALOGUE["seed_accuracy"], "seed_accuracy", counts.right[:, None]),
-                (sv_at(ct), "seed_variant_accuracy", counts.level >= ct),
+            for heading, key, holds in (
+                (CATALOGUE["seed_accuracy"].heading, "seed_accuracy", counts.right[:, None]),
+                (sv_at(ct).heading, "seed_variant_accuracy", counts.level >= ct),
             ):
-                influence = influence_of(holds, counts.present)
-                parts.append((model, figure.heading, influence, of_draws[key]))
+                parts.append((model, heading, influence_of(holds, counts.present), of_draws[key]))
         for whose, heading, influence, drawn in parts:
             value = float(influence.mean())
             off = np.abs(drawn - value)

@@ -82,14 +82,3 @@ def test_judgements_and_a_control(place: Place) -> None:
         assert row["n_judged"] == len(mine)
         assert row["good"] == pytest.approx(sum(f + r >= 9 for f, r in mine) / len(mine))
         assert row["n_doubtful"] == sum(r < 4 for _, r in mine)
-
-
-def test_what_it_prints_and_draws(place: Place, tmp_path: Path) -> None:
-    folder, _, _ = place
-    data, file = folder / "merge-nli", folder / "a.parquet"
-    (tmp_path / "union").symlink_to(data)
-    (tmp_path / "b.parquet").write_bytes(file.read_bytes())
-    control, plot = f"control={tmp_path / 'b.parquet'}@{tmp_path / 'union'}", tmp_path / "f.svg"
-    options = ("--dataset", data, "--config", "s", "--n-bootstrap", 0, "--out", plot)
-    assert "quantifier" in run("analyse", "phenomena", file, control, *options).stdout
-    assert "control" in plot.read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 import csv
 import json
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from helpers.analysed import (
     write_answers,
     write_dataset,
 )
-from helpers.commands import refused, run
+from helpers.commands import run
 from helpers.metric_oracle import Row
 from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
@@ -296,11 +295,3 @@ def test_without_predictions(analyse: Callable[..., str]) -> None:
     assert all(row["model"] is None and "variant_accuracy" not in row for row in rows)
     assert all(row["good"] is not None for row in rows)
     assert "ρ right" not in table["columns"].values()
-
-
-@pytest.mark.usefixtures("analyse")
-def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    told = refused("analyse", "signals", "a.parquet", "--dataset", "merge-nli")
-    assert "run: pip install 'merge-nli[signals]'" in told

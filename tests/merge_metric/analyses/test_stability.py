@@ -119,13 +119,6 @@ def rows_of(folder: Path, *more: object) -> list[dict[str, Any]]:
     return list(json.loads(command(*words(folder, *options, *more)).stdout)["rows"])
 
 
-def test_labels_need_no_predictions(folder: Path) -> None:
-    assert rows_of(folder) == rows_of(folder, folder / "a.parquet")[:3]
-    nouns = rows_of(folder, "--config", "s_nouns")
-    assert [row["config"] for row in nouns] == ["s_nouns"] * 3
-    assert nouns[0]["n_seeds"] < 60
-
-
 def test_wrong_numbers_are_refused(folder: Path) -> None:
     told = refused(*words(folder))
     assert "s: expected more seeds than are drawn, got 60, of which 500" in told
