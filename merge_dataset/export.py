@@ -168,11 +168,6 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
         )
 
 
-def _values(path: Path, column: str) -> set[Any]:
-    tables = read_row_groups(path, [column])
-    return {value for table in tables for value in table[column].unique().to_pylist()}
-
-
 def _require_ours_or_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
@@ -195,7 +190,11 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
         for table in read_row_groups(run / "variants.parquet"):
             yield table.filter(pc.equal(table["word_class"], word_class))
 
-    present = _values(run / "variants.parquet", "word_class")
+    classes = (
+        table["word_class"].unique()
+        for table in read_row_groups(run / "variants.parquet", ["word_class"])
+    )
+    present = pa.chunked_array(classes, pa.string()).unique().to_pylist()
     for word_class in (name for name in WORD_CLASSES if name in present):
         class_folder = folder / CONFIG_SUFFIXES[word_class]
         class_folder.mkdir()

@@ -114,7 +114,12 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
     """List the known differences of a coming result from an existing one."""
-    old, new = (settings_of(made["config"]) | {"recipe": None} for made in (existing, coming))
+    old, new = (
+        # As JSON has them, without settings of the machine and local paths.
+        json.loads(json.dumps(_without_paths(made["config"])))
+        | dict.fromkeys((*_MACHINE_SETTINGS, "recipe"))
+        for made in (existing, coming)
+    )
     changes = [
         f"{name}: {_shown(old.get(name))} there, {_shown(new.get(name))} now"
         for name in dict.fromkeys((*old, *new))
@@ -123,22 +128,23 @@ def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[
     data = {made["source_data"]["sha256"] for made in (existing, coming) if "source_data" in made}
     if len(data) > 1 and not changes:  # otherwise the settings are the cause
         changes.append("the problems that were read: others there")
-    for name in ("mlms", "generator", "nli_model"):
+    # Models are compared by what is known of the coming ones.
+    keys_of = {"mlms": MODEL_KEYS, "generator": MODEL_KEYS, "nli_model": NLI_MODEL_KEYS}
+    for name, keys in keys_of.items():
         if name in existing and name in coming and not changes:
-            models = [[one] if isinstance(one, dict) else one for one in
-                      (existing[name], coming[name])]  # fmt: skip
-            # Models are compared by what is known of the coming ones.
-            keys = NLI_MODEL_KEYS if name == "nli_model" else MODEL_KEYS
-            known = [key for key in keys if all(key in model for model in models[1])]
+            old_models, new_models = (
+                [made[name]] if isinstance(made[name], dict) else made[name]
+                for made in (existing, coming)
+            )
+            known = [key for key in keys if all(key in model for model in new_models)]
             before, after = (
-                {" ".join(str(model.get(key))[:40] for key in known) for model in group}
-                for group in models
+                {" ".join(str(model.get(key))[:40] for key in known) for model in models}
+                for models in (old_models, new_models)
             )
             if before != after:
-                changes.append(
-                    f"{name}: {', '.join(sorted(before - after)) or 'no other'} there, "
-                    f"{', '.join(sorted(after - before)) or 'no other'} now"
-                )
+                gone, come = (", ".join(sorted(names)) or "no other" for names in
+                              (before - after, after - before))  # fmt: skip
+                changes.append(f"{name}: {gone} there, {come} now")
     draws = [made["draw"] for made in (existing, coming) if "draw" in made]
     if len({*draws}) > 1:
         changes.append(f"the draw of variants: version {draws[0]} there, {draws[1]} now")
@@ -174,13 +180,6 @@ CLEAN_READ: Final = (
     "on."
 )
 """Text on the judged quality of the recipe `clean`: judges and number of variants read."""
-
-
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the settings on what was made, without settings of the machine and local paths."""
-    kept = {k: v for k, v in config.items() if k not in _MACHINE_SETTINGS and v is not None}
-    plain: dict[str, Any] = json.loads(json.dumps(_without_paths(kept)))
-    return plain
 
 
 def _shown(value: Any) -> str:

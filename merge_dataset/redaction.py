@@ -45,8 +45,7 @@ def mask_secrets(text: str, known: Sequence[str] = ()) -> str:
     >>> mask_secrets('{"token": "abc", "max_tokens": 5}')
     '{"token": "***", "max_tokens": 5}'
     """
-    text = mask_known(text, known)
-    text = _mask_paths(text)
+    text = _mask_paths(mask_known(text, known))
     for pattern in _ANYWHERE:
         text = re.sub(pattern, r"\1***", text, flags=re.IGNORECASE)
     return text
@@ -82,16 +81,16 @@ def secrets_in(path: str) -> list[str]:
 
 
 def _mask_paths(text: str) -> str:
-    return _URL.sub(lambda found: _IN_PATHS.sub("***", found[0]), text)
+    return _URL.sub(lambda url: _IN_PATHS.sub("***", url[0]), text)
 
 
 def spellings(secrets: Iterable[str]) -> list[str]:
     """List secrets as they may appear in an address, JSON, HTML or a header; longest first."""
-    found = set(secrets)
-    for secret in tuple(found):
-        found |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
-        found |= {html.escape(secret), base64.b64encode(secret.encode()).decode().rstrip("=")}
-    return sorted((secret for secret in found if len(secret) >= _SHORTEST), key=len, reverse=True)
+    forms = set(secrets)
+    for secret in tuple(forms):
+        forms |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
+        forms |= {html.escape(secret), base64.b64encode(secret.encode()).decode().rstrip("=")}
+    return sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
 
 
 def plain(text: str) -> str:

@@ -146,10 +146,10 @@ def marked(text: str, spans: Iterable[Sequence[int]], mark: Callable[[str], str]
     return text
 
 
-def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
-    """Cut a text into pieces, marked or not, as JavaScript counts offsets differently.
+def marked_parts(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
+    """Cut a text into parts, marked or not, as JavaScript counts offsets differently.
 
-    >>> pieces("A girl runs.", [[2, 6]])
+    >>> marked_parts("A girl runs.", [[2, 6]])
     [('A ', False), ('girl', True), (' runs.', False)]
     """
     bounds = [0, *(offset for span in spans for offset in span), len(text)]

@@ -53,12 +53,10 @@ def check_collections(folder: Path) -> Iterator[Finding]:
         if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
             yield Finding(collection, "a word class with variants.parquet", "none")
         for name in configurations(folder, collection):
-            names = config_files(name)
             for split, files in split_files(folder, name).items():
                 if not files:
-                    yield Finding(
-                        names[split][0], f"a file, for the split {split} of {name}", "none"
-                    )
+                    expected = f"a file, for the split {split} of {name}"
+                    yield Finding(config_files(name)[split][0], expected, "none")
 
 
 @check("structure")

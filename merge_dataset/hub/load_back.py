@@ -1,6 +1,6 @@
 """Loading back what was published, in a process with empty caches, as on another machine.
 
-`python -m merge_dataset.hub.load_back CHECK ARGUMENT …` prints the result of a check as JSON.
+`python -m merge_dataset.hub.load_back KIND NAME CONTENT REVISION` prints what was loaded as JSON.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
-
-_LONGEST: Final = 500
-"""Most characters of an error's text, as `datasets` may list all its suffixes."""
 
 _CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
 
 
-def load_back(check: str, *arguments: str) -> dict[str, Any]:
-    """Run a check of `CHECKS` with empty caches and your token; raise PublishError if it fails."""
+def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, Any]:
+    """Load a repository with empty caches and your token; raise PublishError if it is otherwise.
+
+    `content` is a dataset's folder, or an example for the metric of a Space.
+    """
     from huggingface_hub.constants import HF_TOKEN_PATH
 
     from merge_dataset.hub.repository import PublishError
 
     kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
-    packages = Path(__file__).resolve().parents[2]
-    paths = [str(packages), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = filter(None, [str(Path(__file__).resolve().parents[2]), kept.get("PYTHONPATH")])
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
         done = subprocess.run(
-            [sys.executable, "-m", __name__, check, *arguments],
+            [sys.executable, "-m", __name__, kind, name, content, revision],
             cwd=home,
             env=kept
             | {
@@ -50,8 +48,7 @@ def load_back(check: str, *arguments: str) -> dict[str, Any]:
         )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        line = lines[-1]
-        raise PublishError(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
+        raise PublishError(lines[-1][:500])  # `datasets` may list all its suffixes
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -98,7 +95,7 @@ def check_published_dataset(
     return {"rows": rows}
 
 
-def check_metric(name: str, example: str, _: str) -> dict[str, Any]:
+def check_metric(name: str, example: str) -> dict[str, Any]:
     """Compute an example by the metric that `evaluate` loads by name; return its figures."""
     import evaluate
 
@@ -112,17 +109,14 @@ def check_metric(name: str, example: str, _: str) -> dict[str, Any]:
     return {"figures": figures}
 
 
-CHECKS: Final[Mapping[str, Callable[[str, str, str], dict[str, Any]]]] = {
-    "dataset": check_published_dataset,
-    "space": check_metric,
-}
-"""Kind of repository → check of it, by its name, folder or example, and revision."""
-
-
 def main() -> None:
     """Run a check and print its result; on errors exit with one line."""
     try:
-        result = CHECKS[sys.argv[1]](*sys.argv[2:])
+        kind, name, content, revision = sys.argv[1:]
+        if kind == "dataset":
+            result: dict[str, Any] = check_published_dataset(name, content, revision)
+        else:
+            result = check_metric(name, content)
     except Exception as error:  # loading may raise anything: the caller shows this one line
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sys.stdout.write(json.dumps(result))

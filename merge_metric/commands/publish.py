@@ -193,17 +193,10 @@ def _model_figures(
     results = score_all(frames, Settings(), shown=False)
     figures = {}
     for frame in frames:
-        right = np.arange(len(frame.answers)), frame.counts.gold
-        result, share = results[frame.config], frame.answers[right].sum() / frame.answers.sum()
-        accuracy, of_seeds, sv, low, high = (
-            round(100 * float(part), 2)
-            for part in (
-                share,
-                result["seed_accuracy"],
-                result["seed_variant_accuracy"],
-                *result["seed_variant_accuracy_ci"],
-            )
-        )
+        result, right = results[frame.config], (np.arange(len(frame.answers)), frame.counts.gold)
+        shares = [frame.answers[right].sum() / frame.answers.sum(), result["seed_accuracy"]]
+        shares += [result["seed_variant_accuracy"], *result["seed_variant_accuracy_ci"]]
+        accuracy, of_seeds, sv, low, high = (round(100 * float(share), 2) for share in shares)
         figures[frame.config] = {
             "value": accuracy,
             "notes": f"value: accuracy on variants, each once; seed-variant accuracy at 90 % {sv}, "

@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from merge_dataset.provenance import PARAPHRASES
-from merge_dataset.show import pieces
+from merge_dataset.show import marked_parts
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report import finding, sections
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
@@ -207,7 +207,7 @@ def _asset(name: str) -> str:
 def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
     """Escape a text, and mark its spans."""
     mark = Markup("<mark>{}</mark>").format
-    return Markup().join(mark(t) if is_marked else t for t, is_marked in pieces(text, spans))
+    return Markup().join(mark(t) if is_marked else t for t, is_marked in marked_parts(text, spans))
 
 
 # --- Data for the scripts ---

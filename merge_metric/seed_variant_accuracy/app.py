@@ -126,11 +126,9 @@ def read_file(path: Path) -> dict[str, list[Any]]:
 
 
 def _require_rows(n_rows: int) -> None:
-    if not n_rows:
-        raise ValueError("expected one row per seed and per variant, got an empty file")
-    if n_rows > ROWS_AT_MOST:
+    if not 0 < n_rows <= ROWS_AT_MOST:
         raise ValueError(
-            f"expected at most {ROWS_AT_MOST:,} rows, got more: "
+            f"expected one row per seed and per variant, {ROWS_AT_MOST:,} at most, got {n_rows:,}: "
             "compute larger files on your own machine"
         )
 
@@ -273,6 +271,30 @@ def answer(
 # --- The page ---
 
 
+SLIDERS: Final = (
+    (1, 100, 90, 1, "Correctness threshold (CT), %",
+     "How many of a seed's variants must be right", "sva-threshold"),
+    (0, REPLICATES_AT_MOST, 1000, 100, "Bootstrap replicates",
+     "0 leaves the intervals out", "sva-replicates"),
+)  # fmt: skip
+"""Least and largest value, first value, step, label, explanation and id of each slider."""
+
+TABLE: Final[dict[str, Any]] = {
+    "headers": list(COLUMNS), "column_count": len(COLUMNS), "type": "array", "interactive": True,
+    "max_height": 380, "elem_id": "sva-input", "scale": 3,
+}  # fmt: skip
+CURVE: Final[dict[str, Any]] = {
+    "x": AXES[0], "y": AXES[1], "color": "line", "color_map": COLOURS, "color_title": " ",
+    "x_lim": [0, 100], "y_lim": [0, 100], "height": 340, "elem_id": "sva-curve",
+    "label": "SV curve", "show_label": False,  # it would push the legend out of sight
+}  # fmt: skip
+SIGNATURE: Final[dict[str, Any]] = {
+    "label": "Signature", "info": "Says all that determines the figures; quote it beside them",
+    "interactive": False, "buttons": ["copy"], "elem_id": "sva-signature",
+}  # fmt: skip
+"""Options of the parts that have many."""
+
+
 def build() -> Any:
     """Build the page and connect its parts."""
     with gr.Blocks(
@@ -280,82 +302,30 @@ def build() -> Any:
     ) as page:
         gr.Markdown(INTRO)
         with gr.Row():
-            table = gr.Dataframe(
-                EXAMPLE,
-                headers=list(COLUMNS),
-                column_count=len(COLUMNS),
-                type="array",
-                interactive=True,
-                max_height=380,
-                elem_id="sva-input",
-                scale=3,
-            )
+            inputs: list[Any] = [gr.Dataframe(EXAMPLE, **TABLE)]
             with gr.Column(scale=2, min_width=280):
-                file = gr.File(
-                    label="Or a file", file_types=[".parquet", ".jsonl"], elem_id="sva-upload"
-                )
-                threshold = gr.Slider(
-                    1,
-                    100,
-                    value=90,
-                    step=1,
-                    label="Correctness threshold (CT), %",
-                    info="How many of a seed's variants must be right",
-                    elem_id="sva-threshold",
-                )
-                replicates = gr.Slider(
-                    0,
-                    REPLICATES_AT_MOST,
-                    value=1000,
-                    step=100,
-                    label="Bootstrap replicates",
-                    info="0 leaves the intervals out",
-                    elem_id="sva-replicates",
-                )
+                suffixes = [".parquet", ".jsonl"]
+                inputs.append(gr.File(label="Or a file", file_types=suffixes, elem_id="sva-upload"))
+                inputs += [
+                    gr.Slider(low, high, value, step=step, label=label, info=info, elem_id=name)
+                    for low, high, value, step, label, info, name in SLIDERS
+                ]
         message = gr.HTML(elem_id="sva-message")  # Markdown would change what it quotes
         with gr.Column(visible=False, elem_id="sva-results") as results:
-            outputs = [message, results, *_outputs()]
-        inputs: list[Any] = [table, file, threshold, replicates]
-        gr.on(
-            [page.load, *(part.change for part in inputs)],
-            answer,
-            inputs,
-            outputs,
-            trigger_mode="always_last",
-            api_visibility="private",
-            show_progress="minimal",
-        )
+            outputs: list[Any] = [
+                message,
+                results,
+                gr.Markdown(elem_id="sva-figures"),
+                gr.LinePlot(**CURVE),
+                gr.Markdown(elem_id="sva-labels"),
+                gr.Textbox(**SIGNATURE),
+            ]
+            with gr.Accordion("All figures as JSON", open=False):
+                outputs.append(gr.Code(language="json", max_lines=20, elem_id="sva-json"))
+        events = [page.load, *(part.change for part in inputs)]
+        options: dict[str, Any] = {"trigger_mode": "always_last", "api_visibility": "private"}
+        gr.on(events, answer, inputs, outputs, show_progress="minimal", **options)
     return page
-
-
-def _outputs() -> list[Any]:
-    parts: list[Any] = [
-        gr.Markdown(elem_id="sva-figures"),
-        gr.LinePlot(
-            x=AXES[0],
-            y=AXES[1],
-            color="line",
-            color_map=COLOURS,
-            color_title=" ",
-            x_lim=[0, 100],
-            y_lim=[0, 100],
-            height=340,
-            label="SV curve",
-            show_label=False,  # it would push the legend out of sight
-            elem_id="sva-curve",
-        ),
-        gr.Markdown(elem_id="sva-labels"),
-        gr.Textbox(
-            label="Signature",
-            info="Says all that determines the figures; quote it beside them",
-            interactive=False,
-            buttons=["copy"],
-            elem_id="sva-signature",
-        ),
-    ]
-    with gr.Accordion("All figures as JSON", open=False):
-        parts.append(gr.Code(language="json", max_lines=20, elem_id="sva-json"))
-    return parts
 
 
 def main() -> None:

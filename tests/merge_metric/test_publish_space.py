@@ -63,7 +63,7 @@ def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> 
         metric = SimpleNamespace(compute=lambda changed=changed, **given: score(**given) | changed)
         monkeypatch.setitem(sys.modules, "evaluate", SimpleNamespace(load=lambda _, m=metric: m))
         with pytest.raises(ValueError, match=re.escape(told)):
-            check_metric(NAME, json.dumps(example), "main")
+            check_metric(NAME, json.dumps(example))
 
 
 def test_spaces_that_cannot_be(desk: Desk) -> None:

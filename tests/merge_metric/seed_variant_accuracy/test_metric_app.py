@@ -153,7 +153,7 @@ def test_files_that_are_too_long(
         path.write_text(path.read_text(encoding="utf-8").replace("\n", "\n\n"), encoding="utf-8")
     assert len(app.read_file(path)["label"]) == 7
     monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
-    with pytest.raises(ValueError, match="expected at most 6 rows, got more"):
+    with pytest.raises(ValueError, match="6 at most, got 7"):
         app.read_file(write_plain(path, file_rows()))
 
 
