@@ -1,9 +1,13 @@
 """The dataset card: README.md of a dataset folder, with figures; a pure function of its files."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Collection, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import yaml
@@ -34,6 +38,9 @@ from merge_dataset.schema import (
     patterns_of,
 )
 
+if TYPE_CHECKING:
+    import jinja2
+
 Kinds = Collection[str]
 """Kinds of variants in a folder: `REPLACEMENTS`, `PARAPHRASES`, or both."""
 
@@ -49,8 +56,6 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 def render(folder: Path) -> str:
     """Render the card of a dataset folder; raise NotADirectoryError or ValueError for others."""
-    import jinja2
-
     require_dataset(folder)
     # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
@@ -59,39 +64,51 @@ def render(folder: Path) -> str:
     made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
     kinds = {provenance.kind_of(record) for record in made.values()}
     empty = _empty_signals(folder, formats)
-    environment = jinja2.Environment(  # Markdown
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    return (
+        environment(Path(__file__).parent)
+        .get_template("card.md.j2")
+        .render(
+            header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
+            kinds=kinds,
+            trials=list(dict.fromkeys(filter(None, map(provenance.trial_of, made.values())))),
+            readings=list(dict.fromkeys(filter(None, map(provenance.found_good, made.values())))),
+            other_formats={name: own for name, own in formats.items() if own != NLI},
+            # A configuration of one class, if there is one.
+            loaded=next((name for name in configs if parse_config_name(name)[1]), configs[0]),
+            empty=empty,
+            columns=column_meanings(kinds, formats, empty),
+            statistics=statistics_block(folder),
+            collections=made,
+            model_keys=MODEL_KEYS,
+            sources={name: source_of(name) for name in sources(folder)},
+            relatives_stay=any(
+                record["config"].get("families", "ignore") == "ignore"
+                for record in made.values()
+                if provenance.kind_of(record) == REPLACEMENTS
+            ),
+        )
+    )
+
+
+def environment(folder: Path) -> jinja2.Environment:
+    """Make the environment of a folder's templates of Markdown and YAML."""
+    import jinja2
+
+    made = jinja2.Environment(  # no HTML
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "cell": _cell,
         "columns": lambda rows: dict.fromkeys(chain.from_iterable(rows)),
         # Counts get commas; models and classes are unchanged.
         "counted": lambda value: f"{value:,}" if isinstance(value, int) else value,
+        "json": partial(json.dumps, ensure_ascii=False),
     }
-    return environment.get_template("card.md.j2").render(
-        header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
-        kinds=kinds,
-        trials=list(dict.fromkeys(filter(None, map(provenance.trial_of, made.values())))),
-        readings=list(dict.fromkeys(filter(None, map(provenance.found_good, made.values())))),
-        other_formats={name: own for name, own in formats.items() if own != NLI},
-        # A configuration of one class, if there is one.
-        loaded=next((name for name in configs if parse_config_name(name)[1]), configs[0]),
-        empty=empty,
-        columns=column_meanings(kinds, formats, empty),
-        statistics=statistics_block(folder),
-        collections=made,
-        model_keys=MODEL_KEYS,
-        sources={name: source_of(name) for name in sources(folder)},
-        relatives_stay=any(
-            record["config"].get("families", "ignore") == "ignore"
-            for record in made.values()
-            if provenance.kind_of(record) == REPLACEMENTS
-        ),
-    )
+    return made
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
@@ -272,10 +289,11 @@ def column_meanings(
     numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)
     label_text, meanings = "; or ".join(numbers), {}
     for column in COLUMNS:
-        if column.optional and not any(column.name in one.optional for one in formats.values()):
-            continue
+        is_used = not column.optional or any(
+            column.name in own.optional for own in formats.values()
+        )
         groups = dict.fromkeys(column.names(names) for names in fields)
-        if {name for group in groups for name in group} <= {*empty}:
+        if not is_used or {*chain.from_iterable(groups)} <= {*empty}:
             continue
         names = "; ".join(", ".join(f"`{name}`" for name in group) for group in groups)
         meaning = column.meaning

@@ -9,26 +9,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
+from merge_dataset.card import environment
 from merge_dataset.files import read_record
 from merge_dataset.layout import PROVENANCE, collections, format_in
 from merge_dataset.provenance import REPLACEMENTS, kind_of
-from merge_dataset.schema import ProblemFormat
 
 BENCHMARK_FILE: Final = "eval.yaml"
-
-_DESCRIPTION: Final = """\
-Tests whether a model that answers a natural language inference problem right also answers minimal \
-variants of it right. The value is the accuracy on variants, each distinct one once, in percent, \
-as Inspect computes it. Higher is better. The figure of the paper, seed-variant accuracy, is \
-computed by merge-nli and stands in the notes of results.\
-"""
-
-_IDS: Final = ("variant_id", "seed_id")
-"""Columns that identify a problem in Inspect's logs."""
 
 
 def benchmark(folder: Path) -> bytes | None:
@@ -43,21 +33,19 @@ def benchmark(folder: Path) -> bytes | None:
     own = folder / BENCHMARK_FILE
     if own.is_file():
         return own.read_bytes()
-    tasks = []
-    for name in collections(folder):
-        made = read_record(folder / name / PROVENANCE, verify=False)
-        if kind_of(made) == REPLACEMENTS and made.get("ablation") in (None, "paper"):
-            tasks.append(_task(name, format_in(folder, name)))
-    if not tasks:
-        return None
-    value: dict[str, Any] = {
-        "name": "MERGE-NLI",
-        "description": _DESCRIPTION,
-        "evaluation_framework": "inspect-ai",
-        "tasks": tasks,
+    made = {
+        name: read_record(folder / name / PROVENANCE, verify=False) for name in collections(folder)
     }
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
-    return text.encode()
+    formats = {
+        name: format_in(folder, name)
+        for name, record in made.items()
+        if kind_of(record) == REPLACEMENTS and record.get("ablation") in (None, "paper")
+    }
+    if not formats:
+        return None
+    template = environment(Path(__file__).parent).get_template(f"{BENCHMARK_FILE}.j2")
+    given = {"formats": formats, "letters": ascii_uppercase, "answer_pattern": answer_pattern}
+    return template.render(given).encode()
 
 
 def task_ids(folder: Path) -> list[str]:
@@ -70,45 +58,6 @@ def task_ids(folder: Path) -> list[str]:
             f"{folder / BENCHMARK_FILE}: expected a list `tasks` of tasks with an `id`, got "
             f"something else ({type(error).__name__}: {error}); mend or delete it"
         ) from error
-
-
-def _task(config: str, problem_format: ProblemFormat) -> dict[str, Any]:
-    # Inspect's templates have its input as {prompt}, and other columns by their names.
-    fields = problem_format.fields
-    asked = "prompt" if "prompt" in fields else fields[-1]
-    others = [name for name in fields if name != asked]
-    lines = [
-        f"{name.replace('_', ' ').capitalize()}: {{{'prompt' if name == asked else name}}}"
-        for name in fields
-    ]
-    lines += [
-        f"{letter}. {label.capitalize()}"
-        for letter, label in zip(ascii_uppercase, problem_format.labels, strict=False)
-    ]
-    letters = ", ".join(ascii_uppercase[: len(problem_format.labels)])
-    form = (
-        'The last line of your response should be of the form "ANSWER: LETTER", without quotes, '
-        f"where LETTER is one of {letters}."
-    )
-    return {
-        "id": config,
-        "config": config,
-        "split": "variants",
-        # With choices, Inspect makes the label's number a letter; the template shows the labels.
-        "field_spec": {
-            "input": asked,
-            "target": "label",
-            "choices": [_IDS[0]],
-            "metadata": [*others, *_IDS],
-        },
-        "solvers": [
-            {"name": "prompt_template", "args": {"template": "\n".join([*lines, "", form])}},
-            {"name": "generate"},
-        ],
-        "scorers": [
-            {"name": "pattern", "args": {"pattern": answer_pattern(fields, problem_format.labels)}}
-        ],
-    }
 
 
 # --- Answers ---

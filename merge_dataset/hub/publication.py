@@ -343,7 +343,7 @@ def publish_metric(
 ) -> dict[str, Any]:
     """Show how the metric would be published, and with `yes` publish it.
 
-    `example` has the `arguments` of `compute`, `figures` computed by hand, and the full `result`.
+    `example` has the `arguments` of `compute`, and the `result`.
     """
     target = Repository(repository, "space")
     if repository.partition("/")[2] != folder.name:

@@ -101,7 +101,7 @@ def publish_metric_command(
     from merge_metric.register import SPACE
     from merge_metric.seed_variant_accuracy.scoring import score
 
-    example = EXAMPLE | {"result": score(**EXAMPLE["arguments"])}
+    example = {"arguments": EXAMPLE, "result": score(**EXAMPLE)}
     _publish(output, publish_metric, SPACE, repo, example, private=private, yes=yes)
 
 
@@ -152,24 +152,12 @@ def publish_results_command(
 
 
 EXAMPLE: Final[dict[str, Any]] = {
-    "arguments": {
-        "predictions": ["entailment", "entailment", "entailment", "neutral"],
-        "references": ["entailment"] * 4,
-        "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
-        "seed_predictions": ["entailment"] * 4,
-    },
-    "figures": {
-        "seed_accuracy": 1.0,
-        "variant_accuracy": 0.75,
-        "seed_variant_accuracy": 0.5,
-        "matching_threshold_low": 1.0,
-        "matching_threshold_high": 50.0,
-        "relaxed_fooling_rate": 0.5,
-        "strict_fooling_rate": 0.0,
-    },
+    "predictions": ["entailment", "entailment", "entailment", "neutral"],
+    "references": ["entailment"] * 4,
+    "seed_ids": ["seed 1", "seed 1", "seed 2", "seed 2"],
+    "seed_predictions": ["entailment"] * 4,
 }
-"""Arguments of the metric, with a wrong answer to one variant of the second seed, and the figures,
-computed by hand."""
+"""Arguments of the metric, with a wrong answer to one variant of the second seed."""
 
 
 def _model_figures(
