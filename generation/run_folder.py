@@ -110,8 +110,7 @@ class RunFolder:
         BlockingIOError says which other command is at work.
         """
         with working_in(self.path):
-            names = {file.name for file in vars(RunFolder).values() if isinstance(file, _File)}
-            remove_partials(self.path, names)  # left by killed commands
+            remove_partials(self.path, _NAMES)  # left by killed commands
             yield
 
     def require_kind(self, *, paraphrases: bool) -> None:
@@ -127,14 +126,13 @@ class RunFolder:
 
     def require(self, step: Literal["suggest", "build"]) -> None:
         """Raise FileNotFoundError unless a step was finished here, BlockingIOError if it may be."""
-        record, expected = {
-            "suggest": (self.suggested, "suggestions"),
-            "build": (self.manifest, "a finished build"),
-        }[step]
-        if not record.is_file() and self.path.is_dir():
-            with suppress(PermissionError), self.locked():
-                pass  # no command is at work
+        record, expected = self.suggested, "suggestions"
+        if step == "build":
+            record, expected = self.manifest, "a finished build"
         if not record.is_file():
+            if self.path.is_dir():
+                with suppress(PermissionError), self.locked():
+                    pass  # no command is at work
             raise FileNotFoundError(
                 f"expected {expected} in {self.path}, found none; run: merge-nli {step} --run "
                 f"{self.path}"
@@ -174,17 +172,18 @@ class RunFolder:
         """
         if not name:
             return self
-        kept = (self.store, self.questions, self.stores, self.likelihoods, self.model_answers)
-        taken = {path.name for path in (*kept, *map(self.tasks, get_args(DealtWork)))}
-        taken.add("tasks")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
             raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
-        if name in taken:
+        if name in {*_NAMES, "tasks", *(self.tasks(work).name for work in get_args(DealtWork))}:
             raise ValueError(
                 f"into: expected a name of your own for the build, got {name!r}, which is that of "
                 "a file or folder of the run; take another"
             )
         return RunFolder(self.path / name)
+
+
+_NAMES: Final = frozenset(f.name for f in vars(RunFolder).values() if isinstance(f, _File))
+"""Names of a run's files."""
 
 
 def explain(

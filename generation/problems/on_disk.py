@@ -30,22 +30,20 @@ _LETTERS: Final = 2**20
 
 def problem_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     """Return the columns of `problems.parquet`."""
-    texts = ("seed_id", "source", *problem_format.fields, "label")
-    columns = [
-        *((name, pa.string()) for name in texts),
-        ("annotator_labels", pa.list_(pa.string())),
-    ]
+    names = ("seed_id", "source", *problem_format.fields, "label")
+    columns = dict.fromkeys(names, pa.string()) | {"annotator_labels": pa.list_(pa.string())}
     return with_format(pa.schema(columns), problem_format)
 
 
 def problem_table(seeds: Iterable[Seed], problem_format: ProblemFormat = NLI) -> pa.Table:
     """Return one row per problem, in the order given."""
-    rows = list(seeds)
-    columns = {
-        name: [getattr(row, name) for row in rows]
-        for name in ("seed_id", "source", "label", "annotator_labels")
-    } | {field: [row.texts[n] for row in rows] for n, field in enumerate(problem_format.fields)}
-    return pa.table(columns, schema=problem_schema(problem_format))
+    rows = [
+        {"seed_id": seed.seed_id, "source": seed.source, "label": seed.label,
+         "annotator_labels": seed.annotator_labels,
+         **dict(zip(problem_format.fields, seed.texts, strict=True))}
+        for seed in seeds
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, problem_schema(problem_format))
 
 
 def seeds_in(problems: pa.Table) -> list[Seed]:

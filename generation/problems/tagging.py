@@ -111,13 +111,10 @@ class Tagger:
             if self._cone is None:
                 tags = (token.tag_ for doc in self._run_pipes(docs) for token in doc)
             else:
-                spaces = ((bool(token.whitespace_) for token in doc) for doc in docs)
+                spaces = iter([bool(token.whitespace_) for doc in docs for token in doc])
                 ids = [
-                    [
-                        self._cone.token_id((w, norm, s))
-                        for (w, _, norm), s in zip(of_doc, after, strict=True)
-                    ]
-                    for of_doc, after in zip(words, spaces, strict=True)
+                    [self._cone.token_id((word, norm, next(spaces))) for word, _, norm in of_doc]
+                    for of_doc in words
                 ]
                 tags = (self.labels[n] for n in self._cone.tags_of_texts(ids).tolist())
             for text, of_doc in zip(new, words, strict=True):

@@ -34,19 +34,6 @@ def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], 
     assert list(new_spans) == sorted(new_spans)
 
 
-@given(st.lists(st.text(max_size=8), min_size=1, max_size=6), st.text(max_size=6), st.text())
-def test_substitute_inverts(pieces: list[str], word: str, other: str) -> None:
-    text = word.join(pieces)
-    spans, start = [], 0
-    for part in pieces[:-1]:
-        start += len(part)
-        spans.append((start, start + len(word)))
-        start += len(word)
-    new, new_spans = substitute(text, spans, other)
-    assert new == other.join(pieces)
-    assert substitute(new, new_spans, word) == (text, tuple(spans))
-
-
 SEEDS = {
     seed.seed_id: seed
     for seed in (

@@ -8,7 +8,6 @@ from helpers.replacement_tables import Replacement, replacements_in, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.problems.on_disk import problem_schema, problem_table, read_block
 from generation.records import (
     Seed,
     replacement_schema,
@@ -49,14 +48,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tables") / "t.parquet"
 
 
-@given(seeds=st.lists(SEEDS, max_size=5))
-def test_problems_read_back(file: Path, seeds: list[Seed]) -> None:
-    table = problem_table(seeds)
-    assert table.schema == problem_schema()
-    write_table(file, table)
-    assert (read_block(file, 0) if seeds else []) == seeds
-
-
 @given(replacements=st.lists(REPLACED, max_size=5))
 def test_replacements_read_back_sorted(file: Path, replacements: list[Replacement]) -> None:
     halves = table_of(replacements[:2]), table_of(replacements[2:])
@@ -68,9 +59,3 @@ def test_replacements_read_back_sorted(file: Path, replacements: list[Replacemen
     keys = [(r.seed_id, r.word_class, r.word, r.replacement) for r in read]
     assert keys == sorted(keys)
     assert sorted(map(repr, read)) == sorted(map(repr, replacements))
-
-
-@given(st.lists(REPLACED, max_size=5, unique_by=lambda r: (r.seed_id, r.word, r.replacement)))
-def test_tables_do_not_depend_on_the_order(replacements: list[Replacement]) -> None:
-    one, other = table_of(replacements), table_of(replacements[::-1])
-    assert sorted_replacements(other) == sorted_replacements(one)
