@@ -194,10 +194,10 @@ def _model_signals(
         if setting == "scored_by" and config.scored_by:
             # The run's own build has scores only of replacements of the quality wanted.
             runs.sort(key=lambda run: run.path == base.path)
-        having = [run for run in runs if (run.path / f"{name}.json").is_file()]
-        if not having:
+        records = (run.path / f"{name}.json" for run in runs)
+        if (record := next(filter(Path.is_file, records), None)) is None:
             continue
-        file, record = (having[0].path / f"{name}.{suffix}" for suffix in ("parquet", "json"))
+        file = record.with_suffix(".parquet")
         made_by = read_record(record)
         made_of = made_by["sha256"], made_by.pop("problems")
         if made_of != (digest_of_file(file), digest_of_file(base.problems)):
@@ -222,23 +222,21 @@ def _model_signals(
             for mlms in (asked, used, neighbours.made_by["mlms"] if neighbours else ())
         )
         if neighbours is None or not all_used <= made <= all_asked:
-            names = ", ".join(sorted(name for name, _ in made))
+            names = ", ".join(sorted(name for name, _ in made)) or "none"
+            file = neighbours.path if neighbours else base.named(SCORED).neighbours
             raise ValueError(
-                "scored_by: expected scores by the masked LMs in "
-                f"{neighbours.path if neighbours else base.named(SCORED).neighbours}, found "
-                f"{f'those by {names}, or other revisions' if names else 'none'}; "
-                f"{cure(scored, base, 'scored_by')}"
+                f"scored_by: expected scores by the masked LMs in {file}, in their revisions, "
+                f"found those by {names}; {cure(scored, base, 'scored_by')}"
             )
     if "quality" in config.optional_columns:
+        by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm"
         if likelihoods and likelihoods.is_causal and not config.scored_by:
-            log.info("quality: by grammar, ranks and changes of log-likelihood by %s; fitted with "
-                     "those by %s", likelihoods.made_by[CAUSAL]["name"],
-                     shipped()["fitted"]["likelihood_by"])  # fmt: skip
+            fitted_by, causal = shipped()["fitted"]["likelihood_by"], likelihoods.made_by[CAUSAL]
+            by = f"grammar, ranks and changes of log-likelihood by {causal['name']}; fitted with "
+            by += f"those by {fitted_by}"
         elif neighbours:
-            log.info("quality: by grammar, ranks and what the masked LMs say of the words beside")
-        else:
-            log.info("quality: by grammar and ranks alone; models tell more: merge-nli signals "
-                     "--neighbours, or --lm MODEL, then build again")  # fmt: skip
+            by = "grammar, ranks and what the masked LMs say of the words beside"
+        log.info("quality: by %s", by)
     return signals
 
 

@@ -142,7 +142,7 @@ def test_which_scores_are_taken(run: RunFolder) -> None:
     config = Config.read(run.config)
     more = {"run": str(run.path), "mlms": (*config.mlms, str(tiny_model("bert-cased")))}
     suggest(config.overlaid(None, more), overwrite=True)
-    with pytest.raises(ValueError, match=r"by the masked LMs in .*, found those by bert-tiny-mlm,"):
+    with pytest.raises(ValueError, match=r"by the masked LMs in .*, found those by bert-tiny-mlm;"):
         build(run.path, overwrite=True)
 
 
