@@ -216,17 +216,14 @@ def read_choice(
     }
     known |= values_of_models("groups", groups, models, "bert=S")
     known = {model: known[model] for model in models if model in known}
-    if best_and_worst and not known:
+    without = [model for model in known if not read.get(model)]
+    if best_and_worst and (without or not known):
         raise ValueError(
-            "--best-and-worst: expected the training groups of models, as predictions of "
-            "merge-nli predict --preset say them, got none; add --group NAME=GROUP"
+            "--best-and-worst: expected training groups of models, as predictions of merge-nli "
+            "predict --preset say them, and their predictions for all test problems, got none of "
+            f"{', '.join(without or models)}; add "
+            + (f"--test {without[0]}=FILE" if known else "--group NAME=GROUP")
         )
-    if without := [model for model in known if best_and_worst and not read.get(model)]:
-        raise ValueError(
-            f"--best-and-worst: expected every model's predictions for all test problems, got "
-            f"none of {', '.join(without)}; add --test {without[0]}=FILE"
-        )
-
     return read, partial(_mark, groups=known, tests=read, only_chosen=best_and_worst)
 
 

@@ -169,17 +169,14 @@ def read_corrections(
             seed, text = row["seed_id"], row[CORRECTED].strip()
             if not text or text == "–":
                 continue
-            name, wrong = row.get("annotator", "").strip(), ""
-            if seed not in known:
-                wrong = f"labels of seeds of {where}, got one of another, {seed!r}"
-            elif text not in spelled:
-                wrong = f"labels out of {', '.join(labels)}, got {text!r} for {seed!r}"
-            elif corrections.setdefault(seed, {}).setdefault(name, spelled[text]) != spelled[text]:
-                wrong = (
-                    f"one label of {name or 'an annotator without a name'} for {seed!r}, got two"
+            name, label = row.get("annotator", "").strip(), spelled.get(text, "")
+            same = corrections.setdefault(seed, {}).setdefault(name, label) == label
+            if seed not in known or not label or not same:
+                raise ValueError(
+                    f"{path}: line {line}: expected for each seed of {where} one label out of "
+                    f"{', '.join(labels)} of {name or 'an annotator without a name'}, got "
+                    f"{'' if same else 'also '}{text!r} for {seed!r}"
                 )
-            if wrong:
-                raise ValueError(f"{path}: line {line}: expected {wrong}")
     return corrections
 
 

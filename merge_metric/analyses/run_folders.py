@@ -7,8 +7,10 @@ word stands twice in a text, or has another form in the problem, may be biased (
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -188,15 +190,14 @@ def filters(request: Request, *, run: Path) -> Table:
     for key, heading in _SHARES.items():
         of_fields = zip(fields, initials(fields), strict=True)
         shares |= {key: heading} | {f"{key}_{field}": letter for field, letter in of_fields}
-    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    for counts in record["filters"]:
-        group = counts["mlm"], WORD_CLASSES.index(counts["word_class"])
-        groups.setdefault(group, []).append(counts)
     rows = []
-    for (mlm, number), parts in sorted(groups.items()):
+    group = itemgetter("mlm", "word_class")
+    order = sorted(record["filters"], key=lambda c: (c["mlm"], WORD_CLASSES.index(group(c)[1])))
+    for (mlm, word_class), of_group in groupby(order, key=group):
+        parts = list(of_group)
         total = {key: sum(part[key] for part in parts) for key in ("occurrences", _UNKNOWN, _ALL)}
         asked = total["occurrences"] - total[_UNKNOWN]
-        row: Row = {"source": record["source"], "mlm": mlm, "word_class": WORD_CLASSES[number]}
+        row: Row = {"source": record["source"], "mlm": mlm, "word_class": word_class}
         row |= {"asked": asked, _UNKNOWN: total[_UNKNOWN]}
         row["per_occurrence"] = total[_ALL] / asked if asked else None
         for field in (None, *fields):

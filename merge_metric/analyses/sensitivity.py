@@ -207,23 +207,19 @@ def read_sizes(
     for model in models:
         facts = [read_metadata(source.path) for source in sources if source.model == model]
         stated = {int(fact[PARAMETERS]) for fact in facts if fact.get(PARAMETERS)}
-        if len(stated) > 1 and model not in given:
+        if model in given:
+            stated = {parse_size(given[model])}
+        if len(stated) != 1:
             raise ValueError(
-                f"expected one model of the name {model!r}, got predictions of models with "
-                f"{' and '.join(f'{n:,}' for n in sorted(stated))} parameters; name them apart: "
+                f"{model}: expected one number of parameters, got "
+                f"{' and '.join(f'{n:,}' for n in sorted(stated)) or 'none'} from its "
+                f"predictions; add --size {model}=NUMBER, such as 86M, or name models apart: "
                 "NAME=FILE"
             )
         # `Deberta` of `DebertaForSequenceClassification`, the architecture without its task.
         names = [str(fact["architecture"]) for fact in facts if fact.get("architecture")]
         family = re.sub(r"(For[A-Z]\w+|LMHeadModel|Model)$", "", names[0]) if names else "other"
-        size = parse_size(given[model]) if model in given else max(stated, default=0)
-        sizes[model] = size, family
-    if missing := [model for model, (size, _) in sizes.items() if not size]:
-        raise ValueError(
-            f"expected the number of parameters of every model, got none of "
-            f"{', '.join(missing)}, as the predictions do not say it; add "
-            f"{' '.join(f'--size {model}=NUMBER' for model in missing)}, such as 86M"
-        )
+        sizes[model] = min(stated), family
     return sizes
 
 
@@ -307,8 +303,8 @@ _SIGMAS: Final = {
 
 def shift(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
-    headings = {"jsd_unchanged": "JSD unch.", "jsd_changed": "JSD ch."}
-    headings |= {"ks_unchanged": "KS unch.", "ks_changed": "KS ch."}
+    keys = zip((*_JSD, *_KS), ("JSD unch.", "JSD ch.", "KS unch.", "KS ch."), strict=True)
+    headings = dict(keys)
     note = (
         "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
         "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "

@@ -130,7 +130,7 @@ def test_the_help_lists_the_analyses() -> None:
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("matching", ["--best-and-worst"], "expected the training groups of models, as"),
+        ("matching", ["--best-and-worst"], "got none of a, b; add --group NAME=GROUP"),
         ("curves", ["--group", "c=S"],
          "--group: expected NAME=VALUE, such as bert=S, once for each of a, b, got 'c=S'"),
         ("matching",

@@ -175,7 +175,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         "mine": (7, "other"),
     }  # fmt: skip
     twice = [PredictionsSource("bert", sources[0].path), PredictionsSource("bert", sources[1].path)]
-    with pytest.raises(ValueError, match="models with 110 and 900 parameters; name them apart"):
+    with pytest.raises(ValueError, match="got 110 and 900 from its predictions; add --size bert="):
         read_sizes(twice, [])
 
 

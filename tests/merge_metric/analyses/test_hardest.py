@@ -137,9 +137,12 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
 def test_wrong_corrections_are_told(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     for lines, message in (
-        ("s:0,E\ns:0,N", r"labels.csv: line 3: expected one label of an annotator"),
+        (
+            "s:0,E\ns:0,N",
+            r"line 3: .* of an annotator without a name, got also 'N' for 's:0'",
+        ),
         ("s:0,maybe", r"out of entailment, .*, got 'maybe' for 's:0'"),
-        ("s:9,E", r"labels of seeds of snli, got one of another, 's:9'"),
+        ("s:9,E", r"for each seed of snli one label .* got 'E' for 's:9'"),
     ):
         file.write_text(f"seed_id,corrected_label\n{lines}\n")
         with pytest.raises(ValueError, match=message):
