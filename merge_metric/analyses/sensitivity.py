@@ -129,21 +129,23 @@ def _over_domains(
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in of_domain:
             groups.setdefault((row["config"].partition("_")[2], row["model"]), []).append(row)
-        weightings = {"right": weights}
+        weightings: dict[str, Mapping[str, str]] = {"right": weights}
         if all(row["n_problems"] is not None for row in of_domain):
             # Numbers of problems by gold label are not known.
             weightings["problems"] = dict.fromkeys(FOOLING, "n_problems")
         for weighted_by, weight_of in weightings.items():
             for (suffix, model), group in groups.items():
                 if len(group) > 1:
-                    sums = (*n_right, *dict.fromkeys(weight_of.values()))
-                    mean: Row = {key: sum(row[key] for row in group) for key in sums}
+                    mean: Row = {key: sum(row[key] for row in group) for key in n_right}
+                    mean |= {} if weight_of is weights else dict.fromkeys(weights)
                     mean |= {"config": f"({f'{name} {suffix}'.strip()})", "model": model}
                     mean["averaged"] = CONFIGS
-                    mean |= dict.fromkeys(weights)
                     for key, weight in weight_of.items():
                         values, by = ([row[k] for row in group] for k in (key, weight))
                         mean[key] = weighted_mean(values, by)
+                    mean |= {
+                        weight: sum(row[weight] for row in group) for weight in weight_of.values()
+                    }
                     config_means.append(mean | {"weighted_by": weighted_by})
     return config_means
 
