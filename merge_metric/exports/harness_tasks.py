@@ -1,15 +1,14 @@
 """Export tasks for other harnesses, with the metric's modules; texts and code are templates."""
 
-from __future__ import annotations
-
+import inspect
 import re
 import shutil
-import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+
+import jinja2
 
 from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
 from merge_dataset.files import write_json
@@ -30,7 +29,7 @@ from merge_metric.exports.registry import (
     read_card,
     template,
 )
-from merge_metric.exports.task_settings import SETTINGS, TaskSettings
+from merge_metric.exports.task_answers import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
@@ -44,7 +43,6 @@ METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
 _ANSWERS: Final = (
     "exports/task_answers",
-    "exports/task_settings",
     "models/answer_words",
     "models/templates",
     "frame/texts",
@@ -55,34 +53,38 @@ Letters = Literal["spaced", "both"]
 
 AnswerKind = Literal["letters", "words"]
 
-Shots = Annotated[str, option_of(ModelRequest, "shots", panel=None)]
-Answers = Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)]
-MaxAnswerTokens = Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)]
-Thresholds = Annotated[
-    list[int] | None,
-    statistics_option(
-        "CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100
-    ),
-]
-Hub = Annotated[
-    str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
-]
-Revision = Annotated[str | None, input_option("Revision of the dataset on the Hub.")]
+_Writer = Callable[[TaskSettings, Path], tuple[dict[str, Any], str]]
 
 
 def prepare(
-    folder: Path,
-    out: Path,
-    config: Sequence[str] | None = None,
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-tasks"),
+    config: Configs = None,
     *,
-    shots: str = "auto",
-    prompt_start: str = "",
-    answers: AnswerKind = "letters",
-    max_answer_tokens: int = 1024,
-    letters: Letters = "spaced",
-    ct: Sequence[int] | None = None,
-    hub: str | None = None,
-    revision: str | None = None,
+    shots: Annotated[str, option_of(ModelRequest, "shots", panel=None)] = "auto",
+    prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
+    answers: Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)] = "letters",
+    max_answer_tokens: Annotated[
+        int, option_of(ModelRequest, "max_answer_tokens", panel=None)
+    ] = 1024,
+    letters: Annotated[
+        Letters,
+        option(
+            "Tokens that count as a letter: after a space, or also without, as predict counts "
+            "where the tokenizer has both after a colon.",
+            "--letters",
+        ),
+    ] = "spaced",
+    ct: Annotated[
+        list[int] | None,
+        statistics_option(
+            "CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100
+        ),
+    ] = None,
+    hub: Annotated[
+        str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
+    ] = None,
+    revision: Annotated[str | None, input_option("Revision of the dataset on the Hub.")] = None,
 ) -> TaskSettings:
     """Check the options of an export of tasks, and read the prompts."""
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
@@ -130,50 +132,65 @@ def prepare(
     )
 
 
-@contextmanager
-def task_folder(
-    folder: Path, out: Path, tasks: TaskSettings, harness: str, *, overwrite: bool
-) -> Iterator[Path]:
-    """Yield a folder with the metric's modules, settings and a README, to write tasks into."""
-    configs = list(tasks.prompts)
-    description = {
-        "export": harness,
-        "dataset": tasks.dataset,
-        "revision": tasks.revision,
-        "configurations": configs,
-    }
-    texts = tomllib.loads(template("answers.toml"))
-    letters = "those after a space" + (", in chats those without" if harness == "lm-eval" else "")
-    counted = texts["words"] if tasks.is_in_words else texts["letters"][harness]
-    readme = template(f"{harness.replace('-', '_')}_readme.txt").format(
-        # As given if relative, only the last part if absolute: no places of a machine.
-        out=out.name if out.is_absolute() else out.as_posix(),
-        dataset=folder.name if folder.is_absolute() else folder.as_posix(),
-        config=configs[0],
-        configs=", ".join(f"`{config}`" for config in configs),
-        task=f"merge_nli_{configs[0]}",
-        tasks=", ".join(f"`merge_nli_{config}`" for config in configs),
-        asked="its answer in words" if tasks.is_in_words else "the letter of the label",
-        counted=counted.format(
-            letters="both" if len(tasks.forms) > 1 else letters,
-            more=texts["more"].get(harness, ""),
-            tokens=tasks.max_answer_tokens,
-        ),
-    )
-    with new_folder(out, description, overwrite=overwrite) as partial:
-        (partial / METRIC_FOLDER).mkdir()
-        paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
-        paths += [SPACE.parent / f"{name}.py" for name in _ANSWERS]
-        for path in paths:
-            text = path.read_text(encoding="utf-8")
-            # In the export all modules lie in one folder.
-            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
-            text = re.sub(rooms, "from .", text)
-            (partial / METRIC_FOLDER / path.name).write_text(text, encoding="utf-8")
-        shutil.copy(SPACE.parent / "models/answer_forms.toml", partial / METRIC_FOLDER)
-        (partial / "README.md").write_text(readme, encoding="utf-8")
-        write_json(partial / SETTINGS, asdict(tasks))
-        yield partial
+def harness(name: str, hint: str, **fixed: Any) -> Callable[[_Writer], Callable[..., Exported]]:
+    """Register a function as `merge-nli export NAME`, which writes a harness's tasks into a folder.
+
+    It returns what `--format json` prints, and the same in a sentence. The folder has the metric's
+    modules and settings, and a README from the template `NAME_readme.md.j2`. `hint` is the command
+    to run next; what is `fixed` of the options of `prepare` is none of this export.
+    """
+
+    def register(write: _Writer) -> Callable[..., Exported]:
+        usual = Path(f"merge-nli-{name}")
+
+        def run(
+            folder: Path = Path("merge-nli"),
+            out: Path = usual,
+            config: Sequence[str] | None = None,
+            *,
+            overwrite: bool = False,
+            **options: Any,
+        ) -> Exported:
+            tasks = prepare(folder, out, list(config or ()), **options, **fixed)
+            configs = list(tasks.prompts)
+            facts = {"dataset": tasks.dataset, "revision": tasks.revision}
+            description = {"export": name, **facts, "configurations": configs}
+            # As given if relative, only the last part if absolute: no places of a machine.
+            places = (of.name if of.is_absolute() else of.as_posix() for of in (out, folder))
+            text = template(f"{name.replace('-', '_')}_readme.md.j2")
+            readme = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+            with new_folder(out, description, overwrite=overwrite) as partial:
+                _copy_modules(partial / METRIC_FOLDER)
+                given = dict(zip(("out", "dataset"), places, strict=True))
+                text = readme.render(tasks=tasks, config=configs[0], **given)
+                (partial / "README.md").write_text(text, encoding="utf-8")
+                write_json(partial / SETTINGS, asdict(tasks))
+                contents, told = write(tasks, partial)
+            return Exported(
+                out, contents, f"{out}: {told}", hint.format(out=out, config=configs[0])
+            )
+
+        own = inspect.signature(prepare, eval_str=True).parameters
+        changed = {name: p for name, p in own.items() if name not in fixed}
+        changed["out"] = changed["out"].replace(default=usual)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        last = inspect.Parameter("overwrite", kind, default=False, annotation=Overwrite)
+        run.__signature__ = inspect.Signature([*changed.values(), last])  # type: ignore[attr-defined]
+        run.__doc__ = write.__doc__
+        return export(name, panel=HARNESSES, extra="predict")(run)
+
+    return register
+
+
+def _copy_modules(folder: Path) -> None:
+    """Copy the metric's modules, which all lie in one folder there."""
+    folder.mkdir()
+    paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
+    for path in [*paths, *(SPACE.parent / f"{name}.py" for name in _ANSWERS)]:
+        rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
+        text = re.sub(rooms, "from .", path.read_text(encoding="utf-8"))
+        (folder / path.name).write_text(text, encoding="utf-8")
+    shutil.copy(SPACE.parent / "models/answer_forms.toml", folder)
 
 
 # --- lm-evaluation-harness ---
@@ -185,29 +202,12 @@ def {function}(items: list[Any]) -> float:
 '''
 
 
-@export("lm-eval", panel=HARNESSES, extra="predict")
-def export_lm_eval(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-lm-eval"),
-    config: Configs = None,
-    *,
-    shots: Shots = "auto",
-    prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    letters: Annotated[
-        Letters,
-        option(
-            "Tokens that count as a letter: after a space, or also without, as predict counts "
-            "where the tokenizer has both after a colon.",
-            "--letters",
-        ),
-    ] = "spaced",
-    ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
-    overwrite: Overwrite = False,
-) -> Exported:
+@harness(
+    "lm-eval",
+    "lm_eval --model hf --model_args pretrained=MODEL --include_path {out} "
+    "--tasks merge_nli_{config}",
+)
+def export_lm_eval(tasks: TaskSettings, folder: Path) -> tuple[dict[str, Any], str]:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
     A folder for --include_path: a YAML file per configuration, and functions that compute
@@ -224,30 +224,18 @@ def export_lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(
-        folder, out, config, shots=shots, prompt_start=prompt_start, answers=answers,
-        max_answer_tokens=max_answer_tokens, letters=letters, ct=ct, hub=hub, revision=revision,
-    )  # fmt: skip
     names = [f"merge_nli_{config}" for config in tasks.prompts]
-    with task_folder(folder, out, tasks, "lm-eval", overwrite=overwrite) as partial:
-        figures = tuple(figure_names(tasks.thresholds))
-        for prompted, name in zip(tasks.prompts, names, strict=True):
-            text = _as_yaml(_task(tasks, prompted, name, figures))
-            (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
-        # The template with its constant, followed by a function for each figure.
-        text = template("lm_eval.py")
-        text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
-        functions = [
-            _FUNCTION.format(function=figure.replace("@", "_"), figure=figure) for figure in figures
-        ]
-        text = "\n\n".join([text, *functions])
-        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
-    return Exported(
-        out,
-        {"tasks": names},
-        f"{out}: {count(names, 'task')}: {', '.join(names)}",
-        f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {names[0]}",
-    )
+    figures = tuple(figure_names(tasks.thresholds))
+    for config, name in zip(tasks.prompts, names, strict=True):
+        text = _as_yaml(_task(tasks, config, name, figures))
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    # The template with its constant, followed by a function for each figure.
+    text = template("lm_eval.py")
+    text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
+    functions = (_FUNCTION.format(function=f.replace("@", "_"), figure=f) for f in figures)
+    text = "\n\n".join([text, *functions])
+    (folder / f"{_MODULE}.py").write_text(text, encoding="utf-8")
+    return {"tasks": names}, f"{count(names, 'task')}: {', '.join(names)}"
 
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
@@ -342,20 +330,13 @@ def _as_yaml(task: dict[str, Any]) -> str:
 # --- Inspect ---
 
 
-@export("inspect", panel=HARNESSES, extra="predict")
-def export_inspect(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-inspect"),
-    config: Configs = None,
-    *,
-    shots: Shots = "auto",
-    answers: Answers = "letters",
-    max_answer_tokens: MaxAnswerTokens = 1024,
-    ct: Thresholds = None,
-    hub: Hub = None,
-    revision: Revision = None,
-    overwrite: Overwrite = False,
-) -> Exported:
+@harness(
+    "inspect",
+    "inspect eval {out}/merge_nli.py -T config={config} --model openai/MODEL",
+    prompt_start="",
+    letters="both",
+)
+def export_inspect(tasks: TaskSettings, folder: Path) -> tuple[dict[str, Any], str]:
     """A task for Inspect (inspect-ai 0.3.285).
 
     A folder with a task file for inspect eval, which asks chat models, examples as turns, and
@@ -365,17 +346,6 @@ def export_inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(
-        folder, out, config, shots=shots, answers=answers, max_answer_tokens=max_answer_tokens,
-        letters="both", ct=ct, hub=hub, revision=revision,
-    )  # fmt: skip
+    (folder / f"{_MODULE}.py").write_text(template("inspect_ai.py"), encoding="utf-8")
     configs = list(tasks.prompts)
-    with task_folder(folder, out, tasks, "inspect", overwrite=overwrite) as partial:
-        text = template("inspect_ai.py")
-        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
-    return Exported(
-        out,
-        {"configurations": configs},
-        f"{out}: a task for the configurations {', '.join(configs)}",
-        f"inspect eval {out / _MODULE}.py -T config={configs[0]} --model openai/MODEL",
-    )
+    return {"configurations": configs}, f"a task for the configurations {', '.join(configs)}"

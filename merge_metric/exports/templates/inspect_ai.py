@@ -21,9 +21,8 @@ sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
 from merge_nli_metric.answer_words import letter_probabilities  # noqa: E402
-from merge_nli_metric.task_settings import TaskSettings  # noqa: E402
 
-SETTINGS = TaskSettings.read()
+SETTINGS = answers.TaskSettings.read()
 
 
 @task

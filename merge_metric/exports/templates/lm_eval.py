@@ -11,11 +11,10 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
 from merge_nli_metric import task_answers as answers
-from merge_nli_metric.task_settings import TaskSettings
 from merge_nli_metric.templates import Example
 
 FIGURES: tuple[str, ...] = ()
-SETTINGS = TaskSettings.read()
+SETTINGS = answers.TaskSettings.read()
 
 _last: tuple[list[dict[str, Any]], dict[str, float]] = ([], {})
 

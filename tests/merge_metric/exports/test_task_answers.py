@@ -14,7 +14,6 @@ from helpers.subsampled_folder import write_folder
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names, prepare
 from merge_metric.exports.registry import place_of
-from merge_metric.exports.task_settings import TaskSettings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
@@ -23,7 +22,7 @@ from merge_metric.score import score_file
 OUT = Path("exported")
 
 
-def settings_of(folder: Path, **options: Any) -> TaskSettings:
+def settings_of(folder: Path, **options: Any) -> answers.TaskSettings:
     return replace(prepare(folder, OUT, **options), dataset=str(folder))
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from helpers.subsampled_folder import write_folder
 
-from merge_metric.exports import task_settings
+from merge_metric.exports import task_answers
 from merge_metric.exports.harness_tasks import (
     ANSWER,
     QUESTION,
@@ -103,8 +103,8 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     exports = {"a": export_lm_eval, "b": export_inspect}
     for name, export in exports.items():
         export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
-        monkeypatch.setattr(task_settings, "EXPORTED", tmp_path / name)
-        settings = task_settings.TaskSettings.read()
+        monkeypatch.setattr(task_answers, "EXPORTED", tmp_path / name)
+        settings = task_answers.TaskSettings.read()
         assert settings.prompts == {"snli": read_prompt("snli")}
         assert (settings.thresholds, settings.max_answer_tokens) == ((100,), 1024)
         both = ["A", "B", "C"] if name == "b" else []  # chat models may answer in either form
