@@ -6,9 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
-
-import jinja2
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
 from merge_dataset.files import write_json
@@ -29,11 +27,13 @@ from merge_metric.exports.registry import (
     read_card,
     template,
 )
-from merge_metric.exports.task_answers import SETTINGS, TaskSettings
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
 from merge_metric.register import METRIC_NAME, SPACE, module_files
+
+if TYPE_CHECKING:
+    from merge_metric.exports.task_answers import TaskSettings
 
 _MODULE: Final = "merge_nli"
 QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
@@ -53,7 +53,7 @@ Letters = Literal["spaced", "both"]
 
 AnswerKind = Literal["letters", "words"]
 
-_Writer = Callable[[TaskSettings, Path], tuple[dict[str, Any], str]]
+_Writer = Callable[[Any, Path], tuple[dict[str, Any], str]]
 
 
 def prepare(
@@ -85,8 +85,9 @@ def prepare(
         str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
     ] = None,
     revision: Annotated[str | None, input_option("Revision of the dataset on the Hub.")] = None,
-) -> TaskSettings:
+) -> "TaskSettings":
     """Check the options of an export of tasks, and read the prompts."""
+    from merge_metric.exports.task_answers import TaskSettings
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
@@ -151,6 +152,10 @@ def harness(name: str, hint: str, **fixed: Any) -> Callable[[_Writer], Callable[
             overwrite: bool = False,
             **options: Any,
         ) -> Exported:
+            import jinja2
+
+            from merge_metric.exports.task_answers import SETTINGS
+
             tasks = prepare(folder, out, list(config or ()), **options, **fixed)
             configs = list(tasks.prompts)
             facts = {"dataset": tasks.dataset, "revision": tasks.revision}
@@ -170,7 +175,7 @@ def harness(name: str, hint: str, **fixed: Any) -> Callable[[_Writer], Callable[
                 out, contents, f"{out}: {told}", hint.format(out=out, config=configs[0])
             )
 
-        own = inspect.signature(prepare, eval_str=True).parameters
+        own = inspect.signature(prepare).parameters
         changed = {name: p for name, p in own.items() if name not in fixed}
         changed["out"] = changed["out"].replace(default=usual)
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -207,7 +212,7 @@ def {function}(items: list[Any]) -> float:
     "lm_eval --model hf --model_args pretrained=MODEL --include_path {out} "
     "--tasks merge_nli_{config}",
 )
-def export_lm_eval(tasks: TaskSettings, folder: Path) -> tuple[dict[str, Any], str]:
+def export_lm_eval(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any], str]:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
     A folder for --include_path: a YAML file per configuration, and functions that compute
@@ -245,7 +250,7 @@ def figure_names(thresholds: Sequence[int]) -> list[str]:
     return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
 
 
-def _task(tasks: TaskSettings, config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
+def _task(tasks: "TaskSettings", config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 
     prompt = tasks.prompts[config]
@@ -336,7 +341,7 @@ def _as_yaml(task: dict[str, Any]) -> str:
     prompt_start="",
     letters="both",
 )
-def export_inspect(tasks: TaskSettings, folder: Path) -> tuple[dict[str, Any], str]:
+def export_inspect(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any], str]:
     """A task for Inspect (inspect-ai 0.3.285).
 
     A folder with a task file for inspect eval, which asks chat models, examples as turns, and
