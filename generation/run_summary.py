@@ -18,7 +18,7 @@ from generation.variants.reasons import (
     Reason,
 )
 from merge_dataset.files import read_record, read_row_groups
-from merge_dataset.provenance import found_good, trial_of
+from merge_dataset.provenance import note_of
 from merge_dataset.schema import WORD_CLASSES
 from merge_dataset.show import choose_problems, line_of
 
@@ -106,7 +106,7 @@ def _remarks(manifest: Mapping[str, Any], fates: Mapping[str, int]) -> Iterator[
         f"{fates['problems']:,} problems: {fates['eligible']:,} eligible, "
         f"{fates[Reason.NO_SHARED_WORD]:,} without a shared word, {fates[Reason.TOO_FEW]:,} {few}"
     )
-    yield from filter(None, [trial_of(manifest), limited, found_good(manifest)])
+    yield from filter(None, [note_of(manifest, "try"), limited, note_of(manifest, "clean")])
 
 
 def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:

@@ -29,7 +29,6 @@ from merge_dataset.layout import (
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     NLI,
-    PARAPHRASE,
     SPLITS,
     ProblemFormat,
     arrow_schema,
@@ -47,9 +46,6 @@ Kinds = Collection[str]
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
-_TAGS: Final = ("merge", "mere", "robustness", "generalization", "minimal-pairs")
-_NLI_TASK, _OTHER_TASK = "natural-language-inference", "multi-input-text-classification"
-
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
                  (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 
@@ -64,14 +60,25 @@ def render(folder: Path) -> str:
     made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
     kinds = {provenance.kind_of(record) for record in made.values()}
     empty = _empty_signals(folder, formats)
+    notes = {
+        recipe: dict.fromkeys(provenance.note_of(record, recipe) for record in made.values())
+        for recipe in provenance.NOTES
+    }
+    variants = sum(
+        split["num_examples"]
+        for info in matter["dataset_info"]
+        for split in info["splits"]
+        if info["config_name"] in formats and split["name"] == "variants"
+    )
     return (
         environment(Path(__file__).parent)
         .get_template("card.md.j2")
         .render(
             header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
+            size=next((size for limit, size in _SIZES if variants < limit), "n>1B"),
             kinds=kinds,
-            trials=list(dict.fromkeys(filter(None, map(provenance.trial_of, made.values())))),
-            readings=list(dict.fromkeys(filter(None, map(provenance.found_good, made.values())))),
+            trials=notes["try"],
+            readings=notes["clean"],
             other_formats={name: own for name, own in formats.items() if own != NLI},
             # A configuration of one class, if there is one.
             loaded=next((name for name in configs if parse_config_name(name)[1]), configs[0]),
@@ -112,36 +119,9 @@ def environment(folder: Path) -> jinja2.Environment:
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
-    """Make the card's YAML: data for the Hub's lists, and for `load_dataset`."""
+    """Make the part of the card's YAML that says what the files hold, for `load_dataset`."""
     configs = all_configurations(folder)
-    facts = [source_of(name) for name in sources(folder)]
-    creators = sorted({"machine-generated", *(fact.creators for fact in facts)})
-    paraphrased = any(parse_config_name(name)[1] == PARAPHRASE for name in configs)
-    formats = [format_in(folder, name) for name in collections(folder)]
-    task_ids = {_NLI_TASK if own == NLI else _OTHER_TASK for own in formats}
-    infos = {name: _dataset_info(folder, name) for name in configs}
-    variants = sum(
-        split["num_examples"]
-        for name in collections(folder)
-        for split in infos[name]["splits"]
-        if split["name"] == "variants"
-    )
     return {
-        "pretty_name": "MERGE-NLI",
-        "language": ["en"],
-        "license": sorted({licence for fact in facts for licence in fact.licence_ids}),
-        "task_categories": ["text-classification"],
-        "task_ids": sorted(task_ids),
-        "annotations_creators": creators,
-        "language_creators": [*creators],  # a copy: YAML would write the same list as an alias
-        "multilinguality": ["monolingual"],
-        "source_datasets": sorted({fact.source_dataset for fact in facts}),
-        "size_categories": [next((s for limit, s in _SIZES if variants < limit), "n>1B")],
-        "tags": [
-            *_TAGS,
-            *(("nli",) if NLI in formats else ()),
-            *(("paraphrase", "semantic-sensitivity") if paraphrased else ()),
-        ],
         # `datasets` names its cache entry for a folder after this YAML, not after the data:
         # without the digest, data exported anew would go on loading from the old entry.
         "configs": [
@@ -157,7 +137,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
             }
             for name in configs
         ],
-        "dataset_info": list(infos.values()),
+        "dataset_info": [_dataset_info(folder, name) for name in configs],
     }
 
 

@@ -153,33 +153,20 @@ def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[
     return changes
 
 
-def trial_of(made: Mapping[str, Any]) -> str:
-    """Return the sentence that marks data of the recipe `try` as a trial; empty for others."""
-    if (made.get("config") or {}).get("recipe") != "try":
-        return ""
-    return (
-        "This dataset is a trial (recipe `try`): one small masked LM made it, of words that need "
-        "not be likely; look at its variants, and measure no model by them."
-    )
+NOTES: Final = {
+    "try": "This dataset is a trial (recipe `try`): one small masked LM made it, of words that "
+    "need not be likely; look at its variants, and measure no model by them.",
+    "clean": "Made by the recipe `clean`, with a quality of {min_quality} at least. Of 45 such "
+    "variants by two small masked LMs 51 % [37, 65] read well, of 35 by default 31 % [19, 48]: a "
+    "language model's readings, not people's, of problems that quality was not fitted on.",
+}
+"""Recipe → what readers of its data must know: that it is a trial, how well variants read."""
 
 
-def found_good(made: Mapping[str, Any]) -> str:
-    """Return the sentence on the judged quality of the recipe `clean`; empty for others."""
-    config = made.get("config") or {}
-    if config.get("recipe") != "clean":
-        return ""
-    return (
-        f"Made by the recipe `clean`, with a quality of {config.get('min_quality')} at least. "
-        f"{CLEAN_READ}"
-    )
-
-
-CLEAN_READ: Final = (
-    "Of 45 such variants by two small masked LMs 51 % [37, 65] read well, of 35 by default 31 % "
-    "[19, 48]: a language model's readings, not people's, of problems that quality was not fitted "
-    "on."
-)
-"""Text on the judged quality of the recipe `clean`: judges and number of variants read."""
+def note_of(made: Mapping[str, Any], recipe: str) -> str:
+    """Return the note on data of a recipe; empty for data of others."""
+    config = {"min_quality": None} | (made.get("config") or {})
+    return NOTES[recipe].format(**config) if config.get("recipe") == recipe else ""
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.judged import JUDGED
 
-from merge_dataset.provenance import CLEAN_READ
+from merge_dataset.provenance import NOTES
 from merge_metric.agreement.judgements import read_judgements
 from merge_metric.agreement.shares import wilson
 
@@ -150,7 +150,7 @@ def test_figures_of_the_recipe_clean() -> None:
 
     clean, default = share("clean", "true false"), share("default", "true")
     assert [clean, default] == ["45 51 % [37, 65]", "35 31 % [19, 48]"]
-    assert "Of 45 such variants by two small masked LMs 51 % [37, 65] read well" in CLEAN_READ
+    assert "Of 45 such variants by two small masked LMs 51 % [37, 65] read well" in NOTES["clean"]
     text = "of 45 by the recipe `clean` 51 % [37, 65] read well, of 35 by default 31 % [19, 48]"
     for name in ("README.md", "generation/signals.md"):
         assert text in " ".join((ROOT / name).read_text(encoding="utf-8").split())

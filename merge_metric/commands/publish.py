@@ -251,14 +251,10 @@ def register_command(
             configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
         except ValueError as error:
             problem = error
+    whole = {"metric": METRIC_NAME, "folder": folder and str(folder), "name": name}
     write_result(
         output,
-        {
-            "metric": METRIC_NAME,
-            "folder": folder and str(folder),
-            "name": name,
-            "registered": configs,
-        },
+        {**whole, "registered": configs},
         f'evaluate.load("{METRIC_NAME}")',
         *(f'load_dataset("{name}", "{config}")' for config in configs),
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.provenance import trial_of
+from merge_dataset.provenance import note_of
 from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_name
 from merge_dataset.show import spans_in_seed
 from merge_metric.compare import ALPHA, Comparison
@@ -37,7 +37,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     pairs = zip(evidence.names, configuration.results, strict=True)
     scored = {name: result for name, result in pairs if result}
     made = evidence.provenance.get(configuration.collection, {})
-    doubts = [*filter(None, [trial_of(made)])] + [
+    doubts = [*filter(None, [note_of(made, "try")])] + [
         f"{model.name}: warning: {sentence}"
         for model in evidence.models
         if model.name in scored
