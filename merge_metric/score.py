@@ -308,12 +308,14 @@ def fails(gate: Gate, value: float) -> bool:
 
 
 def read_gates(
-    texts: Sequence[str], correctness_threshold: int = 90, *, is_least: bool = True
+    fail_under: Sequence[str], fail_over: Sequence[str] = (), correctness_threshold: int = 90
 ) -> list[Gate]:
-    """Parse limits such as `seed_variant_accuracy=0.7`: lower ones if `is_least`, else upper."""
-    option, other = ("fail-under", "fail-over")[:: 1 if is_least else -1]
+    """Parse lower and upper limits such as `seed_variant_accuracy=0.7`."""
     gates = []
-    for text in texts:
+    for option, other, text in (
+        *(("fail-under", "fail-over", text) for text in fail_under),
+        *(("fail-over", "fail-under", text) for text in fail_over),
+    ):
         key, equals, number = text.partition("=")
         if not equals:
             raise ValueError(
@@ -321,7 +323,7 @@ def read_gates(
                 f"{text!r}"
             )
         figure = named_figure(option, key.strip(), correctness_threshold)
-        if figure.higher_is_better != is_least:
+        if figure.higher_is_better != (option == "fail-under"):
             better = "higher" if figure.higher_is_better else "lower"
             raise ValueError(
                 f"--{option}: {figure.key} is the better the {better} it is; use --{other} {text}"

@@ -156,29 +156,26 @@ def score_command(
     settings = Settings(read_threshold(ct), n_bootstrap, rng_seed)
     threshold = settings.correctness_threshold
     more = [named_figure("figure", key, threshold) for key in figure or ()]
-    gates = read_gates(fail_under or (), threshold)
-    gates += read_gates(fail_over or (), threshold, is_least=False)
+    gates = read_gates(fail_under or (), fail_over or (), threshold)
     for tracker in log_to or ():
         with needing(tracker):
             require_tracker(tracker)
-    if per_seed is not None:
-        check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
-    elif for_spreadsheets:
-        raise ValueError("--for-spreadsheets: expected --per-seed with a file in CSV, got none")
+    check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     check_cluster(cluster, n_bootstrap)
-    read = read_frames(
-        PredictionsSource("", predictions),
-        dataset,
-        config or (),
-        by=by or (),
-        cluster=cluster,
-        allow_missing=allow_missing,
-        with_rows=False,
-        merge_labels=merge_labels or (),
-    )
-    frames = list(read)
+    frames = [
+        *read_frames(
+            PredictionsSource("", predictions),
+            dataset,
+            config or (),
+            by=by or (),
+            cluster=cluster,
+            allow_missing=allow_missing,
+            with_rows=False,
+            merge_labels=merge_labels or (),
+        )
+    ]
     results = score_all(frames, settings, shown=output not in ("json", "csv"))
-    if per_seed is not None:
+    if per_seed:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
     match output:

@@ -50,9 +50,6 @@ ALL_ROWS: Final = "all rows"
 VARIANT_IDS: Final = "variant_ids"
 """Name of the column of ids in `Frame.values`."""
 
-_MANY_GROUPS: Final = 100
-"""Number of groups above which the bootstrap takes minutes."""
-
 Groups = Mapping[str, Mapping[str, SeedCounts]]
 """Column → value → counts of the variants with this value."""
 
@@ -278,9 +275,6 @@ def _frame_of(
     if counts is None:
         wrong = "variants whose gold labels, ids or subsamples contradict each other"
         raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
-    for name, parts in groups.items():
-        if len(parts) > _MANY_GROUPS:
-            log.info("%s has %s values; without bootstrap they are scored sooner", name, len(parts))
     variants: Rows | None = None
     values: dict[str, Any] = {}
     if with_rows:

@@ -22,15 +22,18 @@ VOTES: Final = "annotator_labels"
 """Column of annotators' votes: names of labels, empty where there are none."""
 
 
-def check_seed_file(path: Path, *, overwrite: bool = False, for_spreadsheets: bool = False) -> None:
+def check_seed_file(path: Path | None, *, overwrite: bool, for_spreadsheets: bool) -> None:
     """Raise before anything is computed if a file of results per seed cannot be written."""
+    if for_spreadsheets and (path is None or path.suffix != ".csv"):
+        got = path or "none: name it with `per_seed`"
+        raise ValueError(f"`for_spreadsheets`: expected a file of seeds in CSV, got {got}")
+    if path is None:
+        return
     if path.suffix not in SUFFIXES:
         raise ValueError(
             f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
             f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
         )
-    if for_spreadsheets and path.suffix != ".csv":
-        raise ValueError(f"`for_spreadsheets`: expected a file of seeds in CSV, got {path}")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 

@@ -85,39 +85,34 @@ def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
 
 def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on texts cut or unknown to the tokenizer, and on oddities of a server."""
-    yield from _cut_texts(metadata)
+    yield from _of_pairs(metadata, "truncated")
     with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata of others
         yield unknown_sentence(metadata["unknown_tokens"])
     yield from sentences(metadata).values()
-    n_without, n_pairs = _count_of_pairs(metadata, "answers_without_letters")
-    if n_without:
-        yield (
-            f"{n_without:,} of {n_pairs:,} answers ({100 * n_without / n_pairs:.0f} %) had none of "
-            "the letters, so their labels count as equally probable and entailment is predicted"
-        )
+    yield from _of_pairs(metadata, "answers_without_letters")
 
 
-def _count_of_pairs(metadata: Mapping[str, Any], key: str) -> tuple[int, int]:
-    """Read the count of pairs under `key`, and of all pairs; (0, 0) if the share is small."""
+_OF_PAIRS: Final = {
+    "truncated": "pairs ({share:.0f} %) were cut to {max_tokens} tokens, so the figures are those "
+    "of what was left of them; is that the length that the model reads?",
+    "answers_without_letters": "answers ({share:.0f} %) had none of the letters, so their labels "
+    "count as equally probable and entailment is predicted",
+}
+"""Key of a count in metadata → what happened to so many of all pairs."""
+
+
+def _of_pairs(metadata: Mapping[str, Any], key: str) -> Iterator[str]:
     n, n_pairs = metadata.get(key), metadata.get("distinct_pairs")
-    if type(n) is not int or type(n_pairs) is not int or not 0 < n_pairs * _FEW <= n:
-        return 0, 0
-    return n, n_pairs
-
-
-def _cut_texts(metadata: Mapping[str, Any]) -> Iterator[str]:
-    n_cut, n_pairs = _count_of_pairs(metadata, "truncated")
-    if n_cut:
-        yield (
-            f"{n_cut:,} of {n_pairs:,} pairs ({100 * n_cut / n_pairs:.0f} %) were cut to "
-            f"{metadata.get('max_tokens')} tokens, so the figures are those of what was left of "
-            "them; is that the length that the model reads?"
+    if type(n) is int and type(n_pairs) is int and 0 < n_pairs * _FEW <= n:
+        sentence = _OF_PAIRS[key].format(
+            share=100 * n / n_pairs, max_tokens=metadata.get("max_tokens")
         )
+        yield f"{n:,} of {n_pairs:,} {sentence}"
 
 
 def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
     """Warn of cut texts and missing or improbable letters when all answers are there."""
-    for sentence in _cut_texts(metadata):
+    for sentence in _of_pairs(metadata, "truncated"):
         log.warning("%s: warning: %s", name, sentence)
     n_partial = metadata.get("answers_partial", 0)
     n_without = metadata.get("answers_without_letters", 0)

@@ -15,6 +15,7 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -353,20 +354,13 @@ def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
 
 
 def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
-    """Read the description of a file; warn and return an empty one if it is malformed."""
-    try:
-        return metadata_of(schema)
-    except ValueError:
-        log.warning("%s: expected a JSON object in its metadata %r", path, METADATA_KEY.decode())
-        return {}
-
-
-def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """Read from a schema the description of how the table was made."""
-    value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
-    if not isinstance(value, dict):
-        raise ValueError(f"expected a JSON object, got {value!r}")
-    return value
+    """Read the description of how a file was made; warn and return an empty one if malformed."""
+    with suppress(ValueError):
+        value = json.loads((schema.metadata or {}).get(METADATA_KEY, b"{}"))
+        if isinstance(value, dict):
+            return value
+    log.warning("%s: expected a JSON object in its metadata %r", path, METADATA_KEY.decode())
+    return {}
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

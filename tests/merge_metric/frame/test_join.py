@@ -89,18 +89,6 @@ def test_seeds_and_labels_of_the_dataset(
         read_predictions(path, folder)
 
 
-def test_many_groups_are_told(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level("INFO")
-    monkeypatch.setattr("merge_metric.frame.joined._MANY_GROUPS", 1)
-    joined(predicted("snli"), folder, by=["mlms"])
-    assert caplog.messages[1:] == [
-        "word_class has 2 values; without bootstrap they are scored sooner",
-        "mlms has 2 values; without bootstrap they are scored sooner",
-    ]
-
-
 def test_a_dataset_without_subsamples(folder: Path) -> None:
     row = {**problem_row("demo:d/noun/1"), "subsamples": []}
     write_rows(folder / "demo/nouns/variants.parquet", [row])
