@@ -3,12 +3,14 @@
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import jinja2
 import pyarrow.compute as pc
 
+from generation.config import bundled_path
 from generation.run_folder import RunFolder
 from generation.variants.reasons import (
     KEPT,
@@ -17,7 +19,7 @@ from generation.variants.reasons import (
     SUGGESTION_REASONS,
     Reason,
 )
-from merge_dataset.files import read_record, read_row_groups
+from merge_dataset.files import read_record, read_row_groups, read_text
 from merge_dataset.provenance import note_of
 from merge_dataset.schema import WORD_CLASSES
 from merge_dataset.show import choose_problems, line_of
@@ -51,46 +53,6 @@ def summarise(
             "examples": [row["variant_id"] for example in examples for row in example.variants]
         }
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
-    changes = [
-        f"  {row['word_class']} replacements: {row[KEPT]:,} kept"
-        + "".join(
-            f", {count:,} {reason.replace('_', ' ')}"
-            for reason, count in row.items()
-            if reason not in ("word_class", KEPT)
-        )
-        for row in manifest.get("changes", ())
-    ]
-    lines = [
-        source_line(manifest),
-        "",
-        render_funnel(manifest["funnel"]),
-        *(["Where more than one word changes:", *changes, ""] if changes else ()),
-        f"{'':<12}{'eligible seeds':>16}{'unique variants':>18}{'per seed':>10}",
-        *(
-            f"{name:<12}{n_seeds:>16,}{n_variants:>18,}{n_variants / n_seeds:>10.1f}"
-            for name, (n_seeds, n_variants) in classes.items()
-        ),
-        "",
-        *_remarks(manifest, fates),
-        "",
-        f"Some variants, drawn at random (more: merge-nli show {shlex.quote(str(out))}):",
-        *(
-            f"  {row['original']} → {row['replacement']} ({example.label}): "
-            f"{line_of(row, example.texts)}"
-            for example in examples
-            for row in example.variants
-        ),
-        "",
-        f"Run folder:     {run}  (settings, suggestions, replacements, exclusions, manifest)",
-        f"Dataset folder: {out}  (configurations {', '.join(configs)})",
-        "",
-        *_loading_lines(out, configs[min(1, len(configs) - 1)], registered=registered),
-    ]
-    return "\n".join(lines)
-
-
-def _remarks(manifest: Mapping[str, Any], fates: Mapping[str, int]) -> Iterator[str]:
-    """Yield what became of the problems, and what limits did."""
     settings = manifest["config"]
     few = f"{settings['min_replacements']} replacements per {settings['min_replacements_scope']}"
     few = "not eligible without the ablation" if manifest["ablation"] else f"with fewer than {few}"
@@ -102,33 +64,29 @@ def _remarks(manifest: Mapping[str, Any], fates: Mapping[str, int]) -> Iterator[
         if settings.get("min_quality") is not None and every
         else ""
     )
-    yield (
-        f"{fates['problems']:,} problems: {fates['eligible']:,} eligible, "
-        f"{fates[Reason.NO_SHARED_WORD]:,} without a shared word, {fates[Reason.TOO_FEW]:,} {few}"
+    template: Any = jinja2.Template(
+        read_text(bundled_path("run_summary.txt.j2")),
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    yield from filter(None, [note_of(manifest, "try"), limited, note_of(manifest, "clean")])
-
-
-def _loading_lines(out: Path, config: str, *, registered: bool) -> list[str]:
-    if registered:
-        return [
-            "Dataset and metric load in Python from any directory:",
-            "    from datasets import load_dataset",
-            f'    load_dataset("{out.resolve().name}", "{config}")',
-            "    import evaluate",
-            '    evaluate.load("seed_variant_accuracy")',
-            "HF_HUB_OFFLINE=1 and HF_EVALUATE_OFFLINE=1 skip the look-up on the Hub.",
-        ]
-    quoted = shlex.quote(str(out))
-    return [
-        "Next:",
-        f"    merge-nli predict --model MODEL --dataset {quoted} --out model.parquet",
-        f"    merge-nli report model.parquet --dataset {quoted} --out report.html",
-        f"In Python, in {out.absolute().parent}:",
-        "    from datasets import load_dataset",
-        f'    load_dataset("{out.name}", "{config}")',
-        f"To load it from any directory: merge-nli register {quoted}",
-    ]
+    summary: str = template.render(
+        source=source_line(manifest),
+        funnel=render_funnel(manifest["funnel"]),
+        changes=manifest.get("changes", ()),
+        classes=classes,
+        fates=[f"{count:,}" for count in fates.values()],
+        few=few,
+        remarks=(note_of(manifest, "try"), limited, note_of(manifest, "clean")),
+        examples=examples,
+        line_of=line_of,
+        run=run,
+        out=out,
+        quoted=shlex.quote(str(out)),
+        configs=configs,
+        config=configs[min(1, len(configs) - 1)],
+        registered=registered,
+    )
+    return summary
 
 
 def _fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
