@@ -5,6 +5,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, compress
 from pathlib import Path
@@ -216,6 +217,7 @@ def do_task(folder: Path, name: str) -> None:
             work.search(hypotheses, start)
 
 
+@dataclass(frozen=True)
 class _KeptModel:
     """A model with its answers in a store; opened only for new questions, or if no record has it.
 
@@ -223,36 +225,31 @@ class _KeptModel:
     and digests of its weights, which are not used to find answers.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        record: str,
-        open_model: Callable[[], Any],
-        answer: Callable[[Any, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]],
-        schema: pa.Schema,
-        *,
-        asked: Mapping[str, Any],
-        search: Mapping[str, Any],
-    ) -> None:
-        """Prepare to open the model that the settings `asked` name; answers depend on `search`."""
-        self._folder, self._path, self._open = run.model_answers, run.path / record, open_model
-        self._answer, self._schema, self._search = answer, schema, search
-        self._asked = json.loads(json.dumps(asked))
+    run: RunFolder
+    path: Path
+    """The file of the record."""
+    open: Callable[[], Any]
+    answer: Callable[[Any, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]]
+    schema: pa.Schema
+    asked: Mapping[str, Any]
+    """Settings that name the model."""
+    search: Mapping[str, Any]
+    """Settings on which its answers depend."""
 
     @cached_property
     def _opened(self) -> tuple[Any, dict[str, Any]]:
         """The model and its record, which is written; ValueError if an earlier one differs."""
-        model, before = self._open(), vars(self).get("_record")
+        model, before = self.open(), vars(self).get("_record")
         known, evidence = model.describe(), "label_order_evidence"
         description = dict(known.identity)
         if description.get("label_order_source") == SEEDS:  # the problems tell it
             description |= {evidence: known.facts.get(evidence, description.get(evidence))}
         made = {"description": description, "weights": known.facts.get("weights")}
-        record = json.loads(json.dumps({"asked": self._asked, **made}))
-        write_record(self._path, record)
+        record = json.loads(json.dumps({"asked": self.asked, **made}))
+        write_record(self.path, record)
         if before and before["description"] != record["description"]:
             raise ValueError(
-                f"{self._path}: expected the model of the run so far, got another of the same "
+                f"{self.path}: expected the model of the run so far, got another of the same "
                 "name; give the same command again, and this one is asked"
             )
         return model, record
@@ -261,10 +258,11 @@ class _KeptModel:
     def _record(self) -> dict[str, Any]:
         record: dict[str, Any] = {}
         try:
-            record = read_record(self._path) if self._path.is_file() else {}
+            record = read_record(self.path) if self.path.is_file() else {}
         except ValueError as error:
             log.warning("%s; the model is opened to write it anew", error)
-        return record if record.get("asked") == self._asked else self._opened[1]
+        asked = json.loads(json.dumps(self.asked))
+        return record if record.get("asked") == asked else self._opened[1]
 
     @property
     def description(self) -> dict[str, Any]:
@@ -279,15 +277,15 @@ class _KeptModel:
 
     @cached_property
     def _store(self) -> AnswerStore:
-        identity = {**self.description, **self._search}
-        return AnswerStore(self._folder, identity, self._schema, redo="merge-nli paraphrase")
+        folder, identity = self.run.model_answers, {**self.description, **self.search}
+        return AnswerStore(folder, identity, self.schema, redo="merge-nli paraphrase")
 
     def __call__(self, what: str, questions: Sequence[Any]) -> pa.Table:
         """Return the answers to questions; the model is asked for those that are not kept yet."""
         ask(
             self._store,
             [questions],
-            lambda new: self._answer(self._opened[0], new),
+            lambda new: self.answer(self._opened[0], new),
             key=key_of,
             sizes=[len(questions)],
             what=what,
@@ -316,7 +314,7 @@ class _Work:
         names = ("gguf_file", "device", "dtype", "batch_size", "num_beams")
         self.generator = _KeptModel(
             run,
-            "generator.json",
+            run.path / "generator.json",
             generator or partial(open_generator, config),
             _rewritten,
             _CANDIDATES,
@@ -326,7 +324,7 @@ class _Work:
         of_judge = asked(config.model, "model_kind", "model_revision", "label_order", "device")
         self.judge = _KeptModel(
             run,
-            "nli_model.json",
+            run.path / "nli_model.json",
             partial(judge or partial(open_judge, config), run.problems),
             _judged,
             _PROBABILITIES,

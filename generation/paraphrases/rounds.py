@@ -174,14 +174,12 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
     """
     parts = [normalise(part).split() for part in prompt.split("{hypothesis}")]
     length = min(_RUN, max(map(len, parts)))
-    instruction = {run for part in parts for run in _runs(part, length)}
-    echo = instruction & _runs(normalise(text).split(), length)
-    return bool(echo - _runs(normalise(hypothesis).split(), length))
 
+    def runs(words: Sequence[str]) -> set[tuple[str, ...]]:
+        return set(zip(*(words[i:] for i in range(length)), strict=False))
 
-def _runs(words: Sequence[str], length: int) -> set[tuple[str, ...]]:
-    last = len(words) - length + 1
-    return {tuple(words[i : i + length]) for i in range(last)} if length else set()
+    instruction = set[tuple[str, ...]]().union(*map(runs, parts))
+    return bool(instruction & runs(normalise(text).split()) - runs(normalise(hypothesis).split()))
 
 
 def run_rounds(
@@ -265,11 +263,11 @@ and the other way round (`entailing`), if the NLI model was asked; `reason` is o
 def variants_of(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa.Table:
     """Make the split `variants` of seeds from the paraphrases of their hypotheses."""
     rows, edits = [], []
+    common = {"word_class": PARAPHRASE, "premise_mlms": [], "hypothesis_mlms": []}
     for seed in seeds:
         for text in texts[seed.hypothesis]:
             named = {"seed_id": seed.seed_id, "word": seed.hypothesis, "replacement": text}
-            none: dict[str, list[str]] = {"premise_mlms": [], "hypothesis_mlms": []}
-            rows.append({**named, **none, "word_class": PARAPHRASE, "subsamples": [0]})
+            rows.append({**named, **common, "subsamples": [0]})
             edits.append([([], ""), ([(0, len(seed.hypothesis))], text)])
     schema = replacement_schema().append(pa.field("subsamples", pa.list_(pa.int32())))
     table = pa.Table.from_pylist(rows, schema)

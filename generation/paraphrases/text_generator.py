@@ -292,11 +292,10 @@ def search(
 ) -> list[list[Beam]]:
     """Search for `num_beams` beams for every request of a batch.
 
-    Beams are divided into groups. At every step the groups choose in order, each by its own beam
-    search, with a penalty for each beam of earlier groups that has just chosen the same token
-    (Vijayakumar et al., 2016, arXiv:1610.02424, with Hamming diversity). Within a group, the
-    continuations of a beam have a penalty that grows with their rank (Li, Monroe and Jurafsky,
-    2016, arXiv:1611.08562).
+    At every step the groups of beams choose in order, each by its own beam search, with a penalty
+    for each beam of earlier groups that has just chosen the same token (Hamming diversity). Within
+    a group, the continuations of a beam have a penalty that grows with their rank; papers are named
+    at `ParaphraseConfig`.
 
     - A beam's score is its log-probability less its diversity penalties so far, which are
       permanent. Sibling penalties count at one step only.

@@ -189,10 +189,9 @@ def reject_in_context(
     compared = coarse_class if tag_match == "coarse" else str
     reasons: list[Reason | None] = []
     for perturbation, tags in zip(perturbations, tags_after(perturbations, tagger), strict=True):
-        changed = any(
-            compared(perturbation.sentences[text].tokens[position].tag) != compared(tag or "")
-            for (text, position), tag in tags.items()
-        )
-        rejected = Reason.TOKENIZATION if None in tags.values() else Reason.WORD_CLASS
-        reasons.append(rejected if changed or None in tags.values() else None)
+        reason = Reason.TOKENIZATION if None in tags.values() else None
+        for (text, position), tag in tags.items() if not reason else ():
+            if compared(perturbation.sentences[text].tokens[position].tag) != compared(tag or ""):
+                reason = Reason.WORD_CLASS
+        reasons.append(reason)
     return reasons
