@@ -218,7 +218,6 @@ def compare_models(
     *,
     dataset: str | Path | None = None,
     config: str = "",
-    texts: str = "",
     correctness_threshold: int = 90,
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
@@ -235,7 +234,6 @@ def compare_models(
             one of these each or with counts of seeds.
         dataset: The dataset folder of predictions files; by default that of evaluations and frames.
         config: The configuration; needed where models have several in common.
-        texts: For the signature: what is known of the texts that were scored.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
             correction needs them (see `replicates_for`).
@@ -251,8 +249,7 @@ def compare_models(
     named = _named(models)
     if len(named) < 2:
         raise ValueError(f"expected two models or more, got {', '.join(named) or 'none'}")
-    counts, config, found_texts = _counted(named, dataset, config, merge_labels)
-    texts = texts or found_texts
+    counts, config, texts = _counted(named, dataset, config, merge_labels)
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     exact = {name: figures(of, correctness_threshold).means() for name, of in common.items()}
@@ -292,7 +289,7 @@ def compare_models(
             columns=(
                 Column("rank", "rank"),
                 Column("model", "model"),
-                *_figure_columns(correctness_threshold),
+                *(figure_column(CATALOGUE[key].at(correctness_threshold)) for key in MAIN_FIGURES),
             ),
             rows=tuple(rows),
             notes=(
@@ -322,16 +319,15 @@ def require_distinct(names: Sequence[str]) -> None:
 
 
 def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counted]:
-    kinds = (Frame, HasFrames, *PREDICTIONS)
-    expected = "evaluations, frames or predictions files, of two models or more"
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
+    kinds = (Frame, HasFrames, *PREDICTIONS)
+    expected = "evaluations, frames or predictions files, of two models or more"
     named: list[tuple[str, Counted]] = []
     for model in as_list("models", models, kinds, expected):
-        if isinstance(model, Frame):
-            named.append((model.model, model))
-        elif isinstance(model, HasFrames):
-            named.append((next((frame.model for frame in model.frames), ""), model))
+        if isinstance(model, Frame | HasFrames):
+            frames = [model] if isinstance(model, Frame) else model.frames
+            named.append((next((frame.model for frame in frames), ""), model))
         else:
             named += [(source.model, source) for source in as_sources("models", model)]
     require_distinct([name for name, _ in named])
@@ -344,11 +340,12 @@ def _counted(
     config: str,
     merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
+    """Count models on the configuration that they share; return it, and what is known of texts."""
+    counts = {name: model for name, model in named.items() if isinstance(model, SeedCounts)}
     frames: dict[str, dict[str, Frame]] = {}
     # Predictions files come last, as they may need the dataset folder of the others.
     files = (PredictionsSource, str, Path)
-    for name in sorted(named, key=lambda name: isinstance(named[name], files)):
-        model = named[name]
+    for name, model in sorted(named.items(), key=lambda item: isinstance(item[1], files)):
         if not isinstance(model, SeedCounts):
             read = as_frames("models", model, dataset, merge_labels)
             frames[name] = {frame.config: frame for frame in read}
@@ -362,15 +359,11 @@ def _counted(
             f"{asked}; name one with `config`"
         )
     config = config or next(iter(shared), "")
-    counts = {
-        name: model if isinstance(model, SeedCounts) else frames[name][config].counts
-        for name, model in named.items()
-    }
-    same_merging({name: model.merged for name, model in counts.items()})
-    if not frames:
-        return counts, config, ""
-    texts = [frames[name][config].texts if name in frames else "" for name in named]
-    return counts, config, common_texts(texts)
+    chosen = {name: of[config] for name, of in frames.items()}
+    counts |= {name: frame.counts for name, frame in chosen.items()}
+    same_merging({name: counts[name].merged for name in named})
+    texts = [chosen[name].texts if name in chosen else "" for name in named]
+    return {name: counts[name] for name in named}, config, common_texts(texts) if frames else ""
 
 
 def replicates_for(n_models: int) -> int:
@@ -483,7 +476,7 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
         columns=(
             Column("a", "first"),
             Column("b", "second"),
-            *_figure_columns(ct, difference=True),
+            *(figure_column(CATALOGUE[key].at(ct), difference=True) for key in MAIN_FIGURES),
             Column("mcnemar_p_value_holm", "p of S", "p_value"),
             Column("seed_variant_accuracy_p_value_holm", f"p of SV@{ct}", "p_value"),
         ),
@@ -500,7 +493,3 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
             ),
         ),
     )
-
-
-def _figure_columns(ct: int, *, difference: bool = False) -> list[Column]:
-    return [figure_column(CATALOGUE[key].at(ct), difference=difference) for key in MAIN_FIGURES]

@@ -86,54 +86,6 @@ def interval_text(of: Estimate) -> str:
     return f"{number(of.low)}–{number(of.high)}" if of.has_interval else ""
 
 
-# --- Definitions ---
-
-
-def definitions(evidence: Evidence) -> tuple[tuple[str, str], ...]:
-    """List terms with a sentence of definition each, for the kinds of variants present."""
-    is_nli, paraphrases = evidence.is_nli, evidence.has_paraphrases
-    texts, both = ("premise and hypothesis share", "both") if is_nli else (
-        "its texts share", "all of them")  # fmt: skip
-    replaced = f"differ from it in one word that {texts}, replaced by the same word in {both}"
-    paraphrased = "have its hypothesis paraphrased as a whole"
-    if not is_nli or not paraphrases:
-        differ = replaced
-    else:
-        differ = (
-            f"either {replaced}, or {paraphrased}" if evidence.has_replacements else paraphrased
-        )
-
-    def term(figure: Figure) -> tuple[str, str]:
-        name = figure.name[0].lower() + figure.name[1:]
-        return f"{figure.symbol}, {name}" if figure.symbol else figure.name, figure.explanation
-
-    return (
-        (
-            "Seed, variant",
-            f"A seed is {'an NLI' if is_nli else 'a'} problem as it was collected. Its variants "
-            f"{differ}; the gold label stays.",
-        ),
-        *map(term, (SEED, VARIANT)),
-        (
-            "SV accuracy at CT, SV@CT",
-            "Seed-variant accuracy: share of seeds with at least CT percent of their variants "
-            "answered right (correctness threshold CT); pattern accuracy (PA) in older papers.",
-        ),
-        *map(term, (MATCHING, RELAXED, STRICT)),
-        *((figure.heading, f"{figure.name}. {figure.explanation}") for figure in KIN),
-        (
-            "Subsamples",
-            "Each figure is computed in every subsample of the variants as if it were the data, "
-            "and averaged.",
-        ),
-        (
-            "Intervals",
-            f"95 %, by bootstrap over {resampled_units(evidence.cluster)}, with all their variants "
-            "(percentile method).",
-        ),
-    )
-
-
 # --- Origin of data and models ---
 
 Facts = list[tuple[str, str]]
