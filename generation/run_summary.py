@@ -50,7 +50,7 @@ def summarise(
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
         made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}
         made |= {
-            "examples": [row["variant_id"] for example in examples for row in example.variants]
+            "examples": [row["variant_id"] for example in examples for row in example["variants"]]
         }
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
     settings = manifest["config"]

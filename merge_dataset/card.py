@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import chain
@@ -178,10 +179,9 @@ def statistics_block(folder: Path) -> str:
 
 def read_front_matter(card: str) -> dict[str, Any]:
     """Parse the YAML front matter of a card's text."""
-    opening, _, rest = card.partition("---\n")
-    header, closing, _ = rest.partition("\n---\n")
+    header = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
     try:
-        value = yaml.safe_load(header) if closing and not opening else None
+        value = yaml.safe_load(header[1]) if header else None
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(value, dict):

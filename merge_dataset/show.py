@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,32 +21,6 @@ from merge_dataset.schema import VARIANT_CLASSES
 from merge_dataset.settings import did_you_mean
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A problem, and some or all of its variants."""
-
-    config: str
-    seed_id: str
-    label: str
-    texts: dict[str, str]
-    """Name of a field → text."""
-    variants: list[dict[str, Any]]
-    """Rows of variants, sorted by class, original and replacement."""
-    counts: dict[tuple[str, str], int]
-    """Class and original → number of variants in the dataset."""
-
-    def as_record(self) -> dict[str, Any]:
-        """Return it as a JSON object; variants have only columns with a value."""
-        return {
-            "config": self.config,
-            "seed_id": self.seed_id,
-            "label": self.label,
-            **self.texts,
-            "variants_there": sum(self.counts.values()),
-            "variants": [{k: v for k, v in row.items() if v is not None} for row in self.variants],
-        }
-
-
 def choose_problems(
     folder: Path,
     configs: Sequence[str] = (),
@@ -56,8 +29,12 @@ def choose_problems(
     n: int = 3,
     variants: int | None = 5,
     rng_seed: int = 0,
-) -> list[Shown]:
-    """Draw `n` problems of each configuration (default: of all classes), or named ones."""
+) -> list[dict[str, Any]]:
+    """Draw `n` problems of each configuration (default: of all classes), or named ones.
+
+    Returns problems with `config`, `seed_id`, `label`, `texts` by field, rows of some or all
+    `variants`, and `counts` of all of them by class and original.
+    """
     require_dataset(folder)
     require_configurations(folder, all_configurations(folder), configs)
     chosen = list(configs) or collections(folder)
@@ -95,34 +72,31 @@ def choose_problems(
             own = sorted((row for row in rows if row["seed_id"] == seed["seed_id"]), key=_order)
             ranked = sorted(own, key=lambda row: draw_rank(rng_seed, row["variant_id"]))
             problems.append(
-                Shown(
-                    config=config,
-                    seed_id=seed["seed_id"],
-                    label=problem_format.labels[seed["label"]],
-                    texts={field: seed[field] for field in problem_format.fields},
-                    variants=sorted(ranked[:variants], key=_order),
-                    counts=Counter((row["word_class"], row["original"]) for row in own),
-                )
+                {
+                    "config": config,
+                    "seed_id": seed["seed_id"],
+                    "label": problem_format.labels[seed["label"]],
+                    "texts": {field: seed[field] for field in problem_format.fields},
+                    "variants": sorted(ranked[:variants], key=_order),
+                    "counts": Counter((row["word_class"], row["original"]) for row in own),
+                }
             )
     return problems
 
 
-def render(problem: Shown, mark: Callable[[str], str] = "[{}]".format) -> str:
+def render(problem: dict[str, Any], mark: Callable[[str], str] = "[{}]".format) -> str:
     """Render a problem, with the variants of each word below it."""
-    lines = [f"{problem.seed_id}  {problem.config}  {problem.label}"]
-    width = max(map(len, problem.texts))
-    lines += [f"  {field:<{width}}  {text}" for field, text in problem.texts.items()]
-    for (word_class, original), count in problem.counts.items():
-        mine = [
-            v
-            for v in problem.variants
-            if (v["word_class"], v["original"]) == (word_class, original)
-        ]
-        if not mine:
-            continue
-        word = "" if original in problem.texts.values() else f" {original}"
-        lines.append(f"  {word_class}{word}: {len(mine)} of {count} variants")
-        lines += [f"    {line_of(row, problem.texts, mark)}" for row in mine]
+    texts = problem["texts"]
+    lines = [f"{problem['seed_id']}  {problem['config']}  {problem['label']}"]
+    width = max(map(len, texts))
+    lines += [f"  {field:<{width}}  {text}" for field, text in texts.items()]
+    for (word_class, original), count in problem["counts"].items():
+        word = (word_class, original)
+        mine = [v for v in problem["variants"] if (v["word_class"], v["original"]) == word]
+        if mine:
+            name = word_class if original in texts.values() else " ".join(word)
+            lines.append(f"  {name}: {len(mine)} of {count} variants")
+            lines += [f"    {line_of(row, texts, mark)}" for row in mine]
     return "\n".join(lines)
 
 

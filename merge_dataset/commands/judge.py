@@ -69,8 +69,18 @@ def show_command(
     # Bold on a terminal only: in pipes and files, click leaves it out.
     bold = "NO_COLOR" not in os.environ
     texts = [render(shown, lambda word: typer.style(f"[{word}]", bold=bold)) for shown in problems]
-    whole = {"folder": str(folder), "problems": [problem.as_record() for problem in problems]}
-    write_result(output, whole, "\n\n".join(texts))
+    records = [
+        {key: problem[key] for key in ("config", "seed_id", "label")}
+        | problem["texts"]
+        | {
+            "variants_there": problem["counts"].total(),
+            "variants": [
+                {k: v for k, v in row.items() if v is not None} for row in problem["variants"]
+            ],
+        }
+        for problem in problems
+    ]
+    write_result(output, {"folder": str(folder), "problems": records}, "\n\n".join(texts))
 
 
 @command()

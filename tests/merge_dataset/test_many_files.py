@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from helpers.bench.made_up_rows import SOURCE, write_made_up_run
-from helpers.dataset_files import read_rows, write_rows
+from helpers.dataset_files import read_rows
 
 from merge_dataset import files
 from merge_dataset.checks import check_dataset
@@ -74,34 +74,6 @@ def test_a_missing_file_is_told(run: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=message):
         builder(folder, f"{SOURCE}_nouns")
     assert any("without" in problem for problem in check_dataset(folder))
-
-
-@pytest.mark.usefixtures("small_files")
-def test_checks_find_what_is_far_apart(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "merge-nli"
-    export_dataset(run, folder)
-    shutil.rmtree(folder / SOURCE / "nouns")
-    shutil.rmtree(folder / SOURCE / "adjectives")
-    for name in (f"{SOURCE}/verbs/variants", f"{SOURCE}/verbs/seeds", f"{SOURCE}/seeds"):
-        paths = sorted((folder / name).parent.glob(f"{Path(name).name}-*"))
-        table = [row for path in paths for row in read_rows(path)]
-        for path in paths:
-            path.unlink()
-        if name.endswith("variants"):
-            table[90]["variant_id"] = table[3]["variant_id"]
-            table[80] |= {key: table[4][key] for key in ("premise", "hypothesis")}
-            table[61]["label"] = (table[61]["label"] + 1) % 3
-            table[41]["premise_spans"] = [[0, 3]]
-            table[95]["variant_id"] = table[0]["seed_id"]
-            del table[20:22]
-        write_rows(folder / f"{name}.parquet", table)
-    result = check_dataset(folder)
-    expected = (
-        "ids that occur once", "texts that stand in one variant", "label of the seed",
-        "premise_spans", "another id than any seed's", "every seed to have variants",
-    )  # fmt: skip
-    for problem_text in expected:
-        assert any(problem_text in line for line in result), (problem_text, result)
 
 
 def test_a_recorded_file_that_is_gone(run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from merge_dataset.show import choose_problems
 
 def test_draws_are_repeatable(dataset: Path) -> None:
     drawn = [
-        [(p.seed_id, [row["variant_id"] for row in p.variants]) for p in problems]
+        [(p["seed_id"], [row["variant_id"] for row in p["variants"]]) for p in problems]
         for problems in (
             choose_problems(dataset, ["snli"], n=1, variants=1, rng_seed=seed)
             for seed in (*range(30), 0)
@@ -20,10 +20,10 @@ def test_draws_are_repeatable(dataset: Path) -> None:
 
 
 def test_configurations_by_default(dataset: Path) -> None:
-    assert {problem.config for problem in choose_problems(dataset)} == {"snli"}
+    assert {problem["config"] for problem in choose_problems(dataset)} == {"snli"}
     for problem in choose_problems(dataset, ["snli_verbs"], variants=None):
-        assert {row["word_class"] for row in problem.variants} == {"verb"}
-        assert {word_class for word_class, _ in problem.counts} == {"verb"}
+        assert {row["word_class"] for row in problem["variants"]} == {"verb"}
+        assert {word_class for word_class, _ in problem["counts"]} == {"verb"}
 
 
 @pytest.mark.parametrize(
