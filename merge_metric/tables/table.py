@@ -1,12 +1,12 @@
 """A small table of results, as text, Markdown, HTML, LaTeX, JSON and CSV."""
 
 import csv
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
+from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
@@ -151,13 +151,6 @@ WIDTH: Final = 100
 
 _GAP: Final = "  "
 
-_TABLE: Final = "border-collapse: collapse; font-variant-numeric: tabular-nums"
-_CAPTION: Final = (
-    "caption-side: top; text-align: left; color: inherit; font-weight: 600; padding: 0.3em 0"
-)
-_CELL: Final = "padding: 0.25em 0.6em; vertical-align: top; text-align: {}"
-_SMALL: Final = "opacity: 0.75; white-space: nowrap"
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -239,30 +232,12 @@ class Table:
 
         It sets no fonts or colours, escapes text, and has only inline styles, which GitHub allows.
         """
+        import jinja2
+
+        loader = jinja2.FileSystemLoader(Path(__file__).parent)
+        page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
         rows, notes = self._marked()
-        styles = [_CELL.format("left" if column.is_text else "right") for column in self.shown]
-        headings = "".join(
-            f'<th scope="col" style="{style}">{html.escape(column.heading)}</th>'
-            for column, style in zip(self.shown, styles, strict=True)
-        )
-        lines = [
-            '<div style="overflow-x: auto">',
-            f'<table style="{_TABLE}">',
-            f'<caption style="{_CAPTION}">{html.escape(self.title)}</caption>',
-            f"<thead><tr>{headings}</tr></thead>",
-            "<tbody>",
-        ]
-        for row in rows:
-            cells = []
-            for column, style in zip(self.shown, styles, strict=True):
-                shown = html.escape(_one_line(column.show(row)))
-                if interval := column.show_interval(row, tight=True):
-                    shown += f'<br><small style="{_SMALL}">{html.escape(interval)}</small>'
-                cells.append(f'<td style="{style}">{shown}</td>')
-            lines.append(f"<tr>{''.join(cells)}</tr>")
-        lines += ["</tbody>", "</table>"]
-        lines += [f'<p style="opacity: 0.75">{html.escape(note)}</p>' for note in notes]
-        return "\n".join([*lines, "</div>"])
+        return page.get_template("table.html.j2").render(table=self, rows=rows, notes=notes)
 
     _repr_html_ = to_html
 
