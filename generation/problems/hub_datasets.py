@@ -54,8 +54,17 @@ class Opened:
 def open_dataset(name: str, *, config: str | None, split: str, revision: str | None) -> Opened:
     """Open a data set of the Hub at its revision's current commit, or the Hub's Parquet copy."""
     import datasets
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionNotFoundError
 
-    commit = _resolve(name, revision)
+    commit: str | None = None
+    try:
+        commit = HfApi().dataset_info(name, revision=revision).sha
+    except Exception as error:  # of a connection; loading reports what is missing then
+        if words := refusal(error, "data set", name):
+            is_unknown = isinstance(error, RevisionNotFoundError)
+            place = f"`revision`: {name}@{revision}" if is_unknown else f"`dataset`: {name}"
+            raise ValueError(f"{place}: {words}") from error
     is_copy = revision == CONVERTED
     folder = {"data_dir": config or "default"} if is_copy else {}
     try:
@@ -189,23 +198,6 @@ def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Ite
     features: dict[str, Any] = table.features.to_dict() if table.features else {}
     batches = table.with_format("arrow").iter(_BATCH)
     return table_rows(batches, features, where, first=0)
-
-
-def _resolve(name: str, revision: str | None) -> str | None:
-    """Look up the commit of a revision; None if there is no connection."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RevisionNotFoundError
-
-    try:
-        return HfApi().dataset_info(name, revision=revision).sha
-    except RevisionNotFoundError as error:
-        raise ValueError(
-            f"`revision`: {name}@{revision}: {refusal(error, 'data set', name)}"
-        ) from error
-    except Exception as error:  # any failure of a connection; loading reports what is missing
-        if words := refusal(error, "data set", name):
-            raise ValueError(f"`dataset`: {name}: {words}") from error
-        return None
 
 
 def _explain(error: Exception, name: str, split: str) -> str:

@@ -134,11 +134,6 @@ class MaskedLM:
         """Name of the weights' dtype, such as `float32`."""
         return str(self._model.dtype).removeprefix("torch.")
 
-    @property
-    def questions_at_once(self) -> int:
-        """Number of questions that fills the device's batches of sentences of equal length."""
-        return 1 if self.device == "cpu" else 32_768
-
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Text and kind of each token id."""

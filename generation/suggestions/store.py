@@ -128,7 +128,8 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
         sizes=[int(asked[questions.places[block]].sum()) for block in blocks],
         what=name,
         unit="mask",
-        at_once=mlm.questions_at_once,
+        # Many questions fill the batches of sentences of equal length.
+        at_once=1 if mlm.device == "cpu" else 32_768,
     )
 
 
