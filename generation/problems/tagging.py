@@ -76,7 +76,8 @@ class Tagger:
         from thinc.api import NumpyOps
 
         ops = NumpyOps(use_blis=False)  # NumPy's BLAS is twice as fast here, with equal tags
-        for model in (getattr(pipe, "model", None) for pipe in self._pipes):
+        models: list[Any] = [getattr(pipe, "model", None) for pipe in self._pipes]
+        for model in models:
             has_numpy = model is not None and isinstance(model.ops, NumpyOps)
             for node in model.walk() if has_numpy else ():
                 node.ops = ops
