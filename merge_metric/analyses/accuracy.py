@@ -268,18 +268,17 @@ def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> d
     >>> places(tests, dict.fromkeys("abcd", "S"), ["s"])
     {'b': 'best', 'c': 'best', 'd': 'worst'}
     """
-    scores: dict[str, float] = {}
-    sources = list(dict.fromkeys(parse_config_name(config)[0] for config in configs))
-    for model in groups:
-        of_source: dict[str, list[bool]] = {source: [] for source in sources}
-        for name, right in tests.get(model, {}).items():
-            of_source.get(name.partition(":")[0], []).append(right)
-        if without := [source for source, answers in of_source.items() if not answers]:
-            raise ValueError(
-                f"expected answers of {model} to all test problems of {', '.join(sources)}, got "
-                f"none to those of {', '.join(without)}; add --test {model}=FILE"
-            )
-        scores[model] = sum(sum(right) / len(right) for right in of_source.values()) / len(sources)
+    scores = dict.fromkeys(groups, 0.0)
+    for source in dict.fromkeys(parse_config_name(config)[0] for config in configs):
+        for model in groups:
+            answers = tests.get(model, {}).items()
+            right = [is_right for name, is_right in answers if name.startswith(f"{source}:")]
+            if not right:
+                raise ValueError(
+                    f"expected answers of {model} to all test problems of {source}, got none; add "
+                    f"--test {model}=FILE"
+                )
+            scores[model] += sum(right) / len(right)
     best_and_worst: dict[str, str] = {}
     for group in dict.fromkeys(groups.values()):
         ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])
