@@ -84,8 +84,10 @@ def _look_at(
     return revisions, facts | {"exists": seen is not None, "private": is_private}
 
 
-def _show_changes(show: Show, branch: str, files: Files, changes: Changes) -> dict[str, list[str]]:
-    """Show what a commit does, and return it by kind."""
+def _show_changes(
+    show: Show, branch: str, files: Files, changes: Changes, *, listed: bool = True
+) -> dict[str, list[str]]:
+    """Show what a commit does, also file by file if `listed`, and return it by kind."""
     by_kind = {
         kind: [path for path, change in changes.items() if change == kind]
         for kind in ("added", "changed", "removed")
@@ -93,11 +95,11 @@ def _show_changes(show: Show, branch: str, files: Files, changes: Changes) -> di
     added, changed, removed = map(len, by_kind.values())
     words = {"to add": added, "to change": changed, "to remove": removed}
     words["as they are"] = len(files) - added - changed
-    listed = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
-    show(f"{branch}: {listed if changes else 'up to date'}")
+    counts = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
+    show(f"{branch}: {counts if changes else 'up to date'}")
     sizes = {file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in files}
     marks = {"added": "+", "changed": "~", "removed": "-"}
-    for path, change in changes.items():
+    for path, change in changes.items() if listed else ():
         show(f"  {marks[change]} {path}{sizes.get(path, '')}")
     return by_kind
 
@@ -221,7 +223,8 @@ def push_to_hub(
     else:
         plan[MAIN] = _show_changes(show, MAIN, main, of_main)
         show(f"tag {tag}: {'is there' if is_tagged else 'to be set'}")
-        plan[SCRIPT_REVISION] = _show_changes(show, "branch script", script, of_script)
+        of_branch = _show_changes(show, "branch script", script, of_script, listed=False)
+        plan[SCRIPT_REVISION] = of_branch
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     if left_out := sorted(paths - {file.path_in_repo for file in main}):
         show(f"left out: {', '.join(left_out)}")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -13,10 +12,7 @@ from helpers.dataset_files import read_rows, write_rows, write_run
 
 from merge_dataset.card import read_front_matter, render
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.rules import told
-from merge_dataset.checks.variants import COMPOUNDS
 from merge_dataset.dataset_columns import COLUMNS, OPTIONAL
-from merge_dataset.engine import connect
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record
 from merge_dataset.layout import format_in
@@ -147,6 +143,10 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
         ({"quality": 0.125}, "quality of 0.25 at least, as min_quality says; got 0.125"),
         ({"quality": float("nan")}, "quality to be a number; got nan"),
         ({"quality": float("inf")}, "quality to be a number; got inf"),
+        (
+            {"in_compound": None},
+            "the same in_compound in all variants of one word",
+        ),
         ({"in_compound": True}, "in_compound not to be True, as no_compounds says; got True"),
     ],
 )
@@ -158,7 +158,7 @@ def test_values_that_cannot_be(
     problem: str | None,
 ) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
-        rows[0].update(changes)
+        rows[1].update(changes)  # of a word with three variants
 
     data = shutil.copytree(flagged, tmp_path / "data")
     edit(data / "snli/nouns/variants.parquet", change)
@@ -168,23 +168,3 @@ def test_values_that_cannot_be(
         assert result == []
     else:
         assert any(f"expected {problem}" in line for line in result), result
-
-
-def test_flags_of_one_word_are_one() -> None:
-    row = {"seed_id": "snli:1", "word_class": "noun", "original": "dog", "in_compound": True}
-    rows = [row | {"variant_id": name} for name in "abc"]
-    schema = arrow_schema(NLI.with_optional(["in_compound"]))
-    schema = schema.append(pa.field("row number", pa.int64()))
-    schema = schema.append(pa.field("files of a class", pa.string()))
-    findings = []
-    for changed in (
-        rows,
-        [*rows[:2], rows[2] | {"original": "cat", "in_compound": False}],
-        [*rows[:2], rows[2] | {"in_compound": None}],
-    ):
-        with connect() as connection:
-            connection.register("given", pa.Table.from_pylist(changed, schema))
-            connection.execute("CREATE TABLE variants AS FROM given")
-            findings.append([*told(connection, *COMPOUNDS)])
-    assert [len(some) for some in findings] == [0, 0, 1]
-    assert findings[2][0].expected == "the same in_compound in all variants of one word of a seed"
