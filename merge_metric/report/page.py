@@ -1,7 +1,7 @@
 """The report as one HTML file, which opens from disk and loads nothing else, or as Markdown.
 
 The SV curves are drawn twice: interactively by a script, and here as small static drawings for the
-breakdowns, for print and for readers without JavaScript (`panel_lines`).
+breakdowns, for print and for readers without JavaScript (the macro `panel`).
 """
 
 import base64
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import resources
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import jinja2
@@ -21,7 +21,7 @@ from merge_dataset.show import marked_parts
 from merge_metric.compare import DECISIVE, Comparison
 from merge_metric.report import finding, sections
 from merge_metric.report.evidence import Configuration, Evidence, Result, joined
-from merge_metric.report.sections import FEW, HEADLINE, MATCHING, SEED, cell, tables
+from merge_metric.report.sections import FEW, HEADLINE, MATCHING, cell, tables
 from merge_metric.report.seeds import describe_sample, embed_source
 from merge_metric.seed_variant_accuracy.figures import Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import DECIMALS
@@ -131,14 +131,10 @@ def plain(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
 
 
-def head(figure: Figure) -> str:
-    """Return the heading of a figure's column, below "accuracy on" or another group."""
-    return figure.heading if figure.symbol else label(figure)
-
-
-def label(figure: Figure) -> str:
-    """Return the words beside a single figure."""
-    return _LABELS.get(figure.key, figure.heading)
+def label(figure: Figure, *, below_group: bool = False) -> str:
+    """Return the words beside a single figure, or below a heading such as "accuracy on"."""
+    is_head = below_group and figure.symbol
+    return figure.heading if is_head else _LABELS.get(figure.key, figure.heading)
 
 
 def heat_range(evidence: Evidence) -> tuple[int, int]:
@@ -189,11 +185,6 @@ def is_few_of(result: Result | Row | None) -> bool:
     return bool(result) and is_few((result or {}).get("n_seeds"))
 
 
-def few_class(result: Result | Row | None) -> str:
-    """Write the class of a cell or row of few seeds."""
-    return Markup(' class="few"') if is_few_of(result) else ""
-
-
 def signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
     """Name the models whose result has this signature."""
     pairs = zip(evidence.names, configuration.results, strict=True)
@@ -221,7 +212,12 @@ def embed(evidence: Evidence, made: Mapping[str, Sequence[Table]]) -> dict[str, 
         "letters": list(initials(evidence.labels)),
         "models": evidence.names,
         "columns": [
-            {"key": f.key, "head": head(f), "name": f.name, "meaning": f.explanation}
+            {
+                "key": f.key,
+                "head": label(f, below_group=True),
+                "name": f.name,
+                "meaning": f.explanation,
+            }
             for f in HEADLINE
         ],
         "configs": [
@@ -316,32 +312,16 @@ UP: Final = 1.4
 """Units of a drawing per percent of accuracy."""
 
 
-def panel_lines(results: Sequence[Result | None]) -> list[dict[str, Any]]:
-    """Make drawings of curves: style, path, height of S and position of MC, from the top left."""
-    lines = []
-    for position, result in enumerate(results):
-        if result:
-            seed, matching = cell(result, SEED).value or 0.0, cell(result, MATCHING).value
-            lines.append(
-                {
-                    "style": style_of(position),
-                    "path": step_path([100 * share for share in result["sv_curve"]["accuracy"]]),
-                    "seed_accuracy": float(_units(UP * (100 - seed))),
-                    "matching": None if matching is None else float(_units(ACROSS * matching)),
-                }
-            )
-    return lines
-
-
 def step_path(curve: Sequence[float]) -> str:
-    """Make the SVG path of a step curve: the value at CT holds for thresholds above CT − 1."""
-    heights = [_units(UP * (100 - value)) for value in curve]
+    """Make the SVG path of a step curve of shares: that at CT holds for thresholds above CT − 1."""
+    heights = [units(UP * (100 - 100 * share)) for share in curve]
     path = [f"M0 {heights[0]}"]
-    for threshold, (height, before) in enumerate(zip(heights[1:], heights, strict=False), start=1):
+    for threshold, (before, height) in enumerate(pairwise(heights), start=1):
         if height != before:
-            path.append(f"H{_units(ACROSS * threshold)}V{height}")
-    return "".join([*path, f"H{_units(ACROSS * len(curve))}"])
+            path.append(f"H{units(ACROSS * threshold)}V{height}")
+    return "".join([*path, f"H{units(ACROSS * len(curve))}"])
 
 
-def _units(value: float) -> str:
+def units(value: float) -> str:
+    """Write a length in a drawing, with one decimal where it is needed."""
     return f"{value:.1f}".removesuffix(".0")

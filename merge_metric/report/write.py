@@ -16,6 +16,7 @@ from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart
 from merge_metric.report.finding import findings, overall_findings
+from merge_metric.report.page import render_markdown, render_page
 from merge_metric.report.sections import matching, seed_rows, tables
 from merge_metric.report.seeds import limit_variants
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
@@ -109,8 +110,6 @@ def write_report(
 
 def render_html(evidence: Evidence, *, max_variants: int = MAX_VARIANTS) -> str:
     """Render the page with the most variants allowed that keep it below `MAX_BYTES`."""
-    from merge_metric.report.page import render_page
-
     while True:
         shown = limit_variants(evidence.sources, max_variants)
         page = render_page(replace(evidence, sources=shown))
@@ -122,13 +121,6 @@ def render_html(evidence: Evidence, *, max_variants: int = MAX_VARIANTS) -> str:
         log.info(
             "the page would have %.1f MB; showing %s variants", size / 1e6, f"{max_variants:,}"
         )
-
-
-def render_markdown(evidence: Evidence) -> str:
-    """Render tables, findings and methods in GitHub's Markdown."""
-    from merge_metric.report import page
-
-    return page.render_markdown(evidence)
 
 
 # --- LaTeX and JSON ---

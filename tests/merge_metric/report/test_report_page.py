@@ -125,7 +125,7 @@ def test_best_figures() -> None:
 
 
 def test_paths_are_the_curves() -> None:
-    curve = [100.0, 100.0, 87.5, 87.5, *[40.0] * 95, 10.0]
+    curve = [1.0, 1.0, 0.875, 0.875, *[0.4] * 95, 0.1]
     path = step_path(curve)
     x, y, walked = 0.0, 0.0, []
     for command, first, second in re.findall(r"([MHV])([\d.]+)(?: ([\d.]+))?", path):
@@ -135,7 +135,7 @@ def test_paths_are_the_curves() -> None:
                 x += ACROSS
         else:
             y = float(second or first)
-    assert walked == [round(value, 1) for value in curve]
+    assert walked == [round(100 * share, 1) for share in curve]
 
 
 def test_texts_stay_texts(page: str, parsed: Page) -> None:
