@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.records import (
-    Seed,
     replacement_schema,
     sorted_replacements,
 )
@@ -29,14 +28,6 @@ TEXT = st.text(max_size=12)
 MLMS = st.lists(TEXT, max_size=3).map(tuple)
 CLASSES = st.sampled_from(["noun", "verb"])
 
-SEEDS = st.builds(
-    Seed,
-    seed_id=IDS,
-    source=TEXT,
-    texts=st.tuples(TEXT, TEXT),
-    label=st.sampled_from(["entailment", "neutral", "contradiction"]),
-    annotator_labels=st.lists(st.sampled_from(["entailment", "neutral"]), max_size=5).map(tuple),
-)
 REPLACED = st.builds(
     Replacement, seed_id=IDS, source=TEXT, word=TEXT, word_class=CLASSES, replacement=TEXT,
     premise_mlms=MLMS, hypothesis_mlms=MLMS, log_odds=st.floats(-50, 50, width=32),
