@@ -280,10 +280,10 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
 
     >>> choose_version({}, None)
     ((1, 0, 0), 'the first')
-    >>> choose_version({(1, 0, 0): True, (1, 1, 0): False}, None)
-    ((1, 0, 0), 'it has these data')
-    >>> choose_version({(1, 0, 0): False, (1, 9, 3): False}, None)
-    ((1, 10, 0), 'the data differ from those of v1.9.3')
+    >>> choose_version({(1, 9, 0): True, (1, 10, 0): True, (2, 0, 0): False}, None)
+    ((1, 10, 0), 'it has these data')
+    >>> choose_version({(1, 9, 3): False, (1, 10, 0): False}, None)
+    ((1, 11, 0), 'the data differ from those of v1.10.0')
     """
     newest = max(same, default=(0, 0, 0))
     alike = [version for version in sorted(same) if same[version] and wanted in (None, version)]

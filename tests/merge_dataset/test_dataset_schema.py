@@ -23,9 +23,8 @@ def test_columns_and_labels() -> None:
     """The metric repeats the labels, as it is uploaded alone; features and columns agree."""
     assert options.LABELS == schema.LABELS
     problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
-    for columns in (schema.NLI, problem_format):
-        meanings = schema.column_meanings(columns)
-        assert list(meanings) == schema.arrow_schema(columns).names
+    meanings = schema.column_meanings(problem_format)
+    assert list(meanings) == schema.arrow_schema(problem_format).names
     assert meanings["label"] == "0 yes, 1 no; a variant has its seed's"
     features = schema.features()
     assert features.arrow_schema.remove_metadata() == schema.arrow_schema()

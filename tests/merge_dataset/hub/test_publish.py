@@ -18,7 +18,6 @@ from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
 from merge_dataset.hub.benchmark import answer_pattern, benchmark, task_ids
 from merge_dataset.hub.load_back import check_published_dataset
-from merge_dataset.hub.publication import choose_version
 from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.layout import all_configurations, split_files
 from merge_dataset.schema import NLI, features
@@ -205,14 +204,6 @@ def test_version_is_there_with_other_data(published: Desk, small: Path) -> None:
     assert published.written() == []
     publish(published, small, "--version", "2.0.0")
     assert set(published.hub.repo("dataset", NAME).tags) == {"v1.0.0", "v2.0.0"}
-
-
-def test_versions_are_compared_as_numbers() -> None:
-    """v1.10.0 is newer than v1.9.0; of several with the same data, the newest one counts."""
-    other = {(1, 9, 0): False, (1, 10, 0): False}
-    assert choose_version(other, None)[0] == (1, 11, 0)
-    assert choose_version({(1, 9, 0): True, (1, 10, 0): True}, None)[0] == (1, 10, 0)
-    assert choose_version(other, (1, 10, 1)) == ((1, 10, 1), "as given")
 
 
 def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
