@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
@@ -247,21 +246,9 @@ def test_example_is_the_best_variant(flips: Evidence) -> None:
     assert example is not None
     assert example["variant"][0] == best["premise"]
 
-    class Judged:
-        """The seeds, with qualities that reverse the order."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(source, name)
-
-        def read(self, names: Sequence[str], shown: Any = slice(None)) -> Any:
-            outcome = source.read(names, shown)
-            if "quality" not in names:
-                return outcome
-            odds = outcome["log_odds"].to_pylist()
-            turned = pa.array([-float(odd) for odd in odds], pa.float64())
-            return outcome.set_column(outcome.column_names.index("quality"), "quality", turned)
-
-    turned: Any = replace(flips, sources=(Judged(),))  # type: ignore[arg-type]
+    # With qualities that reverse the order.
+    judged = f"(SELECT * REPLACE (-log_odds::DOUBLE AS quality) FROM {source.problems})"
+    turned = replace(flips, sources=(replace(source, problems=judged),))
     example = flipped_example(turned, configuration)
     assert example is not None
     assert example["variant"][0] != best["premise"]
