@@ -229,7 +229,8 @@ def _model_signals(
                 f"found those by {names}; {cure(scored, base, 'scored_by')}"
             )
     if "quality" in config.optional_columns:
-        by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm"
+        by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm "
+        by += "MODEL, then build again"
         if likelihoods and likelihoods.is_causal and not config.scored_by:
             fitted_by, causal = shipped()["fitted"]["likelihood_by"], likelihoods.made_by[CAUSAL]
             by = f"grammar, ranks and changes of log-likelihood by {causal['name']}; fitted with "
