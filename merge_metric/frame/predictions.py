@@ -33,6 +33,7 @@ from merge_dataset.files import (
     atomic,
     naming_damage,
     open_parquet,
+    read_row_groups,
     read_schema,
 )
 from merge_dataset.layout import as_dataset, collections, format_in
@@ -325,15 +326,12 @@ def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.Table]) ->
     """Write predictions, in the form of `validate`, batch by batch; see `write_predictions`."""
     suffix, labels = suffix_of(path), labels_of(schema)
     written = (_named(batch, labels) for batch in batches)
+    named = _named(schema.empty_table(), labels).schema
     if suffix != ".parquet":
         data_files.write_rows(path, written, compress=suffix == ".jsonl.gz")
         return
     metadata = {**(schema.metadata or {}), LABELS_KEY: json.dumps(labels).encode()}
-    empty = _named(schema.empty_table(), labels)
-    with (
-        atomic(path) as temporary,
-        RowGroupWriter(temporary, empty.schema, metadata) as writer,
-    ):
+    with atomic(path) as temporary, RowGroupWriter(temporary, named, metadata) as writer:
         for batch in written:
             writer.write(batch)
 
@@ -372,6 +370,15 @@ def read_metadata(path: Path) -> dict[str, Any]:
     except ValueError:
         return {}  # reading the file itself raises the right error
     return description_in(schema, path)
+
+
+def rewrite_metadata(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a Parquet file's description of how it was made."""
+    schema = read_schema(path)
+    given = {**schema.metadata, METADATA_KEY: json.dumps(value, ensure_ascii=False).encode()}
+    with atomic(path) as temporary, RowGroupWriter(temporary, schema, given) as writer:
+        for rows in read_row_groups(path, schema.names):
+            writer.write(rows)
 
 
 def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:

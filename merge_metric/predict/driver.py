@@ -22,14 +22,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.answer_store import KEY, AnswerStore, ask
 from merge_dataset.executors import Task
-from merge_dataset.files import (
-    ROWS,
-    RowGroupWriter,
-    atomic,
-    read_row_groups,
-    read_schema,
-    writing_to,
-)
+from merge_dataset.files import ROWS, writing_to
 from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS, labelled
 from merge_metric.frame.plausibility import (
     AnswerTally,
@@ -39,8 +32,8 @@ from merge_metric.frame.plausibility import (
 )
 from merge_metric.frame.predictions import (
     MERGE_LABELS,
-    METADATA_KEY,
     read_metadata,
+    rewrite_metadata,
     suffix_of,
     with_metadata,
     write_batches,
@@ -55,10 +48,8 @@ from merge_metric.predict.problems import (
     fingerprint_of,
     forget_read,
     format_of_problems,
-    merging_of,
-    problem_digests,
 )
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 log = logging.getLogger(__name__)
 
@@ -153,16 +144,14 @@ class Asking:
         self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
         """More for the metadata."""
         self.facts |= known.facts
-        own, self._merging = format_of_problems(problems).labels, merging_of(problems)
-        self.labels = self._merging.given(own)
-        """Labels that the model gives."""
-        self._written = tuple(dict.fromkeys((*own, *self.labels)))
-        """Labels in the file: those of the problems, and others that are merged on reading."""
+        description, own = description_of(problems), format_of_problems(problems).labels
+        self.pairs, self._pair_of_row, digests = distinct_pairs(
+            problems, fields=known.prompt is not None
+        )
         self.identity = {**known.identity}
         """All that determines the answers, and how they are written."""
-        if self._merging:
-            self.identity[MERGE_LABELS] = str(self._merging)
-        self.pairs, self._pair_of_row = distinct_pairs(problems, fields=known.prompt is not None)
+        if MERGE_LABELS in description:
+            self.identity[MERGE_LABELS] = description[MERGE_LABELS]
         self._is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
         self._again = np.empty(0, np.int64)
         """Pairs of seeds, if they are asked about again."""
@@ -173,8 +162,13 @@ class Asking:
         self.asked = np.concatenate(rounds)
         """The pair of each question: each pair once, then those of seeds as often as is wished."""
         self._repeat = np.repeat(range(len(rounds)), [*map(len, rounds)])
-        self._digests = problem_digests(problems)
-        self.fingerprint = fingerprint_of(self.identity, problems, self._digests)
+        self.fingerprint = fingerprint_of(self.identity, problems, digests)
+        self._digests, self._texts = to_hex(digests), combined(digests)
+        self._merging = Merging.parse(description.get(MERGE_LABELS, ()))
+        self.labels = self._merging.given(own)
+        """Labels that the model gives."""
+        self._written = tuple(dict.fromkeys((*own, *self.labels)))
+        """Labels in the file: those of the problems, and others that are merged on reading."""
         self.store = AnswerStore(
             out.with_name(f".{out.name}.answers"),
             {"name": str(known.identity["name"]), "fingerprint": self.fingerprint},
@@ -207,7 +201,7 @@ class Asking:
                 mine = np.flatnonzero(repeats == repeat)
                 pairs = self.pairs.at(self.asked[np.array(questions)[mine]])
                 for answers in model.answer(pairs, repeat=repeat):
-                    rows = self.checked(answers, pairs.at(answers.positions))
+                    rows = self.rows_of(answers, pairs.at(answers.positions))
                     _merge(notes, answers.notes)
                     tell_odd()
                     count += len(rows)
@@ -232,11 +226,20 @@ class Asking:
         )
         return count, time.perf_counter() - start
 
-    def checked(self, answers: Answers, pairs: Sequence[Any]) -> pa.Table:
+    def rows_of(self, answers: Answers, pairs: Sequence[Any]) -> pa.Table:
         """Turn answers to the pairs into rows of the store; raise ValueError if they are none."""
         if answers.probabilities is not None:
             require_probabilities(answers, pairs, self.labels)
-        return to_rows(answers)
+        size, numbers = len(answers.labels), answers.numbers
+        columns: list[Any] = [answers.labels, answers.texts or pa.nulls(size, pa.string())]
+        for values in answers.probabilities, np.array([*numbers.values()]).T if numbers else None:
+            column = pa.nulls(size, pa.list_(pa.float64()))
+            if values is not None:
+                flat = np.ascontiguousarray(values, np.float64).ravel()
+                column = pa.FixedSizeListArray.from_arrays(flat, values.shape[1]).cast(column.type)
+            columns.append(column)
+        notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
+        return pa.table([*columns, [notes, *[None] * (size - 1)]], schema=_ROW)
 
     # --- The file ---
 
@@ -249,23 +252,29 @@ class Asking:
     ) -> Outcome:
         """Write the file, unless it is finished; `ask` gets missing answers, if there are any."""
         out, inferred, seconds = self.out, 0, 0.0
-        if metadata := self.finished(overwrite=overwrite):
-            log.info("%s: complete already", out)
-            with suppress(OSError), writing_to(out):
-                self._remove_answers()  # of a command that was stopped at its very end
-                metadata = self._renewed(metadata)
-            if self.known.strict:
-                require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
-            tell_of_model(metadata["name"], metadata)
-        else:
-            with writing_to(out):
+        metadata = recorded = self.finished(overwrite=overwrite)
+        draws = description_of(self.problems).get(DRAWS)
+        # A finished file may lie where nothing can be written.
+        with suppress(*[OSError] * bool(recorded)), writing_to(out):
+            if not recorded:
                 inferred, seconds = ask()
                 metadata, batches = self._file_of(self.store.read(self.keys), extra)
                 self.finished(overwrite=overwrite)  # another program may have written a file
                 few = next(batches)
                 schema = labelled(with_metadata(few, metadata), self._written).schema
                 write_batches(out, schema, chain([few], batches))
-                self._remove_answers()
+            elif draws != (recorded.get("problems") or {}).get(DRAWS, draws):
+                metadata = {**recorded, "problems": description_of(self.problems)}
+                rewrite_metadata(out, metadata)
+            # Also those of a command that was stopped at its very end.
+            shutil.rmtree(self.store.folder, ignore_errors=True)
+            with suppress(OSError):  # others' answers are there, or none
+                self.store.folder.parent.rmdir()
+        if recorded:
+            log.info("%s: complete already", out)
+            if self.known.strict:
+                require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
+            tell_of_model(metadata["name"], metadata)
         return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
     def finished(self, *, overwrite: bool) -> dict[str, Any]:
@@ -279,28 +288,10 @@ class Asking:
         if self.out.exists() and not overwrite:
             identity = {MERGE_LABELS: None, **self.identity}
             keys = [key for key in identity if recorded.get(key) != identity[key]]
-            if recorded.get("texts") != combined(self._digests):
+            if recorded.get("texts") != self._texts:
                 keys.insert(0, "the texts of the problems")
             raise other_predictions(self.out, recorded, keys or ["gold labels"])
         return {}
-
-    def _remove_answers(self) -> None:
-        shutil.rmtree(self.store.folder, ignore_errors=True)
-        with suppress(OSError):  # others' answers are there, or none
-            self.store.folder.parent.rmdir()
-
-    def _renewed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Note another draw of the dataset's subsamples in a finished file."""
-        problems, recorded = description_of(self.problems), metadata.get("problems") or {}
-        if recorded.get(DRAWS, problems.get(DRAWS)) == problems.get(DRAWS):
-            return metadata
-        metadata = metadata | {"problems": problems}
-        schema = read_schema(self.out)
-        given = {**schema.metadata, METADATA_KEY: json.dumps(metadata, ensure_ascii=False).encode()}
-        with atomic(self.out) as temporary, RowGroupWriter(temporary, schema, given) as writer:
-            for rows in read_row_groups(self.out, schema.names):
-                writer.write(rows)
-        return metadata
 
     def _file_of(
         self, kept: pa.Table, extra: Mapping[str, Any]
@@ -319,7 +310,7 @@ class Asking:
             **self.identity,
             **extra,
             "problems": description_of(self.problems),
-            "texts": combined(self._digests),
+            "texts": self._texts,
             "rows": len(self.problems),
             "distinct_pairs": len(self.pairs),
             **self.facts,
@@ -336,7 +327,7 @@ class Asking:
                 block = slice(start, start + ROWS)
                 problems, pairs = self.problems.slice(start, ROWS), self._pair_of_row[block]
                 columns: dict[str, Any] = {name: problems[name] for name in (*IDS, "label")}
-                columns |= {"prediction": labels[pairs], TEXT_DIGEST: to_hex(self._digests[block])}
+                columns |= {"prediction": labels[pairs], TEXT_DIGEST: self._digests[block]}
                 if probabilities is not None:
                     table = np.zeros((len(pairs), len(self._written)))
                     table[:, places] = probabilities[pairs]
@@ -367,28 +358,9 @@ def _joined(
                 ready = places, pa.concat_tables(tables)
                 places, tables, since = [], [], now
                 yield ready
-    except BaseException:
+    finally:
         if tables:
             yield places, pa.concat_tables(tables)
-        raise
-    if tables:
-        yield places, pa.concat_tables(tables)
-
-
-def to_rows(answers: Answers) -> pa.Table:
-    """Turn a batch of answers into rows of the store."""
-    size, numbers = len(answers.labels), answers.numbers
-    notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
-    tables = answers.probabilities, np.stack([*numbers.values()], axis=1) if numbers else None
-    columns: list[Any] = [answers.labels, answers.texts or pa.nulls(size, pa.string())]
-    for table in tables:
-        column = pa.nulls(size, pa.list_(pa.float64()))
-        if table is not None:
-            ends = np.arange(size + 1, dtype=np.int32) * table.shape[1]
-            flat = np.ascontiguousarray(table, np.float64).ravel()
-            column = pa.ListArray.from_arrays(ends, flat)
-        columns.append(column)
-    return pa.table([*columns, [notes, *[None] * (size - 1)]], schema=_ROW)
 
 
 def _table_of(column: pa.ChunkedArray) -> NDArray[np.float64] | None:

@@ -110,8 +110,7 @@ def read_problems(
         problems = sample_seeds(problems, limit_seeds, rng_seed=rng_seed)
     if merging := Merging.parse(merge_labels):
         merging.require(format_of_problems(problems).labels)
-        description = description_of(problems) | {MERGE_LABELS: str(merging)}
-        problems = with_metadata(problems, description)
+        problems = _described(problems, {MERGE_LABELS: str(merging)})
     return problems
 
 
@@ -132,22 +131,25 @@ def _read_dataset(
             f"{dataset}: expected problems of one format, got {'; '.join(parts)}; name "
             f"configurations of one with `config`"
         )
+    (its,) = formats
     files = [split_files(folder, config) for config in chosen]
     paths = [folder / name for of_config in files for split in SPLITS for name in of_config[split]]
-    states = [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
-    (problem_format,) = formats
-    names = problem_schema(problem_format).names
+
+    def states() -> list[tuple[int, ...]]:
+        return [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
+
+    before, names = states(), problem_schema(its).names
     tables = (table for path in paths for table in read_row_groups(path, names))
     shown = folder.resolve().name if folder == path else dataset
     description = {"dataset": shown, "revision": revision, "configs": chosen}
-    problems = _distinct(tables, dataset, description, problem_format)
+    problems = _distinct(tables, dataset, description, its)
     drawn = (name for of_config in files for name in of_config["variants"])
-    description = description_of(problems) | {DRAWS: draw_digests(folder, drawn)}
-    if states != [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]:
+    problems = _described(problems, {DRAWS: draw_digests(folder, drawn)})
+    if before != states():
         raise BlockingIOError(
             f"{folder}: expected files that stay while they are read, got others; read it again"
         )
-    return with_metadata(problems, description)
+    return problems
 
 
 def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None = None) -> Path:
@@ -161,23 +163,25 @@ def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None
     of_configs = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
     wanted = [f"{collection}/*" for collection in of_configs]
     try:
-        fetched = snapshot_download(
-            name, repo_type="dataset", revision=revision, allow_patterns=wanted or None
+        fetched = Path(
+            snapshot_download(
+                name, repo_type="dataset", revision=revision, allow_patterns=wanted or None
+            )
         )
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{name}: expected a dataset folder or a data set on the Hub, got an error: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    for pattern in wanted:
-        if not Path(fetched, pattern).with_name(PROVENANCE).is_file():
+    for collection in of_configs:
+        if not (fetched / collection / PROVENANCE).is_file():
             raise FileNotFoundError(
-                f"{name}: expected {pattern.replace('*', PROVENANCE)} there or, without a "
-                f"connection, in the cache, found none; with a connection, `hf download {name} "
-                f"--repo-type dataset --include '{pattern}'` fetches all that is needed"
+                f"{name}: expected {collection}/{PROVENANCE} there or, without a connection, in "
+                f"the cache, found none; with a connection, `hf download {name} --repo-type "
+                f"dataset --include '{collection}/*'` fetches all that is needed"
             )
-    require_dataset(Path(fetched))
-    return Path(fetched)
+    require_dataset(fetched)
+    return fetched
 
 
 def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | None) -> pa.Table:
@@ -187,25 +191,20 @@ def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | 
     if configs:
         raise ValueError(f"{path}: expected no configurations for a file of problems")
     stored = read_schema(path)
-    problem_format = format_of(stored)
-    names = [*problem_schema(problem_format).names, "source"]
-    sources: dict[str, None] = {}
+    its, sources = format_of(stored), dict[str, None]()
+    names = {*problem_schema(its).names, "source"}.intersection(stored.names)
 
     def tables() -> Iterator[pa.Table]:
-        for table in read_row_groups(path, [name for name in names if name in stored.names]):
-            if pa.types.is_string(table["label"].type):
-                codes = pc.index_in(table["label"], value_set=pa.array(problem_format.labels))
-                table = table.set_column(table.column_names.index("label"), "label", codes)
-            if "variant_id" not in stored.names:
-                table = table.append_column("variant_id", table["seed_id"])
-            if "source" in stored.names:
-                sources.update(dict.fromkeys(table["source"].unique().to_pylist()))
-            yield table
+        for table in read_row_groups(path, sorted(names)):
+            columns = dict(zip(table.column_names, table.columns, strict=True))
+            if pa.types.is_string(table.schema.field("label").type):
+                columns["label"] = pc.index_in(table["label"], value_set=pa.array(its.labels))
+            sources.update(dict.fromkeys(columns.get("source", pa.array([])).to_pylist()))
+            yield pa.table({"variant_id": columns["seed_id"], **columns})
 
-    description: dict[str, Any] = {"dataset": path.name, "revision": None, "configs": []}
-    description |= {"all_problems": True}
-    problems = _distinct(tables(), str(path), description, problem_format)
-    return with_metadata(problems, description_of(problems) | {"configs": [*sources]})
+    description = {"dataset": path.name, "revision": None, "configs": [], "all_problems": True}
+    problems = _distinct(tables(), str(path), description, its)
+    return _described(problems, {"configs": [*sources]})
 
 
 def _distinct(
@@ -237,10 +236,12 @@ def _distinct(
             f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
             f"got {others}"
         )
-    first = first_rows(problems, ["variant_id"])
+    ids, texts = _digests(problems, ["variant_id"], schema.names[:-1])
+    first, gold = _first_rows(ids), problems["label"].to_numpy()
     if (kept := first == np.arange(len(first))).all():
         return problems
-    if len(odd := np.flatnonzero(first_rows(problems, schema.names) != first)):
+    differ = (texts != texts[first]) | (gold != gold[first])
+    if len(odd := np.flatnonzero(differ)):
         one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
         name = next(name for name in schema.names if one[name] != other[name])
         raise ValueError(
@@ -255,10 +256,12 @@ def _distinct(
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
     """Return the description of the problems' origin from their metadata."""
-    description: dict[str, Any] = json.loads(
-        (problems.schema.metadata or {}).get(METADATA_KEY, b"{}")
-    )
-    return description
+    value: dict[str, Any] = json.loads((problems.schema.metadata or {}).get(METADATA_KEY, b"{}"))
+    return value
+
+
+def _described(problems: pa.Table, more: Mapping[str, Any]) -> pa.Table:
+    return with_metadata(problems, {**description_of(problems), **more})
 
 
 def sources_of(problems: pa.Table) -> list[str]:
@@ -275,15 +278,11 @@ def format_of_problems(problems: pa.Table) -> ProblemFormat:
     return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
 
 
-def merging_of(problems: pa.Table) -> Merging:
-    """Return which labels count as one, as `read_problems` noted."""
-    return Merging.parse(description_of(problems).get(MERGE_LABELS, ()))
-
-
 def asked_format(problems: pa.Table) -> ProblemFormat:
     """Return the format of problems with the labels that a model gives, before any are merged."""
     own = format_of_problems(problems)
-    return ProblemFormat(own.fields, merging_of(problems).given(own.labels))
+    merging = Merging.parse(description_of(problems).get(MERGE_LABELS, ()))
+    return ProblemFormat(own.fields, merging.given(own.labels))
 
 
 # --- Some of the problems ---
@@ -298,9 +297,9 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
     """Return the problems of one source; ids begin with its name."""
     description = description_of(problems)
     configs = [name for name in description["configs"] if parse_config_name(name)[0] == source]
-    kept = pc.starts_with(problems["seed_id"], f"{source}:")
     shots = {SHOTS: {source: description[SHOTS][source]}} if SHOTS in description else {}
-    return with_metadata(_only(problems, kept), description | {"configs": configs} | shots)
+    kept = pc.starts_with(problems["seed_id"], f"{source}:")
+    return _described(_only(problems, kept), {"configs": configs, **shots})
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
@@ -320,8 +319,7 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
     by_source = groupby(ids, lambda seed: seed.partition(":")[0])
     chosen = [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
-    description = description_of(problems) | {"limit_seeds": count, "rng_seed": rng_seed}
-    return with_metadata(_only(problems, kept), description)
+    return _described(_only(problems, kept), {"limit_seeds": count, "rng_seed": rng_seed})
 
 
 def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
@@ -331,34 +329,33 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
     """
     fields, labels = astuple(format_of_problems(problems))[:2]
     wanted = max(1, _SHOTS // len(labels))
-    place = first_rows(problems, fields)
+    place = _first_rows(*_digests(problems, fields))
     is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
     rows = np.flatnonzero(is_seed & (np.bincount(place)[place] == 1))
-    ids = problems["seed_id"].take(pa.array(rows)).to_pylist()
-    gold = problems["label"].to_numpy()[rows]
+    seeds = problems.take(pa.array(rows)).to_pylist()
+    seeds.sort(key=lambda seed: draw_rank(rng_seed, seed["seed_id"]))
     shots: dict[str, list[dict[str, Any]]] = {}
     for source in sources_of(problems):
-        own = [n for n, name in enumerate(ids) if name.startswith(f"{source}:")]
-        own.sort(key=lambda n: draw_rank(rng_seed, ids[n]))
-        chosen = set[int]()
+        own = [seed for seed in seeds if seed["seed_id"].startswith(f"{source}:")]
+        chosen = list[str]()
         for code, label in enumerate(labels):
-            of_label = [n for n in own if gold[n] == code]
-            chosen.update(of_label[-wanted:])
+            of_label = [seed["seed_id"] for seed in own if seed["label"] == code]
+            chosen += of_label[-wanted:]
             if len(of_label) < wanted or len(own) <= wanted * len(labels):
                 raise ValueError(
                     f"shots: expected with seeds at least {wanted} of each label to show, with "
                     f"texts of their own, and others to ask about, got {len(of_label)} "
                     f"of {label} among {len(own)} seeds of {source}: take none, or a file"
                 )
-        shown = [n for n in own if n in chosen]
-        texts = Pairs(problems, rows[shown], fields=True)
+        names = ("seed_id", *fields)
         shots[source] = [
-            {"seed_id": ids[n], **dict(zip(fields, of_seed, strict=True)), "label": labels[gold[n]]}
-            for n, of_seed in zip(shown, texts, strict=True)
+            {name: seed[name] for name in names} | {"label": labels[seed["label"]]}
+            for seed in own
+            if seed["seed_id"] in chosen
         ]
     held = [shot["seed_id"] for of_source in shots.values() for shot in of_source]
     kept = pc.invert(pc.is_in(problems["seed_id"], value_set=pa.array(held, pa.string())))
-    return with_metadata(_only(problems, kept), description_of(problems) | {SHOTS: shots})
+    return _described(_only(problems, kept), {SHOTS: shots})
 
 
 def _only(problems: pa.Table, kept: pa.ChunkedArray) -> pa.Table:
@@ -406,47 +403,37 @@ class Pairs(Sequence[Pair]):
                 forget_read()
 
 
-def problem_digests(problems: pa.Table) -> NDArray[np.uint64]:
-    """Digest ids and texts of problems; see `text_digests`."""
-    names = ("variant_id", *format_of_problems(problems).fields)
-    query = f"SELECT {digest_in_sql(names)} AS value FROM problems"
-    blocks = [_by_row(rows, names, query) for rows in row_blocks(problems)]
-    return np.concatenate(blocks).astype(np.uint64)
-
-
-def _by_row(problems: pa.Table, names: Sequence[str], query: str) -> NDArray[Any]:
-    """Fetch the values that a query makes of columns of problems, with the number `row` of each."""
-    row = pa.array(np.arange(len(problems)))
+def _digests(problems: pa.Table, *columns: Sequence[str]) -> list[NDArray[np.uint64]]:
+    """Digest some columns of each problem, as `text_digests` does, for each list of their names."""
+    shown = ", ".join(f"{digest_in_sql(names)} AS digest{n}" for n, names in enumerate(columns))
+    blocks = []
     with connect() as connection:
-        connection.register("problems", problems.select([*names]).append_column("row", row))
-        values = connection.sql(f'{query} ORDER BY "row"').fetchnumpy()["value"]
-    forget_read()
-    return np.asarray(values)
+        for start in range(0, max(len(problems), 1), ROWS):
+            block = problems.slice(start, ROWS)
+            connection.register("block", block.append_column("row", pa.array(range(len(block)))))
+            blocks.append(connection.sql(f'SELECT {shown} FROM block ORDER BY "row"').fetchnumpy())
+            forget_read()
+    return [np.concatenate([block[name] for block in blocks]) for name in blocks[0]]
 
 
-def first_rows(problems: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
-    """Find for each problem the first row with equal values in `names`; the first is a text."""
-    one, *others = (f'"{name}"' for name in names)
-    # With a length, as any separator could occur in the texts.
-    rest = f"concat_ws(' ', {', '.join(others)})" if others else "''"
-    text = f"concat(strlen({one}), ':', {one}, {rest})"
-    firsts = _by_row(
-        problems,
-        names,
-        f"""
-        WITH digests AS (SELECT "row", md5_number({text}) AS digest FROM problems)
-        SELECT "first" AS value FROM digests
-        JOIN (SELECT digest, min("row") AS "first" FROM digests GROUP BY digest) USING (digest)
-        """,
-    )
-    return firsts.astype(np.int64)
+def _first_rows(digests: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Find for each row the first one with the same digest."""
+    _, first, same = np.unique(digests, return_index=True, return_inverse=True)
+    return first[same]
 
 
-def distinct_pairs(problems: pa.Table, *, fields: bool = False) -> tuple[Pairs, NDArray[np.int64]]:
-    """Return the distinct pairs in order of appearance, and each row's place among them."""
-    first = first_rows(problems, format_of_problems(problems).fields)
+def distinct_pairs(
+    problems: pa.Table, *, fields: bool = False
+) -> tuple[Pairs, NDArray[np.int64], NDArray[np.uint64]]:
+    """Return the distinct pairs in order of appearance, and of each row its place among them.
+
+    Third are digests of the rows' ids and texts; see `text_digests`.
+    """
+    names = format_of_problems(problems).fields
+    texts, whole = _digests(problems, names, ("variant_id", *names))
+    first = _first_rows(texts)
     rows = np.flatnonzero(first == np.arange(len(first)))
-    return Pairs(problems, rows, fields=fields), np.searchsorted(rows, first)
+    return Pairs(problems, rows, fields=fields), np.searchsorted(rows, first), whole
 
 
 def fingerprint_of(
@@ -456,11 +443,10 @@ def fingerprint_of(
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in ("variant_id", "seed_id", "label"):
         # The JSON of the whole list, with few values as Python objects at a time.
-        before = "["
-        for rows in row_blocks(problems.select([name])):
-            values = json.dumps(rows[name].to_pylist())[1:-1]
-            digest.update(f"{before}{values}".encode())
-            before = ", "
+        for start in range(0, len(problems), ROWS):
+            values = json.dumps(problems[name].slice(start, ROWS).to_pylist())[1:-1]
+            digest.update(f"{', ' if start else '['}{values}".encode())
+            forget_read()
         digest.update(b"]")
     digest.update(digests.astype("<u8", copy=False).data)
     return digest.hexdigest()
@@ -482,13 +468,6 @@ def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _MAPPED.add(mapped)
     return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
-
-
-def row_blocks(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield slices of a table, at least one; the memory of each is freed afterwards."""
-    for start in range(0, max(len(table), 1), ROWS):
-        yield table.slice(start, ROWS)
-        forget_read()
 
 
 def forget_read() -> None:
