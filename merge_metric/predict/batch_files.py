@@ -126,7 +126,7 @@ def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[i
     if taken:
         if model.words:
             given = [given[n : n + samples] for n in range(0, len(given), samples)]
-        rows = asking.checked(model.read([*range(len(taken))], given, pairs), pairs)
+        rows = asking.rows_of(model.read([*range(len(taken))], given, pairs), pairs)
         asking.store.keep(asking.keys[taken], rows)
     if missing := len(unanswered) - len(taken):
         reasons = f", such as {next(iter(failed.values()))[:300]!r}" if failed else ""

@@ -202,7 +202,12 @@ def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | 
             sources.update(dict.fromkeys(columns.get("source", pa.array([])).to_pylist()))
             yield pa.table({"variant_id": columns["seed_id"], **columns})
 
-    description = {"dataset": path.name, "revision": None, "configs": [], "all_problems": True}
+    description: dict[str, Any] = {
+        "dataset": path.name,
+        "revision": None,
+        "configs": [],
+        "all_problems": True,
+    }
     problems = _distinct(tables(), str(path), description, its)
     return _described(problems, {"configs": [*sources]})
 

@@ -206,7 +206,9 @@ def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch)
         pa.table({"premise": [p for p, _ in part], "hypothesis": [h for _, h in part]})
         for part in (texts[:3], texts[3:17], texts[17:])
     ]
-    pairs, of_row = distinct_pairs(pa.concat_tables(parts))
+    problems = pa.concat_tables(parts)
+    ids = pa.array([f"v{n}" for n in range(len(problems))])
+    pairs, of_row, _ = distinct_pairs(problems.append_column("variant_id", ids))
     wanted = list(dict.fromkeys(texts))
     assert list(pairs) == pairs[:] == wanted
     assert of_row.tolist() == [wanted.index(pair) for pair in texts]
