@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
-from merge_dataset.schema import numbered_file, only_ours
+from merge_dataset.schema import METADATA, numbered_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -509,7 +509,11 @@ class RowGroupWriter:
         """Open the file, with `metadata` instead of the schema's; close it by `with`."""
         import pyarrow.parquet as pq
 
-        self._schema = only_ours(schema) if metadata is None else schema.with_metadata(metadata)
+        # By default without what other programs note there, such as pandas.
+        if metadata is None:
+            metadata = {k: v for k, v in (schema.metadata or {}).items() if k == METADATA}
+        bare = schema.remove_metadata()
+        self._schema = bare.with_metadata(metadata) if metadata else bare
         self._writer = pq.ParquetWriter(path, self._schema, **PARQUET_OPTIONS)
         self._held = self._schema.empty_table()
         self.rows = 0

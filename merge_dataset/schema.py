@@ -60,7 +60,7 @@ SPLITS: Final = ("seeds", "variants")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 
-_METADATA: Final = b"merge-nli"
+METADATA: Final = b"merge-nli"
 """Key under which a table's metadata holds its format, unless it is `NLI`."""
 
 
@@ -290,32 +290,25 @@ def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
     """Record in a schema of what format the problems in a table are."""
     if problem_format == NLI:
         return schema
-    return schema.with_metadata({_METADATA: json.dumps(problem_format.as_record())})
+    return schema.with_metadata({METADATA: json.dumps(problem_format.as_record())})
 
 
 def format_of(schema: pa.Schema) -> ProblemFormat:
     """Read the format that `with_format` recorded, with the optional columns that there are."""
     known = [name for name in OPTIONAL if name in schema.names]
-    if _METADATA not in (schema.metadata or {}):
+    if METADATA not in (schema.metadata or {}):
         return NLI.with_optional(known)
     try:
-        recorded = json.loads(schema.metadata[_METADATA])
+        recorded = json.loads(schema.metadata[METADATA])
         problem_format = ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))
         return problem_format.with_optional(
             name for name in known if name not in problem_format.fields
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"metadata {_METADATA.decode()}: expected fields and labels, got "
-            f"{schema.metadata[_METADATA].decode(errors='replace')}: {error}"
+            f"metadata {METADATA.decode()}: expected fields and labels, got "
+            f"{schema.metadata[METADATA].decode(errors='replace')}: {error}"
         ) from error
-
-
-def only_ours(schema: pa.Schema) -> pa.Schema:
-    """Remove metadata from a schema that others put there."""
-    ours = (schema.metadata or {}).get(_METADATA)
-    bare = schema.remove_metadata()
-    return bare if ours is None else bare.with_metadata({_METADATA: ours})
 
 
 def features(problem_format: ProblemFormat = NLI) -> datasets.Features:

@@ -85,11 +85,11 @@ def tell_of_model(where: str, metadata: Mapping[str, Any]) -> None:
 
 def doubts_of_model(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on texts cut or unknown to the tokenizer, and on oddities of a server."""
-    yield from _of_pairs(metadata, "truncated")
+    for key in _OF_PAIRS:
+        yield from _of_pairs(metadata, key)
     with suppress(KeyError, TypeError, ZeroDivisionError):  # none, or metadata of others
         yield unknown_sentence(metadata["unknown_tokens"])
     yield from sentences(metadata).values()
-    yield from _of_pairs(metadata, "answers_without_letters")
 
 
 _OF_PAIRS: Final = {

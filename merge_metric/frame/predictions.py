@@ -14,7 +14,7 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -296,12 +296,12 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
     suffix_of(path)
     if not isinstance(table, pa.Table):
         raise TypeError(f"table: expected a pyarrow.Table, got {type(table).__name__}")
-    checked = validate(table, "predictions to write", labels_of(table.schema))
+    labels = labels_of(table.schema)
+    checked = validate(table, "predictions to write", labels)
     for name in table.column_names:
         if name not in COLUMNS:
             checked = checked.append_column(name, table[name])
-    schema = checked.schema.with_metadata(table.schema.metadata or {})
-    write_batches(path, schema, [checked])
+    write_batches(path, iter([checked]), labels, table.schema.metadata or {})
 
 
 def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
@@ -322,17 +322,19 @@ def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
     return file.table()
 
 
-def write_batches(path: Path, schema: pa.Schema, batches: Iterable[pa.Table]) -> None:
+def write_batches(
+    path: Path, batches: Iterator[pa.Table], labels: Sequence[str], metadata: Mapping[bytes, bytes]
+) -> None:
     """Write predictions, in the form of `validate`, batch by batch; see `write_predictions`."""
-    suffix, labels = suffix_of(path), labels_of(schema)
+    suffix = suffix_of(path)
     written = (_named(batch, labels) for batch in batches)
-    named = _named(schema.empty_table(), labels).schema
     if suffix != ".parquet":
         data_files.write_rows(path, written, compress=suffix == ".jsonl.gz")
         return
-    metadata = {**(schema.metadata or {}), LABELS_KEY: json.dumps(labels).encode()}
-    with atomic(path) as temporary, RowGroupWriter(temporary, named, metadata) as writer:
-        for batch in written:
+    first = next(written)
+    noted = {**metadata, LABELS_KEY: json.dumps(labels).encode()}
+    with atomic(path) as temporary, RowGroupWriter(temporary, first.schema, noted) as writer:
+        for batch in chain([first], written):
             writer.write(batch)
 
 
@@ -375,15 +377,21 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def rewrite_metadata(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a Parquet file's description of how it was made."""
     schema = read_schema(path)
-    given = {**schema.metadata, METADATA_KEY: json.dumps(value, ensure_ascii=False).encode()}
-    with atomic(path) as temporary, RowGroupWriter(temporary, schema, given) as writer:
-        for rows in read_row_groups(path, schema.names):
+    batches = read_row_groups(path, schema.names)
+    noted = {**schema.metadata, **described(value)}
+    with atomic(path) as temporary, RowGroupWriter(temporary, schema, noted) as writer:
+        for rows in batches:
             writer.write(rows)
 
 
 def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:
     """Set the description of how a table was made as its only metadata."""
-    return table.replace_schema_metadata({METADATA_KEY: json.dumps(value, ensure_ascii=False)})
+    return table.replace_schema_metadata(described(value))
+
+
+def described(value: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """Write the description of how a file was made as metadata."""
+    return {METADATA_KEY: json.dumps(value, ensure_ascii=False).encode()}
 
 
 def model_name(path: Path) -> str:

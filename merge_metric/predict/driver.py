@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from merge_dataset.answer_store import KEY, AnswerStore, ask
 from merge_dataset.executors import Task
 from merge_dataset.files import ROWS, writing_to
-from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS, labelled
+from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
 from merge_metric.frame.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -32,10 +31,10 @@ from merge_metric.frame.plausibility import (
 )
 from merge_metric.frame.predictions import (
     MERGE_LABELS,
+    described,
     read_metadata,
     rewrite_metadata,
     suffix_of,
-    with_metadata,
     write_batches,
 )
 from merge_metric.frame.relations import DRAWS
@@ -260,9 +259,7 @@ class Asking:
                 inferred, seconds = ask()
                 metadata, batches = self._file_of(self.store.read(self.keys), extra)
                 self.finished(overwrite=overwrite)  # another program may have written a file
-                few = next(batches)
-                schema = labelled(with_metadata(few, metadata), self._written).schema
-                write_batches(out, schema, chain([few], batches))
+                write_batches(out, batches, self._written, described(metadata))
             elif draws != (recorded.get("problems") or {}).get(DRAWS, draws):
                 metadata = {**recorded, "problems": description_of(self.problems)}
                 rewrite_metadata(out, metadata)

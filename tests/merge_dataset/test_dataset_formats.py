@@ -13,6 +13,7 @@ from helpers.format_run import PAIRS, READING, write_format_run
 from merge_dataset import card
 from merge_dataset.checks import check_dataset
 from merge_dataset.export import export_dataset
+from merge_dataset.files import RowGroupWriter
 from merge_dataset.layout import format_in
 from merge_dataset.merge_nli import MergeNli
 from merge_dataset.schema import (
@@ -20,7 +21,6 @@ from merge_dataset.schema import (
     arrow_schema,
     features,
     format_of,
-    only_ours,
     with_format,
 )
 
@@ -122,11 +122,19 @@ def test_metadata_that_is_no_format(folder: Path, recorded: bytes) -> None:
     )
 
 
-def test_only_ours_is_kept() -> None:
+def test_only_ours_is_kept(tmp_path: Path) -> None:
     """Metadata of `datasets` are dropped, as its earlier releases cannot read them."""
     schema = arrow_schema(PAIRS)
     more = schema.with_metadata({**schema.metadata, b"huggingface": b"{}"})
-    assert only_ours(more).metadata == schema.metadata
-    assert only_ours(pa.schema([("a", pa.int8())], metadata={b"huggingface": b""})).metadata is None
-    assert format_of(only_ours(more)) == PAIRS
+    for of_pairs in (schema, more):
+        with RowGroupWriter(tmp_path / "x.parquet", of_pairs):
+            pass
+        kept = pq.read_schema(tmp_path / "x.parquet")
+        assert kept.metadata == schema.metadata
+        assert format_of(kept) == PAIRS
+    with RowGroupWriter(
+        tmp_path / "x.parquet", pa.schema([("a", pa.int8())], {b"huggingface": b""})
+    ):
+        pass
+    assert pq.read_schema(tmp_path / "x.parquet").metadata is None
     assert with_format(arrow_schema(), NLI).metadata is None
