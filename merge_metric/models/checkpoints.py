@@ -7,7 +7,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from importlib.util import find_spec
 from logging import ERROR, getLogger
@@ -246,7 +246,7 @@ def _read_model(
     return model
 
 
-def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source: str) -> Any:
+def _merge(base: Any, folder: Path, tensors: dict[str, torch.Tensor], source: str) -> Any:
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
     from safetensors.torch import save_file
 
@@ -257,7 +257,7 @@ def _merge(base: Any, folder: Path, tensors: Mapping[str, torch.Tensor], source:
         warnings.simplefilter("ignore")
         config = PeftConfig.from_pretrained(str(folder))
         config.auto_mapping = None
-        save_file(dict(tensors), Path(weights, "adapter_model.safetensors"))
+        save_file(tensors, Path(weights, "adapter_model.safetensors"))
         model = PeftModel.from_pretrained(base, weights, config=config, low_cpu_mem_usage=True)
     if odd := set(get_peft_model_state_dict(model, save_embedding_layers=False)) ^ tensors.keys():
         raise ValueError(
@@ -345,7 +345,9 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
 
 
 def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
+    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast as Fast
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
     file, stated = folder / TOKENIZER, folder / TOKENIZER_CONFIG
@@ -358,7 +360,20 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
             raise
     tokenizer = made
     if file.is_file() and not settings.get("fix_mistral_regex"):  # which mends the file
-        special, wanted = _tokens_of_file(file, settings)
+        # The probes' tokens by the file alone, and by the file changed as the settings state.
+        # Special tokens count unless the settings state them, or the file leaves them to the class.
+        content = json.loads(file.read_text(encoding="utf-8"))
+        stated_special = {"add_bos_token", "add_eos_token"} & settings.keys()
+        special = content.get("post_processor") is not None and not stated_special
+        contents = [json.dumps(content)]
+        normalizer, splitter = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
+        if normalizer.get("type") == "BertNormalizer":
+            normalizer |= {own: settings[key] for key, own in _OF_BERT.items() if key in settings}
+        if "add_prefix_space" in splitter and "add_prefix_space" in settings:
+            splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
+        contents.append(json.dumps(content))
+        backends, fast = map(Tokenizer.from_str, dict.fromkeys(contents)), cast("Any", Fast)
+        wanted = [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
         candidates = _candidates(made, folder, config)
         tokenizer = next((c for c in candidates if _tokens(c, special) in wanted), None)
         named = settings.get("tokenizer_class") or type(made).__name__
@@ -405,29 +420,6 @@ def _candidates(made: Any, folder: Path, config: Any) -> Iterator[Any]:
     special = made.special_tokens_map if made is not None else {}
     special = {key: token for key, token in special.items() if str(token) in known}
     yield PreTrainedTokenizerFast.from_pretrained(folder, **special)
-
-
-def _tokens_of_file(path: Path, settings: Mapping[str, Any]) -> tuple[bool, list[_Tokens]]:
-    """Return the probes' tokens by the file alone, and by the file changed as the settings state.
-
-    Also returns whether special tokens count: not where the settings state them, or where the
-    file has none and leaves them to the class.
-    """
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast as Fast
-
-    content = json.loads(path.read_text(encoding="utf-8"))
-    stated = {"add_bos_token", "add_eos_token"} & settings.keys()
-    special = content.get("post_processor") is not None and not stated
-    contents = [json.dumps(content)]
-    normalizer, splitter = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
-    if normalizer.get("type") == "BertNormalizer":
-        normalizer |= {own: settings[key] for key, own in _OF_BERT.items() if key in settings}
-    if "add_prefix_space" in splitter and "add_prefix_space" in settings:
-        splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
-    contents.append(json.dumps(content))
-    backends, fast = map(Tokenizer.from_str, dict.fromkeys(contents)), cast("Any", Fast)
-    return special, [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
 
 
 def _tokens(tokenizer: Any, special: bool) -> _Tokens:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any, Final
 
@@ -254,13 +254,7 @@ def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
 
 def _missing(*packages: str) -> list[str]:
     """List those of some packages that are not installed."""
-    missing = []
-    for package in packages:
-        try:
-            version(package)
-        except PackageNotFoundError:
-            missing.append(package)
-    return missing
+    return [name for name in packages if not any(Distribution.discover(name=name))]
 
 
 def _require_packages(where: str, *packages: str, advice: str = "") -> None:

@@ -308,7 +308,14 @@ def as_model(
             str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
         )
     is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
-    network, tokenizer = (model, None) if is_encoder else _parts(model)
+    network: Any = model if is_encoder else None
+    tokenizer: Any = None
+    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
+        network, tokenizer = model
+    elif not is_encoder and hasattr(getattr(model, "model", None), "state_dict"):
+        tokenizers = (getattr(model, key, None) for key in ("processing_class", "tokenizer"))
+        tokenizer = next((t for t in tokenizers if t is not None), None)
+        network = None if tokenizer is None else model.model
     asked: Classifier | AskedFunction
     if network is None:
         asked = _function(model, name, order, labels, batch_size)
@@ -334,16 +341,6 @@ def as_model(
             asked = Classifier(loaded, label_order=known)
     find_order(asked, asked.name, seeds, labels)
     return asked
-
-
-def _parts(model: Any) -> tuple[Any, Any]:
-    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
-        return model
-    network = getattr(model, "model", None)
-    tokenizers = (getattr(model, name, None) for name in ("processing_class", "tokenizer"))
-    tokenizer = next((t for t in tokenizers if t is not None), None)
-    is_whole = hasattr(network, "state_dict") and tokenizer is not None
-    return (network, tokenizer) if is_whole else (None, None)
 
 
 def _digest(network: Any) -> str:
