@@ -122,6 +122,19 @@ Examples:
     ...     metric.add(prediction=prediction, reference=0, seed_ids=seed, seed_predictions=0)
     >>> metric.compute(correctness_threshold=50)["seed_variant_accuracy"]
     1.0
+
+    With random subsamples of the variants: the mean over both, and the spread.
+
+    >>> metric = evaluate.load("seed_variant_accuracy", "subsamples")
+    >>> result = metric.compute(
+    ...     predictions=[0, 0, 0, 1],
+    ...     references=[0, 0, 0, 0],
+    ...     seed_ids=[1, 1, 2, 2],
+    ...     seed_predictions=[0, 0, 0, 0],
+    ...     subsamples=[[0], [1], [0], [1]],
+    ... )
+    >>> result["seed_variant_accuracy"], round(result["seed_variant_accuracy_std"], 4)
+    (0.75, 0.3536)
 """
 
 
