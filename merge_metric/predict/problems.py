@@ -241,10 +241,10 @@ def _distinct(
             f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
             f"got {others}"
         )
-    ids, texts = _digests(problems, ["variant_id"], schema.names[:-1])
-    first, gold = _first_rows(ids), problems["label"].to_numpy()
+    first = _first_rows(*_digests(problems, ["variant_id"]))
     if (kept := first == np.arange(len(first))).all():
         return problems
+    (texts,), gold = _digests(problems, schema.names[:-1]), problems["label"].to_numpy()
     differ = (texts != texts[first]) | (gold != gold[first])
     if len(odd := np.flatnonzero(differ)):
         one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
