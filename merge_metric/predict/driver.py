@@ -253,6 +253,11 @@ class Asking:
         out, inferred, seconds = self.out, 0, 0.0
         metadata = recorded = self.finished(overwrite=overwrite)
         draws = description_of(self.problems).get(DRAWS)
+        if recorded:
+            log.info("%s: complete already", out)
+            if self.known.strict:
+                require_as_asked(f"{out}: ", recorded, "; name another file, or move it away")
+            tell_of_model(recorded["name"], recorded)
         # A finished file may lie where nothing can be written.
         with suppress(*[OSError] * bool(recorded)), writing_to(out):
             if not recorded:
@@ -267,11 +272,6 @@ class Asking:
             shutil.rmtree(self.store.folder, ignore_errors=True)
             with suppress(OSError):  # others' answers are there, or none
                 self.store.folder.parent.rmdir()
-        if recorded:
-            log.info("%s: complete already", out)
-            if self.known.strict:
-                require_as_asked(f"{out}: ", metadata, "; name another file, or move it away")
-            tell_of_model(metadata["name"], metadata)
         return Outcome(out, len(self.problems), len(self.pairs), inferred, seconds, metadata)
 
     def finished(self, *, overwrite: bool) -> dict[str, Any]:
