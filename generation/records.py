@@ -249,14 +249,9 @@ def variant_rows(
     validated = [variants[name].to_pylist() for name in problem_format.mlms]
     of_seeds = seed_rows(seeds.values(), problem_format)
     rows = of_seeds.take(pc.index_in(variants["seed_id"], value_set=of_seeds["seed_id"]))
-    copied = (
-        "word_class",
-        "replacement",
-        *problem_format.mlms,
-        "log_odds",
-        *problem_format.signals,
-    )
-    new = {name: variants[name] for name in (*copied, "subsamples")}
+    copied = ("word_class", "replacement", "log_odds", "subsamples")
+    names = (*copied, *problem_format.mlms, *problem_format.signals)
+    new = {name: variants[name] for name in names}
     new["variant_id"] = [variant_id(*key) for key in keys]
     new["original"] = variants["word"]
     new["mlms"] = [sorted(set().union(*mlms)) for mlms in zip(*validated, strict=True)]

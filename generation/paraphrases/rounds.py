@@ -22,8 +22,6 @@ from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import LABELS, PARAPHRASE
 from merge_metric.models.pair_model import Description, Pair
 
-_RUN: Final = 4
-"""Number of consecutive words of the instruction that count as an echo."""
 _MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
 
 
@@ -134,13 +132,7 @@ def _quoted(line: str) -> bool:
     # A mark between letters is an apostrophe.
     letters = [False, *(c.isalpha() for c in inner), False]
     marks = {c for i, c in enumerate(inner) if not (letters[i] and letters[i + 2])}
-    return any(
-        len(line) > 1
-        and line[0] == opening
-        and line[-1] == closing
-        and not marks & {opening, closing}
-        for opening, closing in _MARKS
-    )
+    return len(line) > 1 and line[0] + line[-1] in _MARKS and not marks & {line[0], line[-1]}
 
 
 def normalise(text: str) -> str:
@@ -173,7 +165,7 @@ def echoes(text: str, hypothesis: str, prompt: str) -> bool:
     False
     """
     parts = [normalise(part).split() for part in prompt.split("{hypothesis}")]
-    length = min(_RUN, max(map(len, parts)))
+    length = min(4, max(map(len, parts)))
 
     def runs(words: Sequence[str]) -> set[tuple[str, ...]]:
         return set(zip(*(words[i:] for i in range(length)), strict=False))
@@ -234,15 +226,13 @@ def run_rounds(
         entailed, entailing = np.split(answers.argmax(axis=1) == LABELS.index("entailment"), 2)
         for i, row in enumerate(new):
             row["entailed"], row["entailing"] = (float(answers[i + j, 0]) for j in (0, len(new)))
-            if not entailed[i]:
-                row["reason"] = ParaphraseReason.NOT_ENTAILED
-            elif not entailing[i]:
-                row["reason"] = ParaphraseReason.NOT_ENTAILING
-            elif kept[row["hypothesis"]] == config.k:
-                row["reason"] = ParaphraseReason.SURPLUS
-            else:
-                row["reason"] = KEPT
-                kept[row["hypothesis"]] += 1
+            tests = {
+                ParaphraseReason.NOT_ENTAILED: not entailed[i],
+                ParaphraseReason.NOT_ENTAILING: not entailing[i],
+                ParaphraseReason.SURPLUS: kept[row["hypothesis"]] == config.k,
+            }
+            row["reason"] = next((reason for reason, holds in tests.items() if holds), KEPT)
+            kept[row["hypothesis"]] += row["reason"] == KEPT
         yield rows
 
 

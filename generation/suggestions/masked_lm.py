@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from unicodedata import combining, normalize
 
 import numpy as np
 
@@ -248,8 +248,10 @@ class MaskedLM:
         """Tell whether a token stands for a word, and not for "unknown" or another text."""
         if not self.vocabulary.is_text(token):
             return False
-        text = self.vocabulary.texts[token]
-        return text == word or _folded(text) == _folded(word)
+        # As uncased tokenizers fold texts: lower case without accents.
+        decomposed = (normalize("NFKD", text) for text in (self.vocabulary.texts[token], word))
+        folded = ("".join(c for c in text if not combining(c)) for text in decomposed)
+        return len({text.casefold() for text in folded}) == 1
 
     def _passes(
         self,
@@ -259,7 +261,7 @@ class MaskedLM:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
         import torch
 
-        from merge_metric.models.fast_layers import on_single_threads
+        from merge_metric.models.fast_layers import on_single_threads, rows_for
 
         most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
         lengths = [(len(i.ids), 0) for i in inputs]
@@ -279,8 +281,16 @@ class MaskedLM:
                     seen, vectors = seen[most:], [rows[most:]]
 
         def reduced(group: tuple[list[Input], torch.Tensor]) -> _Reduced:
+            """Run the head; results stay on the device, which may still be computing them."""
+            masked, vectors = group
+            spare = rows_for(len(masked)) - len(masked)
             with torch.inference_mode():
-                return reduce(group[0], self._logits(group[1]))
+                vectors = torch.cat([vectors, vectors[-1:].expand(spare, -1)])
+                for module in _HEADS.get(self._model.config.model_type, ()):
+                    vectors = getattr(self._model, module)(vectors)
+                    if module == "lm_head" and hasattr(self._model, "final_logits_bias"):
+                        vectors = vectors + self._model.final_logits_bias  # BART's
+                return reduce(masked, vectors[: len(masked)].float())
 
         waiting = deque[_Reduced]()
         for result in on_single_threads(reduced, groups(), self.device):
@@ -300,8 +310,7 @@ class MaskedLM:
 
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
-        prefix = self._model.base_model_prefix
-        trunk = getattr(self._model, prefix) if has_known_head else self._model
+        trunk = self._model.base_model if has_known_head else self._model
         with torch.inference_mode():
             if self._is_flat:
                 places = [i.position for i in batch]
@@ -313,21 +322,6 @@ class MaskedLM:
             positions = self._to_device([i.position for i in filled])
             output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]
             return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
-
-    def _logits(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Run the head; results stay on the device, which may still be computing them."""
-        import torch
-
-        from merge_metric.models.fast_layers import rows_for
-
-        count = len(vectors)
-        if (more := rows_for(count) - count) > 0:
-            vectors = torch.cat([vectors, vectors[-1:].expand(more, -1)])
-        for module in _HEADS.get(self._model.config.model_type, ()):
-            vectors = getattr(self._model, module)(vectors)
-            if module == "lm_head" and hasattr(self._model, "final_logits_bias"):
-                vectors = vectors + self._model.final_logits_bias  # BART's
-        return vectors[:count].float()
 
     def _to_device(self, numbers: Any) -> torch.Tensor:
         import torch
@@ -342,20 +336,18 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
     """
     import torch
 
-    size = logits.shape[1]
-    block = min(_BLOCK, size // k)
     # On other devices sorting is quick, and copying logits to the CPU would make them wait.
     if logits.device.type != "cpu":
-        values, tokens = logits.topk(k, dim=-1)
-        return tokens, values
+        return logits.topk(k, dim=-1)[::-1]
+    size = logits.shape[1]
+    block = min(_BLOCK, size // k)
     blocks = size // block  # block i holds logits i, i + blocks, i + 2 · blocks, …
     highest = torch.unflatten(logits[:, : blocks * block], 1, (block, blocks)).amax(1).numpy()
     floors = np.partition(highest, blocks - k, axis=1)[:, blocks - k, None]
     rows, tokens_above = np.divmod(np.flatnonzero(logits.numpy() >= floors), size)
     counts = np.bincount(rows, minlength=len(logits))
     if len(logits) and counts.min() < k:  # the model's logits have NaN
-        values, tokens = logits.topk(k, dim=-1)
-        return tokens, values
+        return logits.topk(k, dim=-1)[::-1]
     # One number to sort by: the float as an integer of the same order, then the token.
     above = logits.numpy()[rows, tokens_above] + np.float32(0)  # no -0
     bits = above.view(np.int32).astype(np.int64)
@@ -385,9 +377,3 @@ def tokens_of_spans(sentence: str, encoding: Any) -> dict[Span, int]:
         for (start, end, i), last, following in zip(spans, before, after, strict=False)
         if last <= start and end <= following
     }
-
-
-def _folded(text: str) -> str:
-    """Fold text to lower case without accents, as uncased tokenizers do."""
-    decomposed = unicodedata.normalize("NFKD", text)
-    return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
