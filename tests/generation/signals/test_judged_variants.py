@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.fit_quality import CHANGES, CHOSEN, LIMITS, out_of_fold, read_judged, together
+from helpers.fit_quality import CHANGES, CHOSEN, LIMITS, out_of_fold, read_judged
 from helpers.judged import DATA, answers_of
 from helpers.judged import JUDGED as SAMPLES
 
@@ -270,7 +270,7 @@ def test_page_has_what_signals_tell(samples: list[Sample]) -> None:
 
 @pytest.mark.slow
 def test_page_has_what_quality_tells() -> None:
-    judged, table = together(*map(read_judged, SAMPLES)), [[f"{limit}"] for limit in LIMITS]
+    judged, table = read_judged(*SAMPLES), [[f"{limit}"] for limit in LIMITS]
     ranks = ["AUC"]
     for name in (GRAMMAR, NEIGHBOURS, LIKELIHOOD):
         result, good = out_of_fold(judged, CHOSEN[name])
