@@ -89,44 +89,30 @@ MONO_FONTS: Final = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 
 def read_file(path: Path) -> dict[str, list[Any]]:
     """Read the columns of a predictions file, Parquet or JSON Lines."""
-    wanted = f"{', '.join(COLUMNS)} and optionally {PROBABILITIES}"
-    suffix = path.suffix.lower()
-    if suffix not in (".parquet", ".jsonl"):
-        raise ValueError(f"expected a .parquet or .jsonl file, got {path.name!r}")
     from pyarrow import ArrowException, json, parquet
 
     try:
-        if suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
                 _require_rows(file.metadata.num_rows)
                 table = file.read()
         else:
             table = json.read_json(path)
-    except (ArrowException, OSError) as error:
+            _require_rows(len(table))
+        names = [name for name in (PROBABILITIES,) if name in table.column_names]
+        columns: dict[str, list[Any]] = table.select([*COLUMNS, *names]).to_pydict()
+    except (ArrowException, KeyError, OSError) as error:
         raise ValueError(
-            f"{path.name}: expected a {suffix} file with {wanted}, got one that cannot be read "
-            f"({error}): write it again"
+            f"{path.name}: expected a .parquet or .jsonl file with {', '.join(COLUMNS)} and "
+            f"optionally {PROBABILITIES}, got another ({error}): write it again"
         ) from error
-    _require_rows(len(table))
-    if missing := [name for name in COLUMNS if name not in table.column_names]:
-        raise ValueError(
-            f"{path.name}: expected {wanted}, got {', '.join(table.column_names)}: "
-            f"{', '.join(missing)} missing"
-        )
-    names = [name for name in (*COLUMNS, PROBABILITIES) if name in table.column_names]
-    columns: dict[str, list[Any]] = table.select(names).to_pydict()
-    without = columns.get(PROBABILITIES, []).count(None)
-    if without == len(table):  # as good as no such column
-        del columns[PROBABILITIES]
-    elif without:
-        raise ValueError(
-            f"expected {PROBABILITIES} in every row or in none, got {without:,} rows without"
-        )
+    if all(row is None for row in columns.get(PROBABILITIES, ())):  # as good as no such column
+        columns.pop(PROBABILITIES, None)
     return columns
 
 
 def _require_rows(n_rows: int) -> None:
-    if not 0 < n_rows <= ROWS_AT_MOST:
+    if n_rows > ROWS_AT_MOST:
         raise ValueError(
             f"expected one row per seed and per variant, {ROWS_AT_MOST:,} at most, got {n_rows:,}: "
             "compute larger files on your own machine"
@@ -137,26 +123,15 @@ def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
     """Read the columns of the table; rows without any entry do not count."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for number, row in enumerate(rows, 1):
-        if len(row) != len(COLUMNS):
-            raise ValueError(
-                f"expected the columns {', '.join(COLUMNS)}, got {len(row)}: "
-                "delete those that you added, or load the page again"
-            )
         cells = ["" if cell is None else str(cell).strip() for cell in row]
-        if any(cells):
-            for name, cell in zip(COLUMNS, cells, strict=True):
-                if not cell:
-                    raise ValueError(
-                        f"row {number}: expected a {name}, got an empty cell: "
-                        "fill it in, or empty the whole row"
-                    )
-                if name in ("label", "prediction") and cell not in LABELS:
-                    raise ValueError(
-                        f"row {number}: expected {', '.join(LABELS)} as {name}, got {cell!r}"
-                    )
-                columns[name].append(cell)
-    if not columns[COLUMNS[0]]:
-        raise ValueError("expected at least one variant, got an empty table: fill in a row")
+        for name, cell in zip(COLUMNS, cells if any(cells) else (), strict=False):
+            known = LABELS if name in ("label", "prediction") else ()
+            if not cell or (known and cell not in known):
+                raise ValueError(
+                    f"row {number}: expected {' or '.join(known) or 'an id'} as {name}, got "
+                    f"{cell!r}: fill it in, or empty the whole row"
+                )
+            columns[name].append(cell)
     return columns
 
 
@@ -248,7 +223,7 @@ def answer(
         result = score(
             **split_predictions(**columns), correctness_threshold=threshold, n_bootstrap=n_bootstrap
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         message = f"<strong>Nothing was computed.</strong> {html.escape(str(error))}"
         return message, gr.Column(visible=False), "", None, "", "", ""
     name = html.escape(Path(file).name) if file else "the table"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .inputs import Clusters, Ints, Rows
+from .inputs import Clusters, Ints, Rows, require_same_length
 from .options import NO_LABEL, check_opposites
 
 _PER_SEED: Final = (
@@ -207,18 +207,8 @@ def count_groups(
     Raises:
         ValueError: not one entry per row.
     """
-    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(rows.seed):
-        got = f"{len(values):,}" if hasattr(values, "__len__") else repr(values)
-        raise ValueError(
-            f"groups[{name!r}]: expected one value, or list of values, for each of "
-            f"{len(rows.seed):,} variants, got {got}"
-        )
-    try:
-        names, member_row, member_code = _members(values)
-    except TypeError as error:
-        raise ValueError(
-            f"groups[{name!r}]: expected strings or numbers, or lists of them; {error}"
-        ) from error
+    require_same_length({f"groups[{name!r}]": values, "seed_ids": rows.seed})
+    names, member_row, member_code = _members(values)
     # The draws of each member's row, as positions in `rows.draw_row`, which is in order of rows.
     n_draws = np.bincount(rows.draw_row, minlength=len(rows.seed))
     times = n_draws[member_row]

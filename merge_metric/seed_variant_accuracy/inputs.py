@@ -1,6 +1,5 @@
 """Rows of variants, and columns of them, as users give them → coded arrays, or a clear error."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -88,7 +87,7 @@ def read_rows(
     codes = {name: _label_codes(name, columns[name], names, merging) for name in columns}
     if variant_ids is not None:
         names_of, variant = factorize(check_column("variant_ids", variant_ids))
-        _require_same_length({"variant_ids": variant, "seed_ids": seed})
+        require_same_length({"variant_ids": variant, "seed_ids": seed})
         pairs, times = np.unique(variant * len(ids) + seed, return_counts=True)
         if len(more := pairs[times > 1].tolist()):
             twice = [(ids[pair % len(ids)], names_of[pair // len(ids)]) for pair in more]
@@ -145,40 +144,30 @@ def split_predictions(
     variants, seeds = columns["variant_id"], columns["seed_id"]
     names, codes = factorize(np.concatenate([variants, seeds]))
     variant, seed = codes[: len(variants)], codes[len(variants) :]
-    distinct, times = np.unique(variant, return_counts=True)
-    if len(distinct) < len(variant):
-        twice = [names[code] for code in distinct[times > 1].tolist()]
-        raise ValueError(
-            f"variant_id: expected one row per id, got duplicates of {preview(twice)}: "
-            "drop the repeated rows"
-        )
     is_seed = variant == seed
     row_of_seed = np.full(len(names), -1)
     row_of_seed[seed[is_seed]] = np.flatnonzero(is_seed)
     rows = np.flatnonzero(~is_seed)
     own = row_of_seed[seed[rows]]
-    for lacking, what in (
-        (np.unique(seed[rows[own < 0]]), "a row of its own (variant_id equal to seed_id)"),
-        (np.setdiff1d(seed[is_seed], seed[rows]), "variants"),
-    ):
-        if len(lacking):
-            raise ValueError(
-                f"expected every seed to have {what}, got a seed with no such rows: "
-                f"{preview([names[code] for code in lacking.tolist()])}; complete the predictions "
-                "or leave the seed out"
-            )
     gold, predicted = columns["label"], columns["prediction"]
-    if (differs := gold[rows] != gold[own]).any():
-        wrong = [names[code] for code in variant[rows[differs]].tolist()]
-        raise ValueError(
-            f"label: expected the gold label of its seed for every variant, got another for "
-            f"{preview(wrong)}"
-        )
+    for wrong, expected in (
+        (np.flatnonzero(np.bincount(variant) > 1), "variant_id: expected one row per id, got more"),
+        (
+            seed[rows[own < 0]],
+            "expected a row of every seed (variant_id is seed_id), got none",
+        ),
+        (np.setdiff1d(seed[is_seed], seed[rows]), "expected every seed to have variants, got none"),
+        (variant[rows[gold[rows] != gold[own]]], "label: expected that of the seed, got another"),
+    ):
+        if len(wrong):
+            shown = preview([names[code] for code in np.unique(wrong).tolist()])
+            raise ValueError(f"{expected} for {shown}; mend these rows or leave them out")
     result: dict[str, Any] = {"predictions": predicted[rows], "references": gold[rows]}
     result |= {"seed_ids": seeds[rows], "seed_predictions": predicted[own]}
     result |= {"variant_ids": variants[rows]}
     if probabilities is not None:
-        table = check_table("probabilities", probabilities, len(variant))
+        table = np.asarray(probabilities, np.float64)
+        require_same_length({"probabilities": table, "variant_id": variants})
         result |= {"probabilities": table[rows], "seed_probabilities": table[own]}
     return result
 
@@ -227,14 +216,10 @@ def _one_per_seed(
 
 
 def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[Any]) -> Clusters:
-    if not isinstance(clusters, Mapping) or len(clusters) != 1:
-        raise ValueError(
-            f"clusters: expected a name and a column, such as {{'premise': […]}}, got {clusters!r}"
-        )
     ((name, values),) = clusters.items()
     what = f"clusters[{name!r}]"
     column = check_column(what, values)
-    _require_same_length({what: column, "seed_ids": seed})
+    require_same_length({what: column, "seed_ids": seed})
     # Numbers stay as they are, so that they mean the same in parts of the data.
     code = column if _has_ints(column) else factorize(column)[1]
     expected = f"{what}: expected one value for all variants of a seed"
@@ -243,23 +228,13 @@ def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[A
 
 def flat_subsamples(subsamples: Sequence[Sequence[int]], n_rows: int) -> tuple[Ints, Ints]:
     """Check lists of subsamples, one for each row; return their lengths, and all their numbers."""
-    try:
-        rows = [list(row) for row in subsamples]
-    except TypeError as error:
-        raise ValueError(
-            f"subsamples: expected a list of ints per variant, such as [0, 3]; {error}"
-        ) from error
-    _require_same_length({"subsamples": rows, "predictions": range(n_rows)})
-    sizes, flat = list(map(len, rows)), list(chain.from_iterable(rows))
-    if flat and not (_are_ints(flat) and 0 <= min(flat) <= max(flat) < 2**63):
-        got = next(
-            f"{number!r} in row {row}"
-            for row, numbers in enumerate(rows)
-            for number in numbers
-            if not (_are_ints([number]) and 0 <= number < 2**63)
-        )
-        raise ValueError(f"subsamples: expected lists of ints of 0 or more, got {got}")
-    return np.array(sizes, np.int64), np.array(flat, np.int64)
+    rows = list(map(list, subsamples))
+    require_same_length({"subsamples": rows, "predictions": range(n_rows)})
+    flat = np.array([0, *chain.from_iterable(rows)])[1:]  # ints also where all lists are empty
+    if flat.ndim != 1 or flat.dtype.kind not in "iu":
+        odd = next((number for number in chain.from_iterable(rows) if not _are_ints([number])), "")
+        raise ValueError(f"subsamples: expected lists of ints, such as [0, 3], got {odd!r} in one")
+    return np.fromiter(map(len, rows), np.int64, len(rows)), flat.astype(np.int64)
 
 
 def _draws(
@@ -267,25 +242,22 @@ def _draws(
 ) -> tuple[Ints, Ints, int]:
     sizes, flat = flat_subsamples(subsamples, len(seed))
     rows, (numbers, codes) = np.repeat(np.arange(len(seed)), sizes), factorize(flat)
-    n_draws = np.bincount(seed[rows], minlength=len(ids))
-    lacks = np.asarray(n_draws < max(1, len(numbers)))
-    if not lacks.any():  # else there may be too many subsamples for a table
-        drawn = np.zeros((len(ids), len(numbers)), bool)
+    width = max(1, len(numbers))
+    odd = np.bincount(seed[rows], minlength=len(ids)) < width
+    if not odd.any():  # else there may be too many subsamples for a table
+        drawn = np.zeros((len(ids), width), bool)
         drawn[seed[rows], codes] = True
-        lacks = np.asarray(~drawn.all(axis=1))
-    if lacks.any():
-        first = int(lacks.argmax())
-        own = set(codes[seed[rows] == first].tolist())
-        missing = next((number for n, number in enumerate(numbers) if n not in own), None)
+        odd |= ~drawn.all(axis=1)
+        is_in = np.zeros((len(seed), width), bool)
+        is_in[rows, codes] = True
+        odd[seed[is_in.sum(axis=1) < sizes]] = True
+    if odd.any():
+        wrong = [ids[row] for row in np.flatnonzero(odd).tolist()]
         raise ValueError(
-            f"expected every seed to have variants in every subsample, got a seed with no "
-            f"variants: {ids[first]!r} has none in {f'subsample {missing}' if own else 'any'} "
-            f"({lacks.sum():,} such seeds); complete them or leave them out"
+            "subsamples: expected every seed to have variants in every subsample, and a variant "
+            f"to be in it once, got others of {preview(wrong)}: complete these seeds or leave them "
+            "out"
         )
-    is_in = np.zeros((len(seed), len(numbers)), bool)
-    is_in[rows, codes] = True
-    if is_in.sum() < len(rows):
-        raise ValueError("subsamples: expected each subsample once per variant, got one twice")
     return rows, codes, len(numbers)
 
 
@@ -301,7 +273,7 @@ def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str
         for name, values in labels.items()
     }
     columns |= {name: check_column(name, values) for name, values in ids.items()}
-    _require_same_length(columns)
+    require_same_length(columns)
     for what, names in (("labels", labels), ("ids", ids)):
         kinds = {name: "ints" if _has_ints(columns[name]) else "strings" for name in names}
         if len(set(kinds.values())) > 1:
@@ -315,45 +287,32 @@ def check_columns(labels: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str
 
 def check_column(name: str, values: Any, *, none: int | str | None = None) -> Column:
     """Check a list, tuple, array, tensor or Series of ints or of strings; `none` replaces None."""
-    if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise ValueError(f"{name}: expected one entry per variant, got {values!r}")
     if not isinstance(values, list | tuple):
-        values = np.asarray(values)
-        if values.ndim != 1:
+        array = np.asarray(values)
+        if array.ndim != 1:
             raise ValueError(
-                f"{name}: expected one entry per variant, got an array of shape "
-                f"{values.shape}; for logits or probabilities take argmax(axis=-1) first"
+                f"{name}: expected one entry per variant, got {values!r:.80}; of logits or "
+                "probabilities take argmax(axis=-1)"
             )
-        if values.dtype.kind in "iu":
-            ints: Ints = values.astype(np.int64)
+        if array.dtype.kind in "iu":
+            ints: Ints = array.astype(np.int64)
             return ints
-        values = values.tolist()
+        values = array.tolist()
     if none is not None:
         values = [none if value is None else value for value in values]
     if _are_ints(values) and len(values):
-        try:
-            return np.fromiter(values, np.int64, count=len(values))
-        except OverflowError as error:
-            raise ValueError(f"{name}: expected ints of at most 64 bits: {error}") from error
+        return np.fromiter(values, np.int64, count=len(values))
     if all(issubclass(kind, str) for kind in set(map(type, values))):
         # Plain strings, also of NumPy's or of an enumeration.
         return np.fromiter(map(str.__str__, values), object, count=len(values))
-    odd = [(n, x) for n, x in enumerate(values) if not (isinstance(x, str) or _are_ints([x]))]
-    if not odd:
-        are_strings = [isinstance(value, str) for value in values]
-        row = are_strings.index(not are_strings[0])
-        raise ValueError(
-            f"{name}: expected ints or strings, got strings mixed with ints: {values[0]!r} in row "
-            f"0, {values[row]!r} in row {row}; convert one of them"
-        )
-    row, value = min(odd, key=lambda entry: not _is_gap(entry[1]))  # the first gap, if any
-    shown, advice = repr(value), ""
-    if _is_gap(value):
-        shown, advice = "None" if value is None else "NaN", ": leave such rows out or fill them"
-    elif isinstance(value, float | np.floating | list | tuple | np.ndarray):
-        shown = f"the float {value!r}" if isinstance(value, float | np.floating) else shown
-        advice = "; for logits or probabilities take argmax(axis=-1) first"
-    raise ValueError(f"{name}: expected ints or strings, got {shown} in row {row}{advice}")
+    kinds = ["strings" if isinstance(x, str) else "ints" * _are_ints([x]) for x in values]
+    row = next(row for row, kind in enumerate(kinds) if not kind or kind != kinds[0])
+    after = f" after {values[0]!r}" * (row > 0)
+    raise ValueError(
+        f"{name}: expected ints in all rows, or strings, got {values[row]!r} in row {row}{after}: "
+        "convert one of them, leave rows without a value out, and of logits or probabilities take "
+        "argmax(axis=-1)"
+    )
 
 
 def _has_ints(column: Column) -> bool:
@@ -363,10 +322,6 @@ def _has_ints(column: Column) -> bool:
 def _are_ints(values: Sequence[Any]) -> bool:
     kinds = set(map(type, values))
     return all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
-
-
-def _is_gap(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 def factorize(column: Column) -> tuple[list[Any], Ints]:
@@ -390,38 +345,24 @@ def preview(values: Sequence[Any]) -> str:
     return f"{shown} and {len(values) - 3:,} more" if len(values) > 3 else shown
 
 
-def _require_same_length(columns: Mapping[str, Any]) -> None:
+def require_same_length(columns: Mapping[str, Any]) -> None:
+    """Raise ValueError unless all columns have equally many rows."""
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
         raise ValueError(f"expected columns of the same length, one entry per variant, got {shown}")
 
 
-# --- Probabilities ---
-
-
-def check_table(
-    name: str, values: Any, n_rows: int, n_labels: int | None = None
-) -> NDArray[np.float64]:
-    """Check a table of numbers, (n_rows, n_labels)."""
-    try:
-        table = np.asarray(values, np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        table, got = np.empty(0), str(error)
-    else:
-        got = f"an array of shape {table.shape}"
-    if table.ndim != 2 or len(table) != n_rows or n_labels not in (None, table.shape[1]):
-        wanted = f"{n_labels} probabilities" if n_labels else "a list of probabilities"
-        raise ValueError(f"{name}: expected {wanted} for each of {n_rows:,} variants, got {got}")
-    return table
-
-
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Check label probabilities, one row per variant, and scale them to sum to exactly 1."""
-    table = check_table(name, values, *shape)
+    table = np.asarray(values, np.float64)
+    if table.shape != shape:
+        raise ValueError(
+            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants, got an "
+            f"array of shape {table.shape}"
+        )
     sums = table.sum(axis=1)
-    wrong = ~np.isfinite(table).all(axis=1)
-    wrong |= (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    wrong = ~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE))  # NaN is neither
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(

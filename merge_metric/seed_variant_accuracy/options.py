@@ -1,5 +1,6 @@
 """Options of the metric, checked."""
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,11 +52,17 @@ def check_opposites(
 
 def check_threshold(value: Any) -> int:
     """Check a correctness threshold, integer percent 1–100."""
-    expected = f"correctness_threshold: expected an integer percent from 1 to 100, got {value!r}"
-    if isinstance(value, float | np.floating) and 0.005 < value <= 100:
-        raise ValueError(f"{expected}: did you mean {round(value if value > 1 else 100 * value)}?")
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= 100:
-        raise ValueError(expected)
+    return _check_int("correctness_threshold", value, 1, 100)
+
+
+def _check_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not low <= value <= high:
+        expected, hint = f"an int of {low} or more", ""
+        if high < math.inf:
+            expected = f"an integer percent from {low} to {high}"
+            if isinstance(value, float | np.floating) and 0.005 < value <= high:
+                hint = f": did you mean {round(value if value > 1 else 100 * value)}?"
+        raise ValueError(f"{name}: expected {expected}, got {value!r}{hint}")
     return operator.index(value)
 
 
@@ -81,13 +88,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise ValueError where one is no integer, or out of range."""
-        threshold = check_threshold(self.correctness_threshold)
-        object.__setattr__(self, "correctness_threshold", threshold)
-        for name in ("n_bootstrap", "rng_seed"):
-            value: Any = getattr(self, name)
-            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
-                raise ValueError(f"{name}: expected an int of 0 or more, got {value!r}")
-            object.__setattr__(self, name, operator.index(value))
+        limits: tuple[tuple[int, float], ...] = ((1, 100), (0, math.inf), (0, math.inf))
+        for name, (low, high) in zip(self.__slots__, limits, strict=True):
+            object.__setattr__(self, name, _check_int(name, getattr(self, name), low, high))
 
 
 USUAL: Final = Settings()
@@ -96,8 +99,6 @@ NO_INTERVALS: Final = Settings(n_bootstrap=0)
 
 
 # --- Labels that count as one ---
-
-_FORM: Final = "labels and the one that they count as, such as contradiction,neutral=not_entailment"
 
 LEAST_SHARE: Final = 0.02
 """Share of predictions from which a label that is never gold is warned of."""
@@ -119,26 +120,21 @@ class Merging:
         >>> str(Merging.parse(["contradiction,neutral=not_entailment", "yes=entailment"]))
         'contradiction,neutral=not_entailment;yes=entailment'
         """
-        becomes: dict[str, str] = {}
         given = texts.split(";") if isinstance(texts, str) else texts
-        for text in filter(None, given) if isinstance(given, list | tuple) else [given]:
-            labels, equals, target = text.partition("=") if isinstance(text, str) else ("", "", "")
-            names = [name.strip() for name in labels.split(",")]
-            if not equals or not all(names) or not target.strip() or "=" in target:
-                raise ValueError(f"merge_labels: expected {_FORM}, got {text!r}")
-            for name in names:
-                if becomes.setdefault(name, target.strip()) != target.strip():
-                    raise ValueError(
-                        f"merge_labels: expected each label to count as one other, got {name!r} "
-                        f"as {becomes[name]!r} and {target.strip()!r}"
-                    )
-        for label in becomes.values():
-            if becomes.get(label, label) != label:
-                raise ValueError(
-                    f"merge_labels: expected labels to count as one that stays, got {label!r}, "
-                    f"which counts as {becomes[label]!r}"
-                )
-        return cls({label: other for label, other in becomes.items() if label != other})
+        pairs = [
+            (label.strip(), other.strip())
+            for labels, _, other in (text.partition("=") for text in given if text)
+            for label in labels.split(",")
+        ]
+        becomes = dict(pairs)
+        if not all(label and other and "=" not in other for label, other in pairs) or any(
+            {becomes[label], becomes.get(other, other)} != {other} for label, other in pairs
+        ):
+            raise ValueError(
+                "merge_labels: expected labels and the one that they count as, which stays, such "
+                f"as contradiction,neutral=not_entailment, got {texts!r}"
+            )
+        return cls({label: other for label, other in pairs if label != other})
 
     def __bool__(self) -> bool:
         return bool(self.becomes)

@@ -108,12 +108,7 @@ def score(
         shift = label_shift(rows, probabilities, seed_probabilities, names)
     counted = None
     if groups is not None:
-        if not isinstance(groups, Mapping):
-            raise ValueError(f"groups: expected a mapping from names to columns, got {groups!r}")
-        counted = {
-            str(name): count_groups(rows, str(name), values, pairs)
-            for name, values in groups.items()
-        }
+        counted = {name: count_groups(rows, name, groups[name], pairs) for name in groups}
     counts = count(rows, pairs)
     _tell(rows, counts)
     return score_counts(counts, counted, settings, opposites=pairs, shift=shift)
@@ -220,10 +215,6 @@ def label_shift(
 
     Probabilities are of `labels`, from before any were merged; by default of the rows' labels.
     """
-    if probabilities is None or seed_probabilities is None:
-        raise ValueError(
-            "expected probabilities and seed_probabilities together, got only one of them"
-        )
     labels, merging = labels or rows.labels, Merging.parse(rows.merged)
     after, before = (
         check_probabilities(name, values, (len(rows.seed), len(labels)))

@@ -8,7 +8,7 @@ used or not, and no import line carries a comment.
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,9 +150,6 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
     works in them, and each needs a docstring to append to.
     """
 
-    _kinds: dict[str, str]
-    """Column → type of its entries, while there are rows."""
-
     def _info(self) -> evaluate.MetricInfo:
         if self.config_name not in CONFIGURATIONS:
             raise ValueError(
@@ -209,11 +206,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         given = {"predictions": predictions, "references": references, **more}
         options = {name: value for name, value in given.items() if name not in names}
         # What `score` would refuse is refused before rows are lost to it.
-        if unknown := set(options) - set(OPTIONS):
-            raise ValueError(
-                f"expected the columns {', '.join(names)} and the options {', '.join(OPTIONS)}, "
-                f"got {', '.join(sorted(unknown))}{_hint(unknown)}"
-            )
+        inspect.signature(score).bind_partial(**options)
         Settings(**{of.name: options[of.name] for of in fields(Settings) if of.name in options})
         labels, merging = label_names(options.get("labels")), options.get("merge_labels", ())
         merged = Merging.parse(merging).require(labels)
@@ -238,29 +231,15 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         return score(**arguments)
 
     def _checked(self, columns: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """Check columns: lists of plain ints or strings, of the same kind as in earlier batches."""
-        names = CONFIGURATIONS[self.config_name]
-        if set(columns) != set(names):
-            raise ValueError(
-                f"expected the columns {', '.join(names)}, got {', '.join(columns) or 'none'}"
-                f"{_hint(set(columns) - set(names))}"
-            )
-        labels = {name: columns[name] for name in COLUMNS if name != "seed_ids"}
-        checked = check_columns(labels, {"seed_ids": columns["seed_ids"]})
-        lists: dict[str, list[Any]] = {name: checked[name].tolist() for name in COLUMNS}
-        if "subsamples" in columns:  # evaluate would turn 0.9 into 0 here, too
-            sizes, flat = flat_subsamples(columns["subsamples"], len(lists["predictions"]))
-            numbers = iter(flat.tolist())
-            lists["subsamples"] = [list(islice(numbers, size)) for size in sizes.tolist()]
-        kinds = {name: type(lists[name][0]).__name__ for name in COLUMNS if lists[name]}
-        if self.writer is None:
-            self._kinds = kinds
-        for name, kind in kinds.items():
-            if kind != self._kinds[name]:
-                raise ValueError(
-                    f"{name}: expected {self._kinds[name]} as in the batches before, got {kind}: "
-                    "convert one of them"
-                )
+        """Check columns, and make lists of plain ints or strings of them."""
+        needed: dict[str, Any] = dict.fromkeys(CONFIGURATIONS[self.config_name])
+        needed |= columns
+        labels = {name: needed[name] for name in COLUMNS if name != "seed_ids"}
+        checked = check_columns(labels, {"seed_ids": needed["seed_ids"]})
+        lists = needed | {name: checked[name].tolist() for name in COLUMNS}
+        if "subsamples" in needed:  # evaluate would turn 0.9 into 0 here, too
+            flat_subsamples(needed["subsamples"], len(lists["predictions"]))
+            lists["subsamples"] = [list(map(int, numbers)) for numbers in needed["subsamples"]]
         return lists
 
 
@@ -275,9 +254,3 @@ def _forget(metric: Any) -> None:
         lock.release()
     metric.filelock = metric.cache_file_name = metric.filelocks = metric.file_paths = None
     metric.selected_feature_format = None
-
-
-def _hint(unknown: set[str]) -> str:
-    if "subsamples" not in unknown:
-        return ""
-    return '; subsamples are a column of evaluate.load(…, "subsamples")'

@@ -251,19 +251,11 @@ def test_analyses_reports_and_seeds(world: Path, tmp_path: Path) -> None:
     assert sum(sample["evaluation"]["is_correct"] for sample in samples[:40]) == 35
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("contradiction", "such as contradiction,neutral=not_entailment, got 'contradiction'"),
-        ("a=b;b=c", "expected labels to count as one that stays, got 'b', which counts as 'c'"),
-        (["a=b", "a=c"], "expected each label to count as one other, got 'a' as 'b' and 'c'"),
-        (3, "got 3"),
-    ],
-)
-def test_forms_that_are_refused(given: Any, said: str) -> None:
+@pytest.mark.parametrize("given", ["contradiction", "a,=b", "a=b=c", "a=b;b=c", ["a=b", "a=c"]])
+def test_forms_that_are_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="merge_labels: expected") as error:
         Merging.parse(given)
-    assert said in str(error.value)
+    assert str(error.value).endswith(f"got {given!r}")
 
 
 def test_labels_that_do_not_fit(world: Path) -> None:
