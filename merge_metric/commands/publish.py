@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from merge_dataset.commands.command_line import (
 )
 from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.schema import DATASET_NAME
+from merge_metric.exports.registry import date_option
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +122,8 @@ def publish_results_command(
     merge_labels: MergeLabels = None,
     pr: Annotated[bool, option("As a pull request; needs no right to write.", "--pr")] = False,
     date: Annotated[
-        str | None, option("Date of the evaluation, e.g. 2025-10-28. Default: the commit's.")
+        datetime | None,
+        date_option("Date of the evaluation, e.g. 2025-10-28. Default: the commit's."),
     ] = None,
     yes: Yes = False,
     output: Format = "text",
@@ -142,13 +145,12 @@ def publish_results_command(
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import publish_results
-    from merge_metric.exports.registry import require_date
 
-    require_date("date", date)
     model = Repository(repo, "model")
     figures = _model_figures(predictions, dataset, config or (), repo, merge_labels or ())
     given = (figures, model, dataset, dataset_repo)
-    _publish(output, publish_results, *given, pull_request=pr, date=date, yes=yes)
+    day = f"{date:%Y-%m-%d}" if date else None
+    _publish(output, publish_results, *given, pull_request=pr, date=day, yes=yes)
 
 
 EXAMPLE: Final[dict[str, Any]] = {

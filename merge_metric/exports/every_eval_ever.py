@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -25,10 +26,10 @@ from merge_metric.exports.registry import (
     Exported,
     Out,
     Overwrite,
+    date_option,
     export,
     new_folder,
     read_split,
-    require_date,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def export_results(
         Literal["first_party", "third_party", "collaborative", "other"],
         option("How they stand to its makers."),
     ] = "other",
-    day: Annotated[str | None, option("Date of the evaluation, e.g. 2026-01-31.", "--date")] = None,
+    day: Annotated[
+        datetime | None, date_option("Date of the evaluation, e.g. 2026-01-31.", "--date")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> Exported:
     """A model's figures and every answer in the schema of Every Eval Ever (0.2.2).
@@ -76,29 +79,33 @@ def export_results(
     from merge_metric.frame.predictions import read_metadata
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
-    require_date("date", day)
     description = read_metadata(predictions)
-    options: dict[str, Any] = {"allow_missing": allow_missing, "merge_labels": merge_labels or ()}
-    frames = list(read_frames([predictions], dataset, config or (), **options))
+    frames = [
+        *read_frames(
+            [predictions],
+            dataset,
+            config or (),
+            allow_missing=allow_missing,
+            merge_labels=merge_labels or (),
+        )
+    ]
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
-    evaluation = f"merge-nli/{model}/{created}"
-    of_all = {"schema_version": SCHEMA, "evaluation_id": evaluation, "model_id": model}
+    evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
         count = 0
         with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
-            for frame in frames:
-                for sample in _samples(frame, dataset):
-                    file.write(json.dumps(of_all | sample, ensure_ascii=False) + "\n")
-                    count += 1
-        source: dict[str, Any] = {"source_type": "other"}
+            for sample in (sample for frame in frames for sample in _samples(frame, dataset)):
+                line = json.dumps({**evaluation, "model_id": model, **sample}, ensure_ascii=False)
+                file.write(f"{line}\n")
+                count += 1
+        source = {"source_type": "other"}
         if dataset_repo:
             source = {"source_type": "hf_dataset", "hf_repo": dataset_repo}
         record = {
-            "schema_version": SCHEMA,
-            "evaluation_id": evaluation,
+            **evaluation,
             "retrieved_timestamp": created,
-            **({"evaluation_timestamp": day} if day else {}),
+            **({"evaluation_timestamp": f"{day:%Y-%m-%d}"} if day else {}),
             "source_metadata": {
                 "source_name": "merge-nli",
                 "source_type": "evaluation_run",
@@ -146,14 +153,11 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
         if result[key] is None:
             continue
-        uncertainty: dict[str, Any] = {}
+        interval: dict[str, Any] = {}
         if bounds := result[f"{key}_ci"]:
-            uncertainty["confidence_interval"] = {
-                "lower": bounds[0],
-                "upper": bounds[1],
-                "confidence_level": CONFIDENCE,
-                "method": "bootstrap over seeds",
-            }
+            interval = dict(zip(("lower", "upper"), bounds, strict=True))
+            interval |= {"confidence_level": CONFIDENCE, "method": "bootstrap over seeds"}
+            interval = {"confidence_interval": interval}
         yield {
             "evaluation_result_id": f"{frame.config}/{key}",
             "evaluation_name": frame.config,
@@ -175,8 +179,11 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
                     "samples": "distinct seeds or variants; the score is a mean over subsamples",
                     **left_out,
                 },
-                "uncertainty": uncertainty
-                | {"num_samples": result["n_seeds"], "num_bootstrap_samples": USUAL.n_bootstrap},
+                "uncertainty": {
+                    **interval,
+                    "num_samples": result["n_seeds"],
+                    "num_bootstrap_samples": USUAL.n_bootstrap,
+                },
             },
         }
 
@@ -199,9 +206,8 @@ def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
                 gold = merging.becomes.get(gold, gold)
                 answer = "" if code == NO_LABEL else labels[code]
                 raw = "\n".join(f"{name.capitalize()}: {row[name]}" for name in fields)
-                told = {name: row[name] for name in ("word_class", "original", "replacement")} | {
-                    "subsamples": row["subsamples"] or None
-                }
+                about = {n: row[n] for n in ("seed_id", "word_class", "original", "replacement")}
+                about["subsamples"] = row["subsamples"] or None
                 yield {
                     "evaluation_name": frame.config,
                     "evaluation_result_id": f"{frame.config}/{_FIGURE_OF[split]}",
@@ -220,5 +226,5 @@ def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
                         }
                     ],
                     "evaluation": {"score": float(answer == gold), "is_correct": answer == gold},
-                    "metadata": _texts({"seed_id": row["seed_id"], **told}),
+                    "metadata": _texts(about),
                 }

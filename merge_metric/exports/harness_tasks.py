@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
 from merge_dataset.files import write_json
-from merge_dataset.layout import CARD, format_in
+from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
@@ -24,7 +24,6 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     place_of,
-    read_card,
     template,
 )
 from merge_metric.models.pair_model import ModelRequest
@@ -92,15 +91,6 @@ def prepare(
     from merge_metric.seed_variant_accuracy.options import check_threshold
 
     configs = configurations_of(folder, config or ())
-    if not hub:
-        listed = [entry.get("config_name") for entry in read_card(folder)[0]["configs"]]
-        if missing := [config for config in configs if config not in listed]:
-            raise ValueError(
-                f"{folder / CARD}: expected a card that lists {', '.join(missing)}, by which "
-                f"harnesses load the dataset, got one without; `merge-nli check {folder}` says more"
-            )
-    if revision and not hub:
-        raise ValueError(f"--revision: expected --hub with it, got {revision!r} for a folder")
     prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
     known: dict[Any, Prompt] = {}  # so that messages about a source's examples appear once
     for name in configs:
@@ -161,19 +151,17 @@ def harness(name: str, hint: str, **fixed: Any) -> Callable[[_Writer], Callable[
             facts = {"dataset": tasks.dataset, "revision": tasks.revision}
             description = {"export": name, **facts, "configurations": configs}
             # As given if relative, only the last part if absolute: no places of a machine.
-            places = (of.name if of.is_absolute() else of.as_posix() for of in (out, folder))
+            places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
             text = template(f"{name.replace('-', '_')}_readme.md.j2")
             readme = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+            text = readme.render(tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
             with new_folder(out, description, overwrite=overwrite) as partial:
-                _copy_modules(partial / METRIC_FOLDER)
-                given = dict(zip(("out", "dataset"), places, strict=True))
-                text = readme.render(tasks=tasks, config=configs[0], **given)
                 (partial / "README.md").write_text(text, encoding="utf-8")
+                _copy_modules(partial / METRIC_FOLDER)
                 write_json(partial / SETTINGS, asdict(tasks))
-                contents, told = write(tasks, partial)
-            return Exported(
-                out, contents, f"{out}: {told}", hint.format(out=out, config=configs[0])
-            )
+                contents, summary = write(tasks, partial)
+            hint_here = hint.format(out=out, config=configs[0])
+            return Exported(out, contents, f"{out}: {summary}", hint_here)
 
         own = inspect.signature(prepare).parameters
         changed = {name: p for name, p in own.items() if name not in fixed}

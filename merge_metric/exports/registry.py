@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -36,7 +35,6 @@ from merge_dataset.files import (
     writing_to,
 )
 from merge_dataset.layout import (
-    CARD,
     PROVENANCE,
     all_configurations,
     collections,
@@ -64,6 +62,7 @@ Folder = DatasetArgument
 Out = Annotated[Path, option("Folder to write.")]
 Configs = Annotated[list[str] | None, config_option("all")]
 Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]
+date_option: Final[Any] = partial(option, formats=["%Y-%m-%d"], metavar="DATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def export(
     """Register a function as `merge-nli export NAME`; `extra` installs the packages it imports."""
 
     def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
-        @functools.wraps(run)
+        @wraps(run)
         def run_export(*, output: OutputFormat = "text", **options: Any) -> None:
             done = run(**options)
             whole = {"out": str(done.out), **done.contents, "next": done.next}
@@ -116,25 +115,14 @@ MARK: Final = "merge-nli-export.json"
 """File that describes an exported folder; only folders with it are replaced."""
 
 
-def require_date(name: str, text: str | None) -> None:
-    """Raise ValueError where the value of an option is no date."""
-    if text is None:
-        return
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{name}: expected a date such as 2026-01-31, got {text!r}") from None
-
-
 def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     """Return the wanted configurations, each once, by default all; require unchanged files."""
     require_dataset(folder)
     known = all_configurations(folder)
     require_configurations(folder, known, wanted)
     chosen = list(dict.fromkeys(wanted)) or known
-    of_collection = {name: set(configurations(folder, name)) for name in collections(folder)}
-    for collection, names in of_collection.items():
-        if names.isdisjoint(chosen):
+    for collection in collections(folder):
+        if {*configurations(folder, collection)}.isdisjoint(chosen):
             continue
         recorded = read_record(folder / collection / PROVENANCE, layout.FILES)[layout.FILES]
         if changed := changed_files(folder / collection, recorded):
@@ -145,14 +133,9 @@ def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
     return chosen
 
 
-def split_paths(folder: Path, config: str, split: str) -> list[Path]:
-    """List the Parquet files of a split, which `configurations_of` has looked at."""
-    return [folder / name for name in split_files(folder, config)[split]]
-
-
 def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
     """Yield the rows of a split as tables; the first one is empty and has the schema."""
-    paths = split_paths(folder, config, split)
+    paths = [folder / name for name in split_files(folder, config)[split]]
     yield read_schema(paths[0]).empty_table()
     for path in paths:
         yield from read_row_groups(path)
@@ -164,24 +147,6 @@ def place_of(folder: Path, *, seen_from: Path) -> str:
     return Path(relative).as_posix()
 
 
-def read_card(folder: Path) -> tuple[dict[str, Any], str]:
-    """Read a dataset's card: the YAML in front, with what exports need, and the text."""
-    from merge_dataset.card import read_front_matter
-
-    path, needed = folder / CARD, ("pretty_name", "language", "license", "tags", "configs")
-    try:
-        text = path.read_text(encoding="utf-8")
-        facts = read_front_matter(text)
-        if missing := [name for name in needed if not facts.get(name)]:
-            raise ValueError(f"no {', '.join(missing)} in its front matter")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{path}: expected the card of the dataset, got {error}; `merge-nli check {folder}` "
-            f"says more"
-        ) from error
-    return facts, text.partition("\n---\n")[2]
-
-
 @contextmanager
 def new_folder(
     out: Path, description: Mapping[str, Any], *, overwrite: bool = False
@@ -190,19 +155,11 @@ def new_folder(
     out = out.expanduser().resolve()
     with writing_to(out):
         remove_partials(out.parent, (out.name,))
-        if out.exists() and not out.is_dir():
-            raise FileExistsError(f"{out}: expected a folder or nothing, found a file")
-        is_used = out.exists() and any(out.iterdir())
-        if is_used and not (out / MARK).is_file():
-            raise FileExistsError(
-                f"{out}: expected no folder, an empty one or an earlier export, found one that "
-                f"holds something else; name another folder"
-            )
-        if is_used and not overwrite:
-            raise FileExistsError(
-                f"{out}: expected no folder or an empty one, found an earlier export; replace it "
-                f"with --overwrite, or name another folder"
-            )
+        is_export = (out / MARK).is_file()
+        is_empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+        if not (is_empty or (is_export and overwrite)):
+            got = "an earlier export: replace it with --overwrite, or" if is_export else "others:"
+            raise FileExistsError(f"{out}: expected no files there, got {got} name another folder")
         with atomic_folder(out) as partial:
             yield partial
             write_json(partial / MARK, description)
@@ -212,8 +169,6 @@ def new_folder(
 def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path whose file becomes `out` if the block ends without an error."""
     out = out.expanduser().resolve()
-    if out.is_dir():
-        raise FileExistsError(f"{out}: expected a file or nothing, found a folder")
     with writing_to(out):
         if out.exists() and not overwrite:
             raise FileExistsError(

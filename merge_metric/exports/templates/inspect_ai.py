@@ -44,11 +44,6 @@ def merge_nli(
         missing_letters: Where none of the letters is among them: `error`, or `uniform`, which
             takes the labels for equally probable.
     """
-    if config not in SETTINGS.prompts:
-        known = ", ".join(SETTINGS.prompts)
-        raise ValueError(f"config: expected one of {known}, got {config!r}")
-    if missing_letters not in ("error", "uniform"):
-        raise ValueError(f"missing_letters: expected error or uniform, got {missing_letters!r}")
     problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
     if SETTINGS.is_in_words:
         asked = GenerateConfig(max_tokens=SETTINGS.max_answer_tokens)
@@ -106,7 +101,7 @@ def letters(missing_letters: str = "error") -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         known = SETTINGS.prompts[state.metadata["config"]].template.letters
         weights = letter_probabilities(_first_token(state), known)
-        if not any(weights) and missing_letters == "error":
+        if not any(weights) and missing_letters != "uniform":
             raise ValueError(
                 f"expected {', '.join(known)} among the most probable tokens, got none "
                 f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "

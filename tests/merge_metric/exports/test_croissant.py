@@ -1,6 +1,7 @@
 """The metadata name every file and column; tests/harnesses loads them in mlcroissant."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def test_version_and_date(folder: Path) -> None:
     assert "version" not in read(export_croissant(folder).out)
-    path = export_croissant(folder, version="1.0.0", published="2026-01-31", overwrite=True).out
-    metadata = read(path)
+    day = datetime(2026, 1, 31)
+    metadata = read(export_croissant(folder, None, "1.0.0", day, overwrite=True).out)
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
 
 
@@ -32,6 +33,7 @@ def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
     before = check_dataset(folder)
     export_croissant(folder)
     assert check_dataset(folder) == before
-    (folder / "README.md").unlink()
-    with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, got"):
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace("\nlicense:", "\nterms:"))
+    with pytest.raises(ValueError, match=r"README\.md: expected a card .*, got 'license'; `merge"):
         export_croissant(folder, overwrite=True)

@@ -98,6 +98,6 @@ def test_without_a_hub_and_what_is_refused(folder: Path) -> None:
     run(*words(folder))
     check("eval.schema.json", json.loads((folder.parent / "out" / "results.json").read_text()))
     assert "--overwrite" in refused(*words(folder))
-    assert "expected a date such as 2026-01-31" in refused(*words(folder, "--date", "June"))
+    assert "'June' does not match the format" in refused(*words(folder, "--date", "June"))
     (folder.parent / "m.parquet").unlink()
     refused(*words(folder, "--overwrite"))

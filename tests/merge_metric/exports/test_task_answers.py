@@ -81,8 +81,6 @@ def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
     )
     with pytest.raises(ValueError, match=told):
         answers.figures(rows[:-1])
-    with pytest.raises(ValueError, match=r"expected answers to all problems, got none"):
-        answers.figures([])
     whole, left_out = answers.whole_seeds(rows[:-1])
     assert {row["seed_id"] for row in whole} == {f"snli:{i}" for i in range(7)}
     assert (len(whole), left_out) == (8 + 72 - 13, 1)
@@ -166,7 +164,7 @@ def test_a_folder_is_found_from_the_exported_one(
     monkeypatch.setattr(answers, "EXPORTED", out)
     settings = settings_of(folder)
     assert len(answers.load_problems(replace(settings, dataset=place), "snli")) > 0
-    with pytest.raises(FileNotFoundError, match=r"b/\.\./gone: expected the dataset that these"):
+    with pytest.raises(FileNotFoundError, match=r"any data file at .*/a/gone"):
         answers.load_problems(replace(settings, dataset="../gone"), "snli")
 
 
@@ -180,17 +178,3 @@ def test_options(folder: Path) -> None:
     assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]
-
-
-def test_harnesses_load_by_the_card(folder: Path) -> None:
-    """The card must exist and list the configurations."""
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8")
-    card.write_text(text.replace("config_name: snli_verbs", "config_name: other"))
-    with pytest.raises(ValueError, match=r"README\.md: expected a card that lists snli_verbs, by"):
-        prepare(folder, OUT)
-    prepare(folder, OUT, config=["snli"])
-    card.unlink()
-    with pytest.raises(ValueError, match=r"README\.md: expected the card of the dataset, got"):
-        prepare(folder, OUT)
-    prepare(folder, OUT, hub="user/merge-nli")
