@@ -7,12 +7,11 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from contextlib import suppress
 from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from merge_metric.models.inspection import (
@@ -25,7 +24,6 @@ from merge_metric.models.inspection import (
     build_on_meta,
     count_classes,
     read_gguf_config,
-    reading,
     with_classes,
 )
 from merge_metric.models.model_files import digest_of_files, read_tensors
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     import torch
 
 log = getLogger(__name__)
-
-DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 
 _UNUSED: Final = re.compile(
     r"^(cls|lm_head|lm_loss|predictions|sop_classifier|discriminator_predictions|generator_\w+|"
@@ -92,9 +88,10 @@ def require_libraries() -> None:
 
 
 def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:
-    """Load a model, with layers packed if faster, and its tokenizer; see `DTYPES` for `dtype`."""
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    """Load a model, with layers packed if faster, and its tokenizer.
+
+    The `dtype` is "auto", or the name of one of torch's types of real numbers.
+    """
     device = resolve_device(device)
     weights = inspection.weights
     import torch
@@ -129,7 +126,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         tokenizer = read_tokenizer(*of_tokenizer, config)
         replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in adapter} - {""}
         model = _read_model(base, config, folder, kind, replaced)
-        with reading(inspection.files.where(ADAPTER_CONFIG), f"an adapter of {base.name}"):
+        with inspection.files.reading(f"an adapter of {base.name}", ADAPTER_CONFIG):
             model = _merge(model, own_folder, adapter, inspection.files.source)
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel():
@@ -197,7 +194,7 @@ def _read_model(
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if any(name.startswith("lm_predictions.") for name in shapes):
         config.legacy = False  # the masked-LM head that DeBERTa was published with
-    with reading(files.where(files.gguf_file or CONFIG), f"the configuration of a {head.name}"):
+    with files.reading(f"the configuration of a {head.name}", files.gguf_file or CONFIG):
         # Sizes that do not fit would fill the memory, or take minutes to fail.
         every = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
         sizes = {name: size for name, size in every.items() if type(size) is int}
@@ -211,7 +208,7 @@ def _read_model(
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
     try:
-        with reading(where, f"a {head.name}"):
+        with files.reading(f"a {head.name}", weights.names[0]):
             model, info = type(built).from_pretrained(
                 folder if tensors is None else None,
                 state_dict=tensors,
@@ -228,16 +225,15 @@ def _read_model(
                 model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     finally:
         transformers.logging.set_verbosity(before)
-    for key, shape, expected in sorted(info["mismatched_keys"], key=str):
-        if key not in replaced:
-            raise ValueError(
-                f"{where}: expected {key} with the shape {tuple(expected)}, as {CONFIG} says, got "
-                f"{tuple(shape)}"
-            )
     lacks = sorted(set(info["missing_keys"]) - replaced)
     surplus = sorted(key for key in info["unexpected_keys"] if not _UNUSED.search(key))
-    if lacks or (surplus and head in (CLASSIFIER, MASKED_LM)):
-        has = f", and has {surplus[:3]} beside them" if surplus else ""
+    others = [
+        f"{key} of the shape {tuple(shape)}, where {CONFIG} says {tuple(expected)}"
+        for key, shape, expected in sorted(info["mismatched_keys"], key=str)
+        if key not in replaced
+    ]
+    if others or lacks or (surplus and head in (CLASSIFIER, MASKED_LM)):
+        has = f", and has {(others or surplus)[:3]} beside them" if others or surplus else ""
         raise ValueError(
             f"{where}: expected all weights of a {type(model).__name__} and no others, but the "
             f"checkpoint lacks {f'{len(lacks):,}, such as {lacks[:3]}' if lacks else 'none'}{has}: "
@@ -247,18 +243,20 @@ def _read_model(
 
 
 def _merge(base: Any, folder: Path, tensors: dict[str, torch.Tensor], source: str) -> Any:
-    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
-    from safetensors.torch import save_file
+    from peft import (
+        PeftConfig,
+        get_peft_model,
+        get_peft_model_state_dict,
+        set_peft_model_state_dict,
+    )
 
-    # Windows cannot remove a file that is mapped into memory.
-    scratch = TemporaryDirectory(ignore_cleanup_errors=True)
-    with warnings.catch_warnings(), scratch as weights:
+    with warnings.catch_warnings():
         # Its warnings are about settings of other versions, and missing keys, counted below.
         warnings.simplefilter("ignore")
         config = PeftConfig.from_pretrained(str(folder))
         config.auto_mapping = None
-        save_file(tensors, Path(weights, "adapter_model.safetensors"))
-        model = PeftModel.from_pretrained(base, weights, config=config, low_cpu_mem_usage=True)
+        model = get_peft_model(base, config)
+        set_peft_model_state_dict(model, tensors)
     if odd := set(get_peft_model_state_dict(model, save_embedding_layers=False)) ^ tensors.keys():
         raise ValueError(
             f"{source}: expected the tensors of an adapter of {type(base).__name__}, got others or "
@@ -314,7 +312,7 @@ _Tokens = list[list[int]]
 
 
 def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
-    """Read a tokenizer, by a class that gives the tokens of the file if the stated one does not.
+    """Read a tokenizer, by its file alone if the stated class does not give the file's tokens.
 
     What the checkpoint states itself holds: `do_lower_case`, `add_prefix_space`, `add_bos_token`
     and the like, and `model_input_names`.
@@ -324,8 +322,8 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    where, gguf = inspection.files.where(inspection.tokenizer), inspection.files.gguf_file
-    with reading(where, "a tokenizer"):
+    files, gguf = inspection.files, inspection.files.gguf_file
+    with files.reading("a tokenizer", inspection.tokenizer):
         if gguf is None:
             tokenizer = _own_tokenizer(folder, config, inspection.name)
         else:
@@ -338,8 +336,9 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
         size = 0  # transformers makes one up where it finds no file of the kind it wants
     if not 0 < size <= most:
         raise ValueError(
-            f"{where}: expected a tokenizer of at most {most:,} tokens, as {CONFIG} says, got "
-            f"{size:,} beside special ones: is it that of another model?"
+            f"{files.where(inspection.tokenizer)}: expected a tokenizer of at most {most:,} "
+            f"tokens, as {CONFIG} says, got {size:,} beside special ones: is it that of another "
+            "model?"
         )
     return tokenizer
 
@@ -350,15 +349,13 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
     from transformers import PreTrainedTokenizerFast as Fast
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
-    file, stated = folder / TOKENIZER, folder / TOKENIZER_CONFIG
+    file, stated, tokenizer = folder / TOKENIZER, folder / TOKENIZER_CONFIG, cast(Any, None)
     settings = json.loads(stated.read_text(encoding="utf-8")) if stated.is_file() else {}
-    made: Any = None
     try:
-        made = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
     except Exception:  # of all kinds, where a class gets the vocabulary of another
         if not file.is_file():
             raise
-    tokenizer = made
     if file.is_file() and not settings.get("fix_mistral_regex"):  # which mends the file
         # The probes' tokens by the file alone, and by the file changed as the settings state.
         # Special tokens count unless the settings state them, or the file leaves them to the class.
@@ -374,19 +371,16 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
         contents.append(json.dumps(content))
         backends, fast = map(Tokenizer.from_str, dict.fromkeys(contents)), cast("Any", Fast)
         wanted = [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
-        candidates = _candidates(made, folder, config)
-        tokenizer = next((c for c in candidates if _tokens(c, special) in wanted), None)
-        named = settings.get("tokenizer_class") or type(made).__name__
-        if tokenizer is None:
-            raise ValueError(
-                f"{named}, as {TOKENIZER_CONFIG} has it, makes other tokens than {TOKENIZER} says, "
-                f"and so does every other class: save the tokenizer again as it was in training"
-            )
-        if tokenizer is not made:
+        if _tokens(tokenizer, special) not in wanted:
+            named = settings.get("tokenizer_class") or type(tokenizer).__name__
             log.warning(
                 "%s: %s, as %s has it, does not make the tokens that %s says: they are made as "
                 "the file says", name, named, TOKENIZER_CONFIG, TOKENIZER,
             )  # fmt: skip
+            known = Tokenizer.from_file(str(file)).get_vocab()
+            tokens = getattr(tokenizer, "special_tokens_map", {})
+            tokens = {key: token for key, token in tokens.items() if str(token) in known}
+            tokenizer = fast.from_pretrained(folder, **tokens)
     # Types of tokens told a pair's texts apart in training if the usual class of the model's type
     # says so; but transformers 5 takes them from classes that gave them before, such as ALBERT's
     # and XLNet's, so older checkpoints are asked themselves.
@@ -402,24 +396,6 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
     names = ["input_ids", "attention_mask", *["token_type_ids"] * has_types]
     tokenizer.model_input_names = settings.get("model_input_names") or names
     return tokenizer
-
-
-def _candidates(made: Any, folder: Path, config: Any) -> Iterator[Any]:
-    """Yield tokenizers by the stated class, by the usual one of the model, and by the file."""
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
-
-    with suppress(Exception):  # as above
-        if made is not None:
-            yield made
-        usual: Any = TOKENIZER_MAPPING[type(config)]
-        made = usual.from_pretrained(folder)
-        yield made
-    known = Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab()
-    special = made.special_tokens_map if made is not None else {}
-    special = {key: token for key, token in special.items() if str(token) in known}
-    yield PreTrainedTokenizerFast.from_pretrained(folder, **special)
 
 
 def _tokens(tokenizer: Any, special: bool) -> _Tokens:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -177,12 +175,26 @@ def inspect(
 
 def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspection:
     """Inspect listed files; an adapter's base needs neither tokenizer nor head."""
-    if files.gguf_file is not None:
-        return _inspect_gguf(files, head, files.gguf_file)
-    is_adapter = ADAPTER_CONFIG in files and not is_base
+    config: Any
     base, notes, where = None, tuple[str, ...](), files.where(ADAPTER_CONFIG)
+    if (gguf := files.gguf_file) is not None:
+        present = ", ".join(sorted(name for name in files.sizes if name.endswith(".gguf")))
+        if not head.gguf or gguf not in files:
+            expected = f"a file beside {present or 'no others'}, found none of this name"
+            if not head.gguf:
+                expected = f"a {head.name}, got a GGUF file"
+            raise ValueError(f"{files.where(gguf)}: expected {expected}")
+        _require_packages(files.where(gguf), "gguf", "accelerate")
+        config = parameters = None
+        if files.local(gguf) is not None:
+            config = read_gguf_config(files, gguf)
+            parameters = build_on_meta(head, config).num_parameters()
+        return Inspection(
+            files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
+            tokenizer=gguf, parameters=parameters, notes=("unpacks its weights on reading",),
+        )  # fmt: skip
+    is_adapter = ADAPTER_CONFIG in files and not is_base
     has_config, says_classes = CONFIG in files or not is_adapter, False
-    config: Any = None
     if has_config:
         config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
     if is_adapter:
@@ -213,12 +225,10 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         require_safe_torch(files.where(weights.names[0]))
     count = count_classes(weights.shapes)
     names = tuple(config.id2label[n] for n in sorted(config.id2label))
-    if head is not CLASSIFIER:
+    if head is not CLASSIFIER or (is_adapter and not has_config and weights.format == "pickle"):
         names = ()
     elif count not in (None, len(names)) and (is_adapter or not says_classes):
         names = tuple(f"LABEL_{n}" for n in range(count))
-    elif is_adapter and not has_config and weights.format == "pickle":
-        names = ()
     return Inspection(
         files=files, head=head, config=with_classes(base.config if base else config, names),
         weights=weights, tokenizer=tokenizer, class_names=names, parameters=parameters,
@@ -233,23 +243,6 @@ def with_classes(config: Any, names: Sequence[str]) -> Any:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: n for n, name in enumerate(names)}
     return config
-
-
-def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
-    if not head.gguf:
-        raise ValueError(f"{files.where(name)}: expected a {head.name}, got a GGUF file")
-    if name not in files:
-        near = ", ".join(sorted(file for file in files.sizes if file.endswith(".gguf")))
-        raise ValueError(f"{files.where(name)}: no such file; GGUF files there: {near or 'none'}")
-    _require_packages(files.where(name), "gguf", "accelerate")
-    config = parameters = None
-    if files.local(name) is not None:
-        config = read_gguf_config(files, name)
-        parameters = build_on_meta(head, config).num_parameters()
-    return Inspection(
-        files=files, head=head, config=config, weights=Weights("GGUF", (name,)), tokenizer=name,
-        parameters=parameters, notes=("unpacks its weights on reading",),
-    )  # fmt: skip
 
 
 def _missing(*packages: str) -> list[str]:
@@ -267,16 +260,13 @@ def _require_packages(where: str, *packages: str, advice: str = "") -> None:
 
 def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
     """Read from an adapter's configuration the base model, not yet listed, and the task."""
-    where, config = files.where(ADAPTER_CONFIG), files.read_json(ADAPTER_CONFIG)
+    config = files.read_json(ADAPTER_CONFIG)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
-    if kind not in _MERGED or config.get("megatron_config"):
+    if kind not in _MERGED or config.get("megatron_config") or not (base and str(base) == base):
         raise ValueError(
-            f"{where}: expected an adapter that can be merged into its base model "
-            f"({', '.join(_MERGED)}), got {kind!r:.60}{' of Megatron' * (kind in _MERGED)}"
-        )
-    if not isinstance(base, str) or not base:
-        raise ValueError(
-            f"{where}: expected base_model_name_or_path, the model it was trained on, got {base!r}"
+            f"{files.where(ADAPTER_CONFIG)}: expected an adapter that can be merged "
+            f"({', '.join(_MERGED)}) and its base_model_name_or_path, got {kind!r:.60}"
+            f"{' of Megatron' * bool(config.get('megatron_config'))} of the base model {base!r}"
         )
     return find_files(base, revision=config.get("revision")), str(config.get("task_type"))
 
@@ -324,19 +314,6 @@ def find_head(
 # --- What transformers builds of a configuration ---
 
 
-@contextmanager
-def reading(where: str, expected: str) -> Iterator[None]:
-    """Turn any error from reading a model's files into a ValueError that names the file."""
-    try:
-        yield
-    except Exception as error:  # damaged and hostile files raise errors of all kinds
-        text = re.sub(r"\s+", " ", str(error)).strip()
-        if isinstance(error, KeyError):
-            text = f"it lacks {text}"
-        text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
-        raise ValueError(f"{where}: expected {expected}, could not load it: {text}") from error
-
-
 def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, bool]:
     """Read a configuration as transformers has it, if a class there for the task fits.
 
@@ -346,46 +323,37 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
     from transformers import AutoConfig
     from transformers.models.auto import configuration_auto, modeling_auto
 
-    where = f"{files.where(CONFIG)}: expected"
     if CONFIG not in files:
         raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
     content = files.read_json(CONFIG)
-    names = content.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{where} architectures, a list of names, got {names!r:.80}")
-    if not str(count := content.get("num_labels", 0)).isdecimal() or int(count) > _MOST_CLASSES:
-        raise ValueError(f"{where} num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}")
-    stored = content.get("quantization_config")
-    method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
-    if missing := _missing(*_QUANTISED.get(method, ())):
-        raise ValueError(
-            f"{where} weights that are not quantised, got {method.upper()}: take the model that it "
-            f"was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with "
-            f"a GPU, pip install {' '.join(missing)}"
-        )
-    kind = content.get("model_type")
+    names, kind = content.get("architectures") or [], content.get("model_type")
     if kind is None:  # an old configuration, which names its architecture only
         tables = [t for n, t in vars(modeling_auto).items() if n.endswith("_MAPPING_NAMES")]
         kind = next((k for t in tables for k, name in t.items() if [name] == names[:1]), None)
     is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
-    if "auto_map" in content and not (is_known and any(name.endswith(_ENDINGS) for name in names)):
-        raise ValueError(
-            f"{where} a class of transformers, got {', '.join(names) or kind}, which needs code of "
-            "its own; that is never run"
-        )
-    if not is_known:
-        raise ValueError(
-            f"{where} model_type, a type of model that transformers has, got {kind!r:.60}: a newer "
-            f"transformers may have it"
-        )
+    is_plain = is_known and any(name.endswith(_ENDINGS) for name in names)
     fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
-    if names and not is_base and not fits:
-        raise ValueError(
-            f"{where} an architecture that ends in …{', …'.join(head.architectures)}, got "
-            f"{', '.join(names)}: is it a model for another task?"
-        )
+    shown, count = ", ".join(map(str, names)), content.get("num_labels", 0)
+    stored = content.get("quantization_config")
+    method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""
+    missing = _missing(*_QUANTISED.get(method, ()))
+    refusals = (
+        (not str(count).isdecimal() or int(count) > _MOST_CLASSES,
+         f"num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"),
+        (missing, f"weights that are not quantised, got {method.upper()}: take the model that it "
+         "was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with a "
+         f"GPU, pip install {' '.join(missing)}"),
+        ("auto_map" in content and not is_plain, f"a class of transformers, got {shown or kind}, "
+         "which needs code of its own; that is never run"),
+        (not is_known, f"model_type, a type of model that transformers has, got {kind!r:.60}: a "
+         "newer transformers may have it"),
+        (names and not is_base and not fits, "an architecture that ends in "
+         f"…{', …'.join(head.architectures)}, got {shown}: is it a model for another task?"),
+    )  # fmt: skip
+    if reasons := [words for is_refused, words in refusals if is_refused]:
+        raise ValueError(f"{files.where(CONFIG)}: expected {reasons[0]}")
     classes, numbers = content.get("id2label"), content.get("label2id")
-    with reading(files.where(CONFIG), "the configuration of a model"):
+    with files.reading("the configuration of a model", CONFIG):
         if isinstance(classes, list):
             classes = dict(enumerate(classes))
         elif not classes and numbers:
@@ -403,8 +371,8 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
 
 def read_gguf_config(files: ModelFiles, name: str) -> Any:
     """Read the configuration in a GGUF file, which is downloaded if necessary."""
-    with reading(files.where(name), "a GGUF file"):
-        file = files.download([name]) / name
+    file = files.download([name]) / name
+    with files.reading("a GGUF file", name):
         config = deepcopy(_gguf_config(file, file.stat().st_mtime_ns))
     config._name_or_path = files.source
     return config

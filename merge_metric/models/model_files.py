@@ -6,10 +6,11 @@ import hashlib
 import json
 import logging
 import re
+import textwrap
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -71,10 +72,8 @@ class ModelFiles:
 
         folder = Path()  # there is at least one name
         for name in names:
-            try:
+            with self.reading("a file of a model", name):
                 folder = Path(hf_hub_download(self.source, name, revision=self.commit)).parent
-            except (OSError, ValueError, http_error()) as error:
-                raise self.unread(error, name) from error
         return folder
 
     def remember(self) -> None:
@@ -90,43 +89,46 @@ class ModelFiles:
         with suppress(OSError):  # a read-only cache that others fill
             write_text(home / "refs" / (self.revision or "main"), str(self.commit))
 
-    def unread(self, error: BaseException, name: str = "") -> ValueError:
-        """Make the error for a file, or the whole model, that the Hub does not serve."""
-        from huggingface_hub.errors import OfflineModeIsEnabled
+    @contextmanager
+    def reading(self, expected: str, name: str = "", advice: str = "") -> Iterator[None]:
+        """Turn any error from reading a file, or the whole model, into one ValueError.
 
-        asked = f"{self.source}@{self.revision}" if self.revision else self.source
-        place = self.where(name) if name else asked
-        # If a file is not in the cache either, the Hub's answer is the cause of that error.
-        causes = (getattr(cause, "response", None) for cause in (error, error.__cause__))
-        answers = [answer for answer in causes if answer is not None]
-        first = str(error).partition("\n")[0] or type(error).__name__
-        if words := refusal(error, "model", self.source):
-            place = asked  # it applies to all files
-        elif isinstance(error, OfflineModeIsEnabled):
-            words = (
-                "HF_HUB_OFFLINE is set, and it is not in the cache: unset it once to download it"
-            )
-        elif answers:
-            words = f"the Hub answered {answers[0].status_code}"
-        else:
-            words = (
-                f"the Hub cannot be reached ({first}), and it is not in the cache: try again with "
-                "a network, or give a folder"
-            )
-        return ValueError(f"{place}: {words}")
+        It names the file, and says what the Hub answered, if that is the cause.
+        """
+        try:
+            yield
+        except Exception as error:  # damaged and hostile files raise errors of all kinds
+            from huggingface_hub.errors import OfflineModeIsEnabled
+
+            place = asked = f"{self.source}@{self.revision}" if self.revision else self.source
+            place = self.where(name) if name else asked
+            # If a file is not in the cache either, the Hub's answer is the cause of that error.
+            causes: list[BaseException] = [error]
+            while cause := causes[-1].__cause__ or causes[-1].__context__:
+                causes.append(cause)
+            answers = [cause.response for cause in causes if hasattr(cause, "response")]
+            if refused := [w for c in causes if (w := refusal(c, "model", self.source))]:
+                place, words = asked, refused[0]  # it applies to all files
+            elif self.folder is not None or not isinstance(error, (OSError, http_error())):
+                text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+                text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
+                words = f"expected {expected}, could not load it: {text}{advice and ': '}{advice}"
+            elif any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
+                words = "HF_HUB_OFFLINE is set, and it is not in the cache: unset it to download it"
+            elif answers and answers[0] is not None:
+                words = f"the Hub answered {answers[0].status_code}"
+            else:
+                words = (
+                    f"the Hub cannot be reached ({str(causes[-1]).splitlines()[0]}), and it is not "
+                    "in the cache: try again with a network, or give a folder"
+                )
+            raise ValueError(f"{place}: {words}") from error
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a file with a JSON object."""
-        path, where = self.download([name]) / name, self.where(name)
-        try:
-            value = json.loads(path.read_bytes().decode("utf-8-sig"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{where}: expected JSON in UTF-8, could not read it: {error}: {_AGAIN}"
-            ) from error
-        if not isinstance(value, dict):
-            raise ValueError(f"{where}: expected a JSON object, got {type(value).__name__}")
-        return value
+        path = self.download([name]) / name
+        with self.reading("a JSON object in UTF-8", name, _AGAIN):
+            return {**json.loads(path.read_bytes().decode("utf-8-sig"))}
 
     def digest_of(self, name: str) -> str:
         """Return the SHA-256 of a file: computed on this machine, or from the Hub's listing."""
@@ -185,22 +187,22 @@ def list_files(model: ModelFiles) -> ModelFiles:
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
-    try:
-        info = HfApi().model_info(source, revision=model.revision, files_metadata=True, timeout=30)
-    except (OSError, ValueError, http_error()) as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        if isinstance(error, HFValidationError) or (status or 500) < 500:
-            raise model.unread(error) from error
+    with model.reading("a model"):
         try:
+            info = HfApi().model_info(
+                source, revision=model.revision, files_metadata=True, timeout=30
+            )
+        except (OSError, ValueError, http_error()) as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if isinstance(error, HFValidationError) or (status or 500) < 500:
+                raise
             folder = Path(snapshot_download(source, revision=model.revision, local_files_only=True))
-        except OSError:
-            raise model.unread(error) from error
-        if not constants.HF_HUB_OFFLINE:
-            log.warning("%s: the Hub cannot be reached: taken from the cache", source)
-        # A cached file links to a blob named by its digest, which is SHA-256 for large files.
-        blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
-        digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
-        return list_files(replace(model, commit=folder.name, folder=folder, digests=digests))
+            if not constants.HF_HUB_OFFLINE:
+                log.warning("%s: the Hub cannot be reached: taken from the cache", source)
+            # A cached file links to a blob named by its digest, which is SHA-256 for large files.
+            blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
+            digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
+            return list_files(replace(model, commit=folder.name, folder=folder, digests=digests))
     files = [file for file in info.siblings or () if "/" not in file.rfilename]
     return replace(
         model,
@@ -254,12 +256,12 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
             return Weights("pickle", tuple(names), index)
         shapes = {k: shape for shard in names for k, shape in read_shapes(files, shard).items()}
         return Weights("safetensors", tuple(names), index, shapes)
-    expected = f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin"
-    if gguf := sorted(name for name in files.sizes if name.endswith(".gguf")):
-        raise ValueError(
-            f"{expected}, found GGUF files: name one with `gguf_file`, such as {gguf[0]}"
-        )
-    raise ValueError(f"{expected}, found only {', '.join(sorted(files.sizes)[:9]) or 'nothing'}")
+    gguf = [name for name in sorted(files.sizes) if name.endswith(".gguf")]
+    shown = ", ".join(sorted(files.sizes)[:9]) or "nothing"
+    raise ValueError(
+        f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin, found "
+        + (f"GGUF files: name one with `gguf_file`, such as {gguf[0]}" if gguf else f"only {shown}")
+    )
 
 
 def read_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
@@ -267,17 +269,13 @@ def read_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
     from huggingface_hub import HfApi
     from safetensors import safe_open
 
-    try:
+    with files.reading("safetensors", name, _AGAIN):
         if (path := files.local(name)) is not None:
             with safe_open(path, "pt") as file:  # also checks the size of the file
                 names = file.keys()
                 return {key: tuple(file.get_slice(key).get_shape()) for key in names}
         header = HfApi().parse_safetensors_file_metadata(files.source, name, revision=files.commit)
         return {key: tuple(tensor.shape) for key, tensor in header.tensors.items()}
-    except (OSError, http_error()) as error:
-        raise files.unread(error, name) from error
-    except Exception as error:  # damaged headers raise errors of many kinds
-        raise ValueError(f"{files.where(name)}: expected safetensors: {_AGAIN}") from error
 
 
 SAFE_TORCH: Final = (2, 10)
@@ -307,7 +305,6 @@ def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]
         if weights.format == "pickle":
             tensors |= read_pickle(path, files.where(name))
         else:
-            read_shapes(files, name)  # checks that the file is whole
             tensors |= load_file(path)
     return tensors
 
@@ -330,28 +327,28 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
             )
     except Exception as error:  # damaged or hostile bytes may raise anything
         named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
+        expected = f"a file that torch saved: {_AGAIN}"
         if hostile := re.search(named, str(error)):
-            raise ValueError(
-                f"{where}: expected tensors only, got {hostile[1]}, which could run code: it is "
-                f"refused, and nothing of it was run; take the weights from elsewhere"
-            ) from error
-        raise ValueError(f"{where}: expected a file that torch saved: {_AGAIN}") from error
+            expected = (
+                f"tensors only, got {hostile[1]}, which could run code: it is refused, and nothing "
+                "of it was run; take the weights from elsewhere"
+            )
+        raise ValueError(f"{where}: expected {expected}") from error
+    got, total, bound = "", 0, _LARGEST * path.stat().st_size + 2**20
     if not isinstance(content, dict) or not content:
-        got = "none" if content == {} else type(content).__name__
-        raise ValueError(f"{where}: expected tensors by name, got {got}")
+        content, got = {}, "none" if content == {} else type(content).__name__
     for name, value in content.items():
         is_tensor = isinstance(name, str) and isinstance(value, torch.Tensor)
         is_plain = is_tensor and value.layout == torch.strided and value.device.type == "cpu"
         if not is_plain or value.is_quantized:
-            raise ValueError(
-                f"{where}: expected plain tensors by name only, got {name!r:.60}, which is of type "
-                f"{type(value).__name__}: save the model by save_pretrained"
-            )
-    bound = _LARGEST * path.stat().st_size + 2**20
-    if (total := sum(value.nbytes for value in content.values())) > bound:
+            got = f"{name!r:.60}, which is of type {type(value).__name__}"
+            break
+        total += value.nbytes
+    if got or total > bound:
+        got = got or f"{total:,} bytes of them in so small a file, made to fill the memory"
         raise ValueError(
-            f"{where}: expected tensors of at most {bound:,} bytes, as the file is so small, got "
-            f"{total:,}: it is damaged, or made to fill the memory"
+            f"{where}: expected plain tensors by name only, got {got}: save the model by "
+            "save_pretrained"
         )
     # Tied tensors get memory of their own, and transposed ones the order of rows.
     whole = torch.contiguous_format
