@@ -28,6 +28,11 @@ _PROCESS: Final = 600_000_000
 _CPU_COPIES: Final = 2
 """Copies of weights in memory during packing; like `_PROCESS`, measured by `make bench`."""
 _AT_ONCE: Final = 8
+_FACTS: Final = (
+    "commit", "architecture", "weights", "tokenizer", "base", "labels",
+    "parameters", "download_bytes", "memory_bytes",
+)  # fmt: skip
+"""Keys of a model's record that are None where inspection did not get so far."""
 
 NamedModel = tuple[str, ModelRequest, Head]
 """A model's name in a preset, or ""; its request; and the task to load it for."""
@@ -52,7 +57,7 @@ def model_of_preset(entry: Preset, request: ModelRequest) -> NamedModel:
 
 
 def inspect_models(
-    models: Sequence[NamedModel], machine: Machine | None = None, labels: tuple[str, ...] = LABELS
+    models: Sequence[NamedModel], machine: Machine, labels: tuple[str, ...] = LABELS
 ) -> list[dict[str, Any]]:
     """Inspect models in parallel, to be run in sequence; return a record of each.
 
@@ -63,21 +68,18 @@ def inspect_models(
 
     def look(named: NamedModel) -> dict[str, Any]:
         short_name, request, head = named
-        name, model = short_name or request.model, request.model
-        texts = ("commit", "architecture", "weights", "tokenizer", "base", "labels")
-        numbers = ("parameters", "download_bytes", "memory_bytes")
-        record: dict[str, Any] = {"name": name, "model": model, "kind": head.name}
-        record |= dict.fromkeys((*texts, *numbers)) | {"asks_seeds": False, "wrong": ""}
-        steps = list[str]()
+        model, steps = request.model, list[str]()
+        record: dict[str, Any] = {"name": short_name or model, "model": model, "kind": head.name}
+        record |= dict.fromkeys(_FACTS) | {"asks_seeds": False, "wrong": ""}
         try:
             checkpoint = inspect(
                 model, head, revision=request.revision, gguf_file=request.gguf_file
             )
             sizes = [c.parameters for c in (checkpoint, checkpoint.base) if c is not None]
-            is_half = head.gguf and machine is not None and machine.device == "cuda"
+            is_half = head.gguf and machine.device == "cuda"
             dtype = request.dtype or ("bfloat16" if is_half else "float32")
-            copies = _CPU_COPIES if machine is None or machine.device == "cpu" else 1
-            of_weights = copies * sum(size or 0 for size in sizes) * BYTES[dtype]
+            copies = _CPU_COPIES if machine.device == "cpu" else 1
+            needed = _PROCESS + copies * sum(size or 0 for size in sizes) * BYTES[dtype]
             record |= {
                 "commit": checkpoint.files.commit,
                 "architecture": checkpoint.architecture or None,
@@ -86,9 +88,9 @@ def inspect_models(
                 "base": checkpoint.base and checkpoint.base.name,
                 "parameters": checkpoint.parameters,
                 "download_bytes": checkpoint.download_bytes,
-                "memory_bytes": None if None in sizes else _PROCESS + of_weights,
+                "memory_bytes": None if None in sizes else needed,
             }
-            if size := record["download_bytes"]:
+            if size := checkpoint.download_bytes:
                 steps.append(f"downloads {size_in_words(size)}")
             steps += checkpoint.notes
             if head == CLASSIFIER:
@@ -101,12 +103,11 @@ def inspect_models(
                 if order.source == "unknown":
                     record |= {"asks_seeds": True, "labels": "from the seeds"}
                     steps.append("finds out the label order from the seeds' gold labels")
-            if machine and (record["memory_bytes"] or 0) > (machine.memory_bytes or math.inf):
-                raise ValueError(
-                    f"needs about {size_in_words(record['memory_bytes'])} of memory as {dtype}, "
-                    f"{machine.owner or machine.device} has "
-                    f"{size_in_words(machine.memory_bytes or 0)}: {machine.remedy}, or "
-                    "--dtype bfloat16"
+            if (record["memory_bytes"] or 0) > (room := machine.memory_bytes or math.inf):
+                record["wrong"] = (
+                    f"needs about {size_in_words(needed)} of memory as {dtype}, "
+                    f"{machine.owner or machine.device} has {size_in_words(int(room))}: "
+                    f"{machine.remedy}, or --dtype bfloat16"
                 )
         except ValueError as error:
             text = str(error).removeprefix(f"{Path(model).name}: ").removeprefix(f"{model}: ")
@@ -130,11 +131,10 @@ def require_all(looks: Sequence[Mapping[str, Any]], advice: str = "") -> None:
             shown = f"{name} ({shown})"
         models_of.setdefault(look["wrong"], []).append(shown)
     lines = [f"{', '.join(names)}: {problem}" for problem, names in models_of.items()]
-    if len(looks) == len(lines) == 1:
-        raise ValueError("; ".join(filter(None, [lines[0], advice])))
     if lines:
+        end = advice and (f"; {advice}" if len(looks) == 1 else f"\n{advice}")
         head = f"{len(wrong)} of {len(looks)} models cannot be used as they are:"
-        raise ValueError("\n  ".join([head, *lines]) + (advice and f"\n{advice}"))
+        raise ValueError("\n  ".join([head, *lines] if len(looks) > 1 else lines) + end)
 
 
 def this_machine(device: str) -> Machine:

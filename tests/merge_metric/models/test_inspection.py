@@ -11,7 +11,7 @@ from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, inspect
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.readiness import inspect_models
+from merge_metric.models.readiness import Machine, inspect_models
 
 TOKENIZER = {"tokenizer.json": b"{}"}
 
@@ -43,7 +43,7 @@ WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})
 def test_what_is_there(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, WHOLE, {"num_labels": 3})
     request = ModelRequest(model=str(folder), dtype="float16", label_order="e,n,c")
-    (look,) = inspect_models([("", request, CLASSIFIER)])
+    (look,) = inspect_models([("", request, CLASSIFIER)], Machine("cpu", None))
     assert (look["wrong"], look["loading"], look["commit"]) == ("", "", None)
     assert (look["weights"], look["tokenizer"]) == ("safetensors", "tokenizer.json")
     assert (look["parameters"], look["download_bytes"]) == (24, 0)
@@ -51,7 +51,8 @@ def test_what_is_there(tmp_path: Path) -> None:
     assert inspect(folder, CLASSIFIER).class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
     asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
-    assert inspect_models([("", asked, MASKED_LM)])[0]["memory_bytes"] == 6 * 10**8 + 2 * 84
+    (look,) = inspect_models([("", asked, MASKED_LM)], Machine("cpu", None))
+    assert look["memory_bytes"] == 6 * 10**8 + 2 * 84
 
 
 def test_what_is_wrong(tmp_path: Path) -> None:
