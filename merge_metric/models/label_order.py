@@ -111,7 +111,7 @@ def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None
 
 def read_order(
     id2label: Mapping[int, str],
-    name: str,
+    name: str = "label order from seeds",
     asked: LabelOrder | str | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
@@ -184,7 +184,11 @@ def check_order(
 
 
 def order_from_seeds(
-    classes: NDArray[np.int64], gold: NDArray[np.int64], known: tuple[str, ...] = LABELS
+    classes: NDArray[np.int64],
+    gold: NDArray[np.int64],
+    known: tuple[str, ...] = LABELS,
+    *,
+    name: str = "label order from seeds",
 ) -> LabelOrder:
     """Find the order that is right on far more seeds than any other; raise where there is none.
 
@@ -194,7 +198,7 @@ def order_from_seeds(
     """
     if len(known) > MOST_LABELS:
         raise ValueError(
-            f"label order from seeds: expected at most {MOST_LABELS} labels, got {len(known)}; "
+            f"{name}: expected at most {MOST_LABELS} labels, got {len(known)}; "
             "give the order with `label_order`"
         )
     confusion, right = _right_by_order(classes, gold, len(known))
@@ -214,8 +218,8 @@ def order_from_seeds(
     lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0
     if len(gold) < ENOUGH_SEEDS or lead < FAR_BETTER or p_value >= RARE:
         raise ValueError(
-            f"label order from seeds: expected at least {ENOUGH_SEEDS} seeds on which one order "
-            f"is right far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
+            f"{name}: expected at least {ENOUGH_SEEDS} seeds on which one order of labels is right "
+            f"far more often than any other (by {FAR_BETTER:.0%} or more, p < {RARE}), "
             f"got {len(gold)} seeds: {describe_evidence(evidence)}; take more, or give the order "
             f"with `label_order`, such as {written(range(len(known)), known)}"
         )

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,20 @@ log = logging.getLogger(__name__)
 
 _Result = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Probabilities of the labels, (rows, labels), and the letter mass, (rows,)."""
+
+
+def require_room(
+    name: str, prompts: Sequence[list[int]], pairs: Sequence[Pair], answer: int, most: float
+) -> None:
+    """Raise ValueError if a prompt and an answer of so many tokens exceed a model's context."""
+    longest = max(range(len(prompts)), key=lambda row: len(prompts[row]))
+    if len(prompts[longest]) + answer > most:
+        raise ValueError(
+            f"{name}: expected prompts and answers of at most {most} tokens, the model's context, "
+            f"got a prompt of {len(prompts[longest])} for the premise {pairs[longest][0][:80]!r} "
+            f"and `max_answer_tokens` {answer}: give fewer or shorter examples with `shots`, or "
+            "allow fewer tokens"
+        )
 
 
 class LanguageModel:
@@ -174,14 +189,7 @@ class LanguageModel:
 
     def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
         prompts = self._tokens.encode(pairs)
-        lengths = [len(ids) for ids in prompts]
-        longest = max(range(len(pairs)), key=lengths.__getitem__)
-        if lengths[longest] > self._max_tokens:
-            raise ValueError(
-                f"{self.name}: expected prompts of at most {self._max_tokens} tokens, the "
-                f"model's context, got {lengths[longest]} for the premise "
-                f"{pairs[longest][0][:80]!r}: give fewer or shorter examples with `shots`"
-            )
+        require_room(self.name, prompts, pairs, 0, self._max_tokens)
         return prompts
 
     def _batches(self, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -259,31 +267,33 @@ class Words:
         if request.reasoning_effort:
             more["reasoning_effort"] = request.reasoning_effort
         for text in request.server_settings:
-            name, equals, value = text.partition("=")
-            if not equals or not name.isidentifier():
-                shown = mask_secrets(text)
-                raise ValueError(f"server_setting: expected NAME=VALUE, got {shown!r}")
+            name, _, value = text.partition("=")
             try:
                 more[name] = json.loads(value)
             except ValueError:
                 more[name] = value
-            if mask_secrets(shown := json.dumps({name: more[name]})) != shown:
+            shown = json.dumps({name: more[name]})
+            if "=" not in text or not name.isidentifier() or mask_secrets(shown) != shown:
                 raise ValueError(
-                    f"server_setting: expected no secret, as metadata have all settings, got one "
-                    f"with the name {name}; name the environment variable that holds a key with "
-                    "`api_key_env`"
+                    "server_setting: expected NAME=VALUE and no secret, as metadata have all "
+                    f"settings, got {mask_secrets(text) if '=' not in text else name!r}; name the "
+                    "environment variable that holds a key with `api_key_env`"
                 )
         samples, heat = request.samples, more.get("temperature", request.temperature)
-        if samples > 1 and (heat == 0 or more.get("seed") is not None):
-            expected, got = "a temperature above 0", 0
-            if heat != 0:
-                expected, got = "no seed among the server's settings", more["seed"]
-            raise ValueError(
-                f"samples: expected {expected} with {samples}, got {got}, with which all are meant "
-                "to be the same"
-            )
-        most = request.max_answer_tokens
-        return cls(max_tokens=most, temperature=request.temperature, samples=samples, more=more)
+        most, seed = request.max_requests, more.get("seed")
+        refusals = {
+            f"at least as many `max_requests`, got {most}": samples > (most or math.inf),
+            "a temperature above 0, got 0": samples > 1 and heat == 0,
+            f"no seed among the server's settings, got {seed}": samples > 1 and seed is not None,
+        }
+        for words in (words for words, is_refused in refusals.items() if is_refused):
+            raise ValueError(f"samples: expected with {samples} {words}")
+        return cls(
+            max_tokens=request.max_answer_tokens,
+            temperature=request.temperature,
+            samples=samples,
+            more=more,
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as they stand in the metadata."""
@@ -424,17 +434,12 @@ class WritingModel:
         yield from (answers for _, answers in batches)
 
     def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
-        tokenizer, most_written = self._loaded.tokenizer, self.words.max_tokens
+        tokenizer = self._loaded.tokenizer
         texts = written_prompts(tokenizer, self.prompt, pairs, chat=self.chat)
         rows = encoded(tokenizer, texts, special=not self.chat and not self.prompt.start)
         config = self._loaded.model.config.get_text_config()
-        most, longest = getattr(config, "max_position_embeddings", None), max(map(len, rows))
-        if most and longest + most_written > most:
-            raise ValueError(
-                f"{self._loaded.name}: expected prompts and answers of at most {most} tokens, the "
-                f"model's context, got a prompt of {longest} and `max_answer_tokens` "
-                f"{most_written}: allow fewer tokens, or give fewer examples with `shots`"
-            )
+        most = getattr(config, "max_position_embeddings", None) or math.inf
+        require_room(self._loaded.name, rows, pairs, self.words.max_tokens, most)
         return rows
 
     def _write(

@@ -108,7 +108,7 @@ def open_model(
         from merge_metric.models.remote import RemoteModel
 
         return RemoteModel(
-            str(request.base_url),
+            request.base_url or "",
             request.model,
             prompt=prompt,
             chat=request.chat_template,
@@ -145,11 +145,9 @@ def find_kind(request: ModelRequest) -> ModelKind:
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     """Raise ValueError for settings of servers or of answers in words that a model does not use."""
-    if request.answers == "words" and kind == "classifier":
-        raise ValueError("answers: expected words only of language models, got a classifier")
-    if kind == "remote" and not request.base_url:
-        raise ValueError("a remote model: expected `base_url`, such as http://localhost:8000/v1")
     of_words, unused = ("reasoning_effort", "server_settings"), dict[str, str]()
+    if kind == "classifier":
+        unused["answers"] = "of language models"
     if kind != "remote":
         unused |= dict.fromkeys((*of_words, "max_requests"), "for a model on a server")
     if request.answers == "letters":
@@ -165,12 +163,13 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
             )
 
 
-def require_no_order(label_order: str | None, what: str) -> None:
+def require_no_order(label_order: LabelOrder | str | None, what: str) -> None:
     """Raise ValueError if an order of labels is given for a model without one."""
+    if isinstance(label_order, LabelOrder):
+        given = written(label_order.labels, label_order.known)
+        label_order = {"given": given, "unknown": SEEDS}.get(label_order.source)
     if label_order:
-        raise ValueError(
-            f"label_order: expected for classifiers only, got {label_order!r} for {what}"
-        )
+        raise ValueError(f"label_order: expected none for {what}, got {label_order}")
 
 
 def find_order(
@@ -186,10 +185,7 @@ def find_order(
     classes = np.empty(len(pairs), np.int64)
     for answers in model.answer(pairs):
         classes[answers.positions] = answers.labels
-    try:
-        model.label_order = order_from_seeds(classes, gold, labels)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    model.label_order = order_from_seeds(classes, gold, labels, name=name)
     evidence = describe_evidence(model.label_order.evidence)
     log.info("%s: nothing says which class is which label, the seeds tell: %s", name, evidence)
 
@@ -245,23 +241,21 @@ class AskedFunction:
         )
         if values.shape == (count, n_labels):
             return order.rearrange(values.astype(np.float64))
-        if values.shape != (count,):
-            raise ValueError(
-                f"{expected}; got an array of shape {values.shape} for a list of {count:,} "
-                "pairs (at most `batch_size` are given at a time)"
-            )
-        codes = []
-        for value in values.tolist():
+        codes, got = list[int](), f"an array of shape {values.shape} for a list of {count:,} pairs"
+        for value in values.tolist() if values.shape == (count,) else ():
             name = label_of(value, order.known) if isinstance(value, str) else None
             if name is not None:
-                _require_order_unsaid(order, self.name)
+                require_no_order(order, f"{self.name}, which answers with names of labels")
                 self._gives_names = True
                 codes.append(name)
             # A boolean says of one label at most whether it holds.
             elif type(value) in (int, float) and value in range(n_labels):
                 codes.append(order.labels[int(value)])
             else:
-                raise ValueError(f"{expected}; got the label {value!r}")
+                got = f"the label {value!r}"
+                break
+        if len(codes) != count:
+            raise ValueError(f"{expected}; got {got}")
         return np.array(codes, np.int64)
 
 
@@ -373,7 +367,7 @@ def _function(
     if is_estimator:
         classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]
         if any(isinstance(label, str) for label in classes):
-            _require_order_unsaid(plain, name)
+            require_no_order(plain, f"{name}, which answers with names of labels")
         codes = [labels.index(c) if c in labels else c for c in classes]
         if sorted(map(str, codes)) != sorted(map(str, range(len(labels)))):
             raise ValueError(
@@ -386,11 +380,3 @@ def _function(
             ask = lambda pairs: np.asarray(model.predict_proba(pairs))[:, columns]  # noqa: E731
     kind = "estimator" if is_estimator else "function"
     return AskedFunction(ask, name=name, order=plain, kind=kind, batch_size=batch_size)
-
-
-def _require_order_unsaid(order: LabelOrder, name: str) -> None:
-    if order.source in ("given", "unknown"):
-        raise ValueError(
-            f"label_order: expected none for {name}, which answers with names of labels, got "
-            f"{written(order.labels, order.known) if order.source == 'given' else SEEDS}"
-        )

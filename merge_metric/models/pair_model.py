@@ -144,20 +144,21 @@ def require_probabilities(
     from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
 
     rows, shape = answers.probabilities, (len(pairs), len(labels))
-    if rows is None or rows.shape != shape:
-        got = "none" if rows is None else rows.shape
-        raise ValueError(f"expected label probabilities of shape {shape}, got {got}")
-    good = (rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE)
-    if not good.all():
-        first = int((~good).argmax())
-        why = "of logits take the softmax"
+    got = f"{'none' if rows is None else rows.shape}"
+    if rows is not None and rows.shape == shape:
+        good = (rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE)
+        if good.all():
+            return rows
+        first, why = int((~good).argmax()), "of logits take the softmax"
         if not np.isfinite(rows[first]).all():
             why = "the model overflows, as in float16 (try another `dtype`), or is damaged"
-        raise ValueError(
-            f"the pair {pairs[first]}: probabilities: expected numbers from 0 to 1 with the sum 1, "
-            f"got {rows[first].tolist()} ({(~good).sum():,} of {len(good):,} answers); {why}"
+        got = (
+            f"{rows[first].tolist()} for the pair {pairs[first]} ({(~good).sum():,} of "
+            f"{len(good):,} answers); {why}"
         )
-    return rows
+    raise ValueError(
+        f"probabilities: expected numbers from 0 to 1 with the sum 1, of shape {shape}, got {got}"
+    )
 
 
 def _option(default: Value, help: str, panel: str = INPUT, **more: Any) -> Value:

@@ -67,17 +67,15 @@ def read_prompt(
         ((source, seeds),) = (held_out or {}).items()
         examples = tuple(_example(seed, f"{source}: shots", template) for seed in seeds)
         return Prompt(examples, template, shots, start)
-    if not is_nli and not is_file:
+    if not is_file and (not is_nli or shots not in ("auto", "exc", "mix", *_BUNDLED)):
+        options = _OPTIONS if is_nli else "none, seeds, or a .toml or .jsonl file"
         raise ValueError(
-            f"shots: expected none, seeds, or a .toml or .jsonl file for problems with the "
-            f"{problem_format.described}, got {shots!r}, whose examples are of NLI"
+            f"shots: expected {options} for problems with the {problem_format.described}, got "
+            f"{shots!r}"
         )
     if shots in ("auto", "exc"):
         shots = _own_examples(sorted(set(sources)), otherwise="mix" if shots == "auto" else None)
-    if shots == "mix":
-        shots = "mixed"
-    if shots not in _BUNDLED and not is_file:
-        raise ValueError(f"shots: expected {_OPTIONS}, got {shots!r}")
+    shots = "mixed" if shots == "mix" else shots
     template, examples = _read_examples(shots, template)
     counts = Counter(example.label for example in examples)
     shown = [f"{counts[i]} {label}" for i, label in enumerate(template.labels)]
@@ -130,24 +128,21 @@ def _bundled(name: str) -> str:
 
 
 def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Example, ...]]:
-    path, rows, content = Path(shots), dict[str, Any](), dict[str, Any]()
-    if shots not in _BUNDLED and not path.is_file():
-        raise ValueError(f"shots: expected a file at {path}, found none")
-    text = _bundled(shots) if shots in _BUNDLED else path.read_text(encoding="utf-8")
+    path, content = Path(shots), dict[str, Any]()
     try:
+        text = _bundled(shots) if shots in _BUNDLED else path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            for number, line in enumerate(text.split("\n"), start=1):
-                if line.strip():
-                    rows[f"line {number}"] = json.loads(line)
+            lines = enumerate(text.split("\n"), start=1)
+            rows = {f"line {number}": json.loads(line) for number, line in lines if line.strip()}
         else:
             content = tomllib.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{shots}: expected TOML, or JSON lines in .jsonl: {error}") from error
+            tables = enumerate(content.get("example", []), start=1)
+            rows = {f"example {number}": table for number, table in tables}
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{shots}: expected TOML with tables [[example]], or JSON lines in .jsonl: {error}"
+        ) from error
     template = _own_template(content, shots, template) if content else template
-    tables = content.get("example", [])
-    if not isinstance(tables, list):
-        raise ValueError(f"{shots}: expected tables called [[example]], got {tables!r}")
-    rows |= {f"example {number}": table for number, table in enumerate(tables, 1)}
     examples = [_example(row, f"{shots}: {place}", template) for place, row in rows.items()]
     if not examples and "question" not in content:
         raise ValueError(
@@ -157,47 +152,42 @@ def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Exam
 
 
 def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
-    question, choices = content.get("question"), content.get("choices")
-    if choices is not None:
-        names = choices if isinstance(choices, dict) else {}
-        if {*names} != {*template.labels} or not all(isinstance(n, str) for n in names.values()):
-            raise ValueError(
-                f"{where}: choices: expected a text for each of {', '.join(template.labels)}, got "
-                f"{', '.join(names) or repr(choices)}"
-            )
-        template = replace(template, choices=tuple(names[label] for label in template.labels))
-    if question is not None:
-        if not isinstance(question, str) or not question.strip():
-            raise ValueError(f"{where}: question: expected a text, got {question!r}")
-        template = replace(template, question=question.strip("\n"))
-    in_choices = {name for text in template.choices for name in PLACE.findall(text)}
-    used = {*PLACE.findall(template.question)} | in_choices
-    odd = [f"{{{name}}}" for name in sorted(used - {*template.fields, "choices"})]
+    fields, labels = template.fields, template.labels
+    names = content.get("choices", dict(zip(labels, template.choices, strict=True)))
+    question = str(content.get("question", template.question)).strip("\n")
+    choices = tuple(str(names.get(label)) for label in labels) if isinstance(names, dict) else ()
+    in_choices = {name for text in choices for name in PLACE.findall(text)}
+    used = {*PLACE.findall(question)} | in_choices
+    odd = [f"{{{name}}}" for name in sorted(used - {*fields, "choices"})]
     odd += ["{choices}"] * ("choices" in in_choices)
-    odd += [f"none for {{{field}}}" for field in template.fields if field not in used]
-    if odd:
-        raise ValueError(
-            f"{where}: question: expected places for {{{'}, {'.join(template.fields)}}} and, if "
-            f"letters are to be chosen, {{choices}}, got {odd[0]}"
-        )
-    return template
+    odd += [f"none for {{{field}}}" for field in fields if field not in used]
+    expected, got = "", ""
+    if not choices or {*names} != {*labels}:
+        expected, got = f"choices: expected a text for each of {', '.join(labels)}", f"{names}"
+    elif odd:
+        places = f"{{{'}, {'.join(fields)}}}"
+        expected = f"question: expected places for {places} and, if letters are to be chosen, "
+        expected, got = expected + "{choices}", odd[0]
+    if got:
+        raise ValueError(f"{where}: {expected}, got {got}")
+    return replace(template, question=question, choices=choices)
 
 
 def _example(row: Any, where: str, template: Template) -> Example:
-    keys, labels = (*template.fields, "label"), template.labels
-    if not isinstance(row, Mapping) or not set(keys) <= set(row):
-        got = ", ".join(row) if isinstance(row, Mapping) else repr(row)
-        raise ValueError(f"{where}: expected {', '.join(keys)}, got {got or 'nothing'}")
-    for key in template.fields:
-        if not isinstance(row[key], str) or not row[key].strip():
-            raise ValueError(f"{where}: {key}: expected a text, got {row[key]!r}")
-    label = labels.index(row["label"]) if row["label"] in labels else row["label"]
-    if type(label) is not int or not 0 <= label < len(labels):
+    values, labels = row if isinstance(row, Mapping) else {}, template.labels
+    texts: tuple[Any, ...] = tuple(values.get(field) for field in template.fields)
+    label = values.get("label")
+    number = labels.index(label) if label in labels else label
+    if (
+        not all(isinstance(text, str) and text.strip() for text in texts)
+        or type(number) is not int
+        or number not in range(len(labels))
+    ):
         raise ValueError(
-            f"{where}: label: expected one of {', '.join(labels)} or its position from 0, "
-            f"got {label!r}"
+            f"{where}: expected texts {', '.join(template.fields)} and label, one of "
+            f"{', '.join(labels)} or its position from 0, got {row!r:.200}"
         )
-    return Example(tuple(row[field] for field in template.fields), label)
+    return Example(texts, number)
 
 
 # --- Prompts as token ids ---
@@ -259,8 +249,6 @@ class PromptTokens:
     def __init__(self, tokenizer: Any, prompt: Prompt, *, chat: bool = False) -> None:
         """Find the letters' tokens and the shared beginning; `chat` asks in the chat template."""
         name = type(tokenizer).__name__
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(f"expected a fast tokenizer, got {name}")
         if chat:
             require_chat_template(tokenizer, name)
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
@@ -92,27 +92,20 @@ class RemoteModel:
             max_requests: Stop before a question with which there would be more requests.
 
         Raises:
-            ValueError: the URL is none, the variable is not set, the key has characters that no
-                header can have, or a question takes more requests than are allowed.
+            ValueError: the URL is none, the variable is not set, or the key has characters that
+                no header can have.
         """
         import httpx
 
-        key, place = api_key, "`api_key`"
+        key, place = api_key or "", "`api_key`"
         if api_key_env is not None:
             place = f"the environment variable {api_key_env}"
             key = os.environ.get(api_key_env, "").strip()
-            if not key:
-                raise ValueError(f"expected an API key in {place}, found none")
-        odd = next((n for n, c in enumerate(key or "") if not "!" <= c <= "~"), None)
-        if odd is not None:
+        odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
+        if odd is not None or (api_key_env is not None and not key):
+            got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
             raise ValueError(
-                f"expected an API key of ASCII letters, digits and signs in {place}, got one whose "
-                f"character {odd + 1} of {len(key or '')} is none, such as a space; copy it again"
-            )
-        if words and max_requests is not None and max_requests < words.samples:
-            raise ValueError(
-                f"max_requests: expected at least {words.samples}, which a question takes with "
-                f"`samples` {words.samples}, got {max_requests}"
+                f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
             )
         try:
             url = httpx.URL(base_url)
@@ -131,13 +124,7 @@ class RemoteModel:
         def client() -> httpx.Client:
             limits = httpx.Limits(max_connections=concurrency)
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            try:
-                return httpx.Client(headers=headers, timeout=timeout, limits=limits)
-            except (httpx.InvalidURL, ValueError, ImportError) as error:
-                raise ValueError(
-                    "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY: expected proxies that httpx can use: "
-                    f"{mask_urls(str(error))}"
-                ) from None
+            return httpx.Client(headers=headers, timeout=timeout, limits=limits)
 
         def mask(value: Any) -> Any:
             """Mask our secrets in all texts of a JSON value."""
@@ -269,15 +256,15 @@ class RemoteModel:
             else:
                 text = " ".join(response.text.split()) or response.reason_phrase
                 shown = mask_secrets(self._mask(text))[:_SHOWN]
+                status = response.status_code
+                problem, hint = f"HTTP {status}: {shown}", _HINTS.get(status, "")
                 if response.is_success:
-                    try:
+                    with suppress(ValueError, RecursionError):
                         return self._mask(response.json())
-                    except (ValueError, RecursionError):
-                        raise ValueError(f"{self._place}: expected JSON, got {shown!r}") from None
-                problem = f"HTTP {response.status_code}: {shown}"
-                if response.status_code not in _MAY_PASS:
-                    hint = _HINTS.get(response.status_code, "")
-                    raise ValueError(f"{self._place}: expected an answer, got {problem}{hint}")
+                    problem = f"no JSON: {shown!r}"
+                if status not in _MAY_PASS:
+                    message = f"{self._place}: expected an answer, got {problem}{hint}"
+                    raise ValueError(message) from None
                 with suppress(ValueError):  # no such header, or a date
                     asked = float(response.headers.get("Retry-After", ""))
                     delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
@@ -381,58 +368,53 @@ def beginning(answer: Any) -> str:
 
 def alternatives(answer: Any) -> dict[str, float]:
     """Extract the first token's alternatives, in nats, from a completion of either endpoint."""
-    given = _first_choice(answer).get("logprobs") or {}
-    try:
+    log_probs: dict[str, float] = {"": math.nan}
+    with suppress(*_MALFORMED):
+        given = _first_choice(answer)["logprobs"]
         if (content := given.get("content")) is not None:  # the format of /chat/completions
             records = [
                 record for first in content[:1] for record in (*first["top_logprobs"], first)
             ]
             log_probs = {str(record["token"]): float(record["logprob"]) for record in records}
-        elif (tables := given.get("top_logprobs")) is not None:
-            log_probs = {str(k): float(v) for table in tables[:1] for k, v in table.items()}
-            own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
-            for token, value in islice(own, 1):
-                log_probs.setdefault(str(token), float(value))
         else:
-            given = (
-                "an answer without: this server leaves them out, and without them there are no "
-                "probabilities of labels; llama.cpp's server and vLLM give them; without, ask for "
-                "answers in words with `answers` words"
-            )
-            raise ValueError(given)
-        if any(math.isnan(value) or value > 1e-3 for value in log_probs.values()):
-            raise ValueError(log_probs)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise ValueError(f"expected log-probabilities, got {beginning(given)}") from None
+            names, values = given.get("tokens", []), given.get("token_logprobs", [])
+            own = {str(t): float(v) for t, v in islice(zip(names, values, strict=False), 1)}
+            tables = given["top_logprobs"][:1]
+            top = {str(k): float(v) for table in tables for k, v in table.items()}
+            log_probs = {**top, **own, **top}
+    if any(math.isnan(value) or value > 1e-3 for value in log_probs.values()):
+        raise ValueError(
+            f"expected a completion with log-probabilities, got {beginning(answer)}: without them "
+            "there are no probabilities of labels; llama.cpp's server and vLLM give them; without, "
+            "ask for answers in words with `answers` words"
+        )
     return log_probs
 
 
 def said_in(answer: Any) -> Written:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
-    choice = _first_choice(answer)
-    try:
+    choice, content = dict[str, Any](), cast(Any, False)
+    with suppress(*_MALFORMED):
+        choice = _first_choice(answer)
         if (message := choice.get("message")) is None:
             content = choice["text"]
         elif (content := message.get("content")) is None:
             content = message.get("refusal")
         if isinstance(content, list):  # a list of parts
             content = "".join(part.get("text", "") for part in content)
-        if content is not None and not isinstance(content, str):
-            raise TypeError(content)
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError(f"expected a completion, got {beginning(answer)}") from None
+    if not isinstance(content, str | None):
+        raise ValueError(f"expected a completion, got {beginning(answer)}")
     return content or "", choice.get("finish_reason") == "length"
+
+
+_MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration)
+"""Errors from reading a value of another form than expected."""
 
 
 def _first_choice(answer: Any) -> dict[str, Any]:
     """Take the completion's choice of index 0, whatever its place."""
-    try:
-        for number, choice in enumerate(answer["choices"]):
-            if (number if choice.get("index") is None else choice["index"]) == 0:
-                return dict(choice)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        pass  # as if there were none
-    raise ValueError(f"expected a completion, got {beginning(answer)}")
+    choices = enumerate(answer["choices"])
+    return next(dict(c) for n, c in choices if (n if c.get("index") is None else c["index"]) == 0)
 
 
 # --- Oddities of answers, as metadata record them ---

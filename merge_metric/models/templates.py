@@ -47,15 +47,11 @@ class Template:
         B. False
         Answer:
         """
-        if len(labels) > len(ALPHABET):
+        if len(labels) > len(ALPHABET) or "choices" in fields or any(map(PLACE.search, labels)):
             raise ValueError(
-                f"labels: expected at most {len(ALPHABET)}, a letter for each, where a language "
-                f"model is asked, got {len(labels)}"
-            )
-        if "choices" in fields or any(map(PLACE.search, labels)):
-            raise ValueError(
-                "fields, labels: expected no field choices and no braces in labels, which mark "
-                f"places of questions, got {', '.join(fields)} and {', '.join(labels)}"
+                f"expected of problems that a language model is asked about at most "
+                f"{len(ALPHABET)} labels, none with braces, and no field choices, got the labels "
+                f"{', '.join(labels)} and the fields {', '.join(fields)}"
             )
         shown = [f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in fields]
         question = "\n".join([*shown, "{choices}", "Answer:"])

@@ -152,15 +152,15 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"premise": "p"}', r"line 1: expected premise, hypothesis, label, got prem"),
-        ("a.jsonl", "{", r"a.jsonl: expected TOML, or JSON lines in .jsonl: .*line 1"),
-        ("a.toml", "x = ", r"a.toml: expected TOML, or JSON lines"),
-        ("a.toml", "question = 3", "question: expected a text, got 3"),
-        ("a.toml", "example = 3", r"expected tables called \[\[example\]\], got 3"),
+        ("a.jsonl", '{"premise": "p"}', "line 1: expected texts premise, hypothesis and label"),
+        ("a.jsonl", "{", r"a.jsonl: expected TOML .*, or JSON lines in .jsonl: .*line 1"),
+        ("a.toml", "x = ", r"a.toml: expected TOML with tables \[\[example\]\], or JSON lines"),
+        ("a.toml", "question = 3", r"question: expected places .* got none for \{premise\}"),
+        ("a.toml", "example = 3", r"expected TOML with tables \[\[example\]\]"),
         ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
-         r"example 1: hypothesis: expected a text, got ' '"),
+         "example 1: expected texts"),
         ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 3}',
-         r"line 1: label: expected one of entailment, neutral, contradiction or its posi"),
+         "line 1: expected .* label, one of entailment, neutral, contradiction or its posi"),
     ],
 )  # fmt: skip
 def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -141,8 +141,6 @@ def test_most_requests_of_several_answers(tmp_path: Path) -> None:
         assert len(server.requests) == 8
         predict(model_at(server, words, max_requests=5), problems(), out, progress=False)
         assert len(server.requests) == 2 * len(SAID)
-        with pytest.raises(ValueError, match=r"max_requests: expected at least 2, .* got 1"):
-            model_at(server, words, max_requests=1)
 
 
 def test_draws_of_questions_that_are_asked_again() -> None:
@@ -264,18 +262,19 @@ def request(**options: Any) -> ModelRequest:
 
 
 def test_settings_that_are_none() -> None:
-    with pytest.raises(ValueError, match=r"samples: expected a temperature above 0 with 5, got 0"):
-        Words.of(request(samples=5))
-    for text in ("top_p", "=1", "a b=1"):
-        with pytest.raises(ValueError, match=r"server_setting: expected NAME=VALUE, got"):
+    for options, text in (
+        ({}, "a temperature above 0, got 0"),
+        ({"temperature": 0.7, "max_requests": 4}, "at least as many `max_requests`, got 4"),
+        ({"temperature": 0.7, "server_settings": ("temperature=0.0",)}, "a temperature above 0"),
+        ({"temperature": 0.7, "server_settings": ("seed=3",)}, "no seed .* got 3"),
+    ):
+        with pytest.raises(ValueError, match=f"samples: expected with 5 {text}"):
+            Words.of(request(samples=5, **options))
+    for text in ("top_p", "=1", "a b=1", "api_key=sk-1234567890", 'extra={"token": "abcd"}'):
+        with pytest.raises(ValueError, match="server_setting: expected NAME=VALUE and no") as error:
             Words.of(request(server_settings=(text,)))
-    for text in ("temperature=0", "temperature=0.0", "seed=3"):
-        with pytest.raises(ValueError, match=r"samples: expected .* with 5, got [03]"):
-            Words.of(request(samples=5, temperature=0.7, server_settings=(text,)))
-    for text in ("api_key=sk-1234567890", 'extra={"token": "abcd"}'):
-        with pytest.raises(ValueError, match="server_setting: expected no secret") as error:
-            Words.of(request(server_settings=(text,)))
-        assert text.partition("=")[2] not in str(error.value)
+        assert "sk-" not in str(error.value)
+        assert "abcd" not in str(error.value)
     more = ("top_p=0.9", "stop=null", "mode=fast", 'extra={"a": [1]}')
     result = Words.of(request(server_settings=more, reasoning_effort="low", samples=1)).more
     expected = {"reasoning_effort": "low", "top_p": 0.9, "stop": None, "mode": "fast"}
@@ -335,7 +334,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         ({"base_url": None, "kind": "lm", "max_requests": 9},
          "max_requests: expected only for a model on a server, got 9"),
         ({"answers": "words", "base_url": None, "kind": "classifier"},
-         "answers: expected words only of language models, got a classifier"),
+         "answers: expected only of language models, got words"),
     ],
 )  # fmt: skip
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
