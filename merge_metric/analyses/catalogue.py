@@ -86,8 +86,6 @@ def analyse(
     make, plot = functions_of(chosen)
     if run is not None:
         options["run"] = as_path("run", run)
-        if not options["run"].is_dir():
-            raise NotADirectoryError(f"{run}: expected a run folder, found none")
         return make(request, **options), plot
     if "correctness_threshold" in options:
         check_threshold(options["correctness_threshold"])
@@ -109,7 +107,6 @@ def analyse(
 def functions_of(chosen: Analysis) -> tuple[Callable[..., Table], Callable[[Table], Figure]]:
     """Return the functions that make and draw an analysis; the help does without their modules."""
     from merge_metric.analyses import (  # noqa: F401
-        accuracy,
         curves,
         hardest,
         overlap,
@@ -171,6 +168,11 @@ def require_fitting(
             + " or name it for every file: FILE@FOLDER" * chosen.names_datasets
             + ", or a run folder: --run FOLDER" * ("run" in chosen.options),
         ),
+        (
+            name not in ("signals", "validity") or sources or options.get("annotations"),
+            f"{name}: expected predictions files or --annotations, got neither",
+        ),
+        (name != "validity" or options.get("annotations"), f"{name}: expected --annotations"),
         (
             not request.merge_labels or sources,
             f"merge_labels: expected predictions with it, got none for {name}",

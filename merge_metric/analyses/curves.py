@@ -1,16 +1,24 @@
-"""SV curves of models on sources, the thresholds at which they match S, and how they are drawn.
+"""Accuracy and SV curves of models on sources, and the thresholds at which curves match S.
 
-Figures 4 and 18 (curves), 5 and 17 (matching thresholds) and 8 (ablations) of the paper.
+Figures 3 and 16 of the paper (accuracy), 4 and 18 (curves), 5 and 17 (matching thresholds), 8
+(ablations), and section 5.4. The paper chooses the two best models and the worst of each training
+group, by S on all test problems, averaged over sources; figures 3 to 5 show these, and figure 16
+marks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from merge_metric.analyses.accuracy import Tests, read_choice
+from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
     COUNT_COLUMNS,
     MEAN,
@@ -19,17 +27,257 @@ from merge_metric.analyses.measures import (
     identity,
     measure_columns,
     measures,
+    titled,
+    values_of_models,
+    weighted_mean,
 )
 from merge_metric.analyses.registry import Request
+from merge_metric.frame.answer_table import parse_source
 from merge_metric.frame.joined import by_config, on_common_seeds
+from merge_metric.frame.predictions import read_metadata, read_predictions
+from merge_metric.frame.relations import preview
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table, columns, figure_column, is_few, plots
-from merge_metric.tables.plots import distinct
+from merge_metric.tables.plots import distinct, grouped
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+log = logging.getLogger(__name__)
+
+Tests = Mapping[str, Mapping[str, bool]]
+"""Model → id of a test problem → whether it is answered right."""
+
+
+# --- Accuracy ---
+
+
+def accuracy(
+    request: Request,
+    *,
+    tests: Sequence[str] | Tests = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
+    n_subsamples: int = 100,
+    rng_seed: int = 0,
+) -> Table:
+    """Make a row per model and configuration.
+
+    To see whether the seeds are easier than the problems that they were chosen from (`tests`),
+    `n_subsamples` random samples of the size of the seeds are drawn without replacement, the same
+    for every model; `higher_share` is the share of samples with a higher S.
+    """
+    answers, mark = read_choice(request, tests, groups, best_and_worst)
+    rows = []
+    for frame in request.frames():
+        row: Row = identity(frame) | measures(frame.counts)
+        del row["curve"]
+        row |= {"n_test": None, "test_accuracy": None, "higher_share": None}
+        if frame.model in answers:
+            test, own = answers[frame.model], frame.counts.right
+            source, _ = parse_config_name(frame.config)
+            ids = sorted(name for name in test if name.startswith(f"{source}:"))
+            right = np.array([test[name] for name in ids], bool)
+            seeds = [str(seed) for seed in frame.counts.seed_ids]
+            where = f"{frame.model}, {frame.config}"
+            if missing := sorted(set(seeds) - set(ids)):
+                raise ValueError(
+                    f"{where}: expected the seeds among the test problems, with ids such as "
+                    f"{seeds[0]!r}, got {len(ids):,} test problems of {source!r} without "
+                    f"{len(missing):,} of {len(seeds):,} seeds: {preview(pa.array(missing))}"
+                )
+            if differ := int((np.array([test[seed] for seed in seeds]) != own).sum()):
+                log.warning(
+                    "%s: %s of %s seeds are right in only one of the predictions for the dataset "
+                    "and those for all test problems: the same model, in the same precision?",
+                    *(where, f"{differ:,}", f"{len(seeds):,}"),
+                )
+            rng = np.random.default_rng(rng_seed)
+            draws = (rng.choice(len(ids), len(seeds), replace=False) for _ in range(n_subsamples))
+            scores = np.array([right[draw].sum() for draw in draws])
+            row |= {"n_test": len(ids), "test_accuracy": float(right.mean())}
+            row["higher_share"] = float((scores > own.sum()).mean())
+        rows.append(row)
+    shown = (
+        *RUN_COLUMNS,
+        *columns("count", n_test="test problems", n_seeds="seeds"),
+        *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
+        *columns("share", variant_accuracy="S variants", higher_share="higher"),
+    )
+    means = [
+        (config, show_value(mean, "share"))
+        for config, of_config in grouped(rows, "config").items()
+        if (mean := mean_of_several(of_config, "higher_share")) is not None
+    ]
+    return mark(titled("accuracy", shown, rows, n_subsamples=n_subsamples, means=means))
+
+
+def mean_of_several(rows: Sequence[Row], key: str) -> float | None:
+    """Average the values of a key over models; None with fewer than two."""
+    known = [row[key] for row in rows if row[key] is not None]
+    return weighted_mean(known) if len(known) > 1 else None
+
+
+def plot_accuracy(table: Table) -> plots.Figure:
+    """Draw a panel per configuration: bars for test problems, where known, seeds and variants."""
+    series = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
+    if any(row["test_accuracy"] is not None for row in table.rows):
+        series = {"test problems": "test_accuracy"} | series
+    return plots.bar_panels(table, series, "accuracy, %")
+
+
+def first_answers(request: Request) -> Table:
+    """Make a row per model and configuration; None where no seed is right, or none wrong.
+
+    Also has the numbers of seeds with one, half or all of their variants right: section 5.4 counts
+    seeds answered wrong whose variants are right, and does not say how many variants that takes.
+    """
+    rows: list[Row] = []
+    for frame in request.frames():
+        rows.append(identity(frame))
+        for which, chosen in (("right", frame.counts.right), ("wrong", ~frame.counts.right)):
+            counts = frame.counts.take(chosen)
+            values = measures(counts) if counts.seed_ids else {}
+            rows[-1][f"n_{which}"] = len(counts.seed_ids)
+            for key in ("variant_accuracy", "sv_at_50", "sv_at_100"):
+                rows[-1][f"{key}_{which}"] = values.get(key)
+            n_right, n = counts.n_correct, counts.n_variants
+            enough = {"any": n_right > 0, "half": 2 * n_right >= n, "all": n_right == n}
+            for key, holds in enough.items():  # in numbers of seeds, averaged over subsamples
+                n_holding = (holds & counts.present).sum() / n.shape[1]
+                rows[-1][f"n_{key}_{which}"] = float(n_holding)
+    shown, solved = [*RUN_COLUMNS], ("any", "half", "all")
+    for which in ("right", "wrong"):
+        heading = CATALOGUE["variant_accuracy"].heading
+        shown += columns("count", **{f"n_{which}": which})
+        shown += columns("share", **{f"variant_accuracy_{which}": heading})
+        shown += columns("threshold", **{f"n_{key}_{which}": key for key in solved})
+    averages = []
+    for config, mine in grouped(rows, "config").items():
+        means = [
+            f"{show_value(mean, 'share')} where {which}"
+            for which in ("right", "wrong")
+            if (mean := mean_of_several(mine, f"variant_accuracy_{which}")) is not None
+        ]
+        if means:
+            keys = ("n_wrong", *(f"n_{key}_wrong" for key in solved))
+            mean_numbers = (weighted_mean(row[key] for row in mine) for key in keys)
+            n_wrong, *n_solved = (show_value(number, "threshold") for number in mean_numbers)
+            averages.append((config, means, n_wrong, n_solved))
+    return titled("first-answers", shown, rows, averages=averages)
+
+
+plot_first_answers: Final = partial(
+    plots.bar_panels,
+    series={f"seed answered {which}": f"variant_accuracy_{which}" for which in ("right", "wrong")},
+    label="variant accuracy, %",
+)
+"""Function that draws a panel per configuration, two bars per model."""
+
+
+# --- The best and the worst models of each training group ---
+
+BEST: Final = "best"
+WORST: Final = "worst"
+
+GROUP: Final = "group"
+"""Key of a model's training group, in rows and in the metadata of predictions files."""
+
+
+def read_choice(
+    request: Request, tests: Sequence[str] | Tests, groups: Sequence[str], best_and_worst: bool
+) -> tuple[Tests, Callable[[Table], Table]]:
+    """Read answers to all test problems, and make the function that marks models of a table.
+
+    It adds each model's training group, given as NAME=GROUP or in the predictions files, if any is
+    known, and marks the best and the worst of each; others are left out, if asked.
+    """
+    models = list(dict.fromkeys(source.model for source in request.sources))
+    answers: dict[str, dict[str, bool]] = {}
+    for source in map(parse_source, tests) if not isinstance(tests, Mapping) else ():
+        if source.model not in models:
+            raise ValueError(
+                f"{source.path}: expected test predictions of {', '.join(models)}, got those of "
+                f"{source.model!r}; name them alike: NAME=FILE"
+            )
+        rows = read_predictions(source.path, merge_labels=request.merge_labels)
+        rows = rows.filter(pc.equal(rows["variant_id"], rows["seed_id"]))  # no variants
+        right = pc.equal(rows["label"], rows["prediction"])
+        of_file = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
+        answers.setdefault(source.model, {}).update(of_file)
+    read = tests if isinstance(tests, Mapping) else answers
+    known = {
+        source.model: str(group)
+        for source in reversed(request.sources)
+        if (group := read_metadata(source.path).get(GROUP))
+    }
+    known |= values_of_models("groups", groups, models, "bert=S")
+    known = {model: known[model] for model in models if model in known}
+    if best_and_worst and not known:
+        raise ValueError(
+            "--best-and-worst: expected training groups of models, as predictions of merge-nli "
+            f"predict --preset say them, got none of {', '.join(models)}; add --group NAME=GROUP"
+        )
+    return read, partial(_mark, groups=known, tests=read, only_chosen=best_and_worst)
+
+
+def _mark(table: Table, groups: Mapping[str, str], tests: Tests, *, only_chosen: bool) -> Table:
+    if not groups:
+        return table
+    configs = [row["config"] for row in table.rows if "config" in row]
+    configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
+    models = distinct(table.rows, "model")
+    of_shown = {model: group for model, group in groups.items() if model in models}
+    chosen = {}
+    if only_chosen or all(model in tests for model in of_shown):
+        chosen = places(tests, of_shown, configs)
+    rows = [
+        {**row, GROUP: groups.get(row["model"]), "place": chosen.get(row["model"])}
+        for row in table.rows
+        if not only_chosen or row["model"] in chosen
+    ]
+    if only_chosen:  # group by group, as figures 3 and 5 have them
+        order, rank = [*dict.fromkeys(groups.values())], (BEST, None, WORST)
+        rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+    after = 1 + [column.key for column in table.columns].index("model")
+    own, notes = columns(**{GROUP: "trained on"}), table.notes
+    if chosen:
+        own += columns(place="of these")
+        note = (
+            "Best, worst: the two best models and the worst of those trained on the same "
+            "data, by S on all test problems, averaged over sources"
+        )
+        notes = (*notes, note + ("; others are left out." if only_chosen else "."))
+    of_table = (*table.columns[:after], *own, *table.columns[after:])
+    return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
+
+
+def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:
+    """Find the two best models and the worst of each group, by S averaged over sources.
+
+    In a group of one or two models none is the worst; of equal models the first is the better.
+
+    >>> right = {"a": 1, "b": 3, "c": 2, "d": 0}
+    >>> tests = {name: {f"s:{i}": i < n for i in range(4)} for name, n in right.items()}
+    >>> places(tests, dict.fromkeys("abcd", "S"), ["s"])
+    {'b': 'best', 'c': 'best', 'd': 'worst'}
+    """
+    scores = dict.fromkeys(groups, 0.0)
+    for source in dict.fromkeys(parse_config_name(config)[0] for config in configs):
+        for model in groups:
+            answers = tests.get(model, {}).items()
+            right = [is_right for name, is_right in answers if name.startswith(f"{source}:")]
+            if not right:
+                raise ValueError(
+                    f"expected answers of {model} to all test problems of {source}, got none; add "
+                    f"--test {model}=FILE"
+                )
+            scores[model] += sum(right) / len(right)
+    best_and_worst: dict[str, str] = {}
+    for group in dict.fromkeys(groups.values()):
+        ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])
+        best_and_worst |= dict.fromkeys(ranked[:2], BEST)
+        best_and_worst |= dict.fromkeys(ranked[2:][-1:], WORST)
+    return best_and_worst
 
 
 # --- Curves of models ---
@@ -53,18 +301,9 @@ def curves(
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(frame.dataset, frame.counts.seed_ids) for frame in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
-    title = "Seed-variant accuracy by correctness threshold"
-    shown = (
-        *RUN_COLUMNS,
-        *COUNT_COLUMNS,
-        *measure_columns(),
-        figure_column(CATALOGUE["matching_threshold"]),
-    )
-    notes = (
-        "In percent, averaged over subsamples. MC: the CT at which SV matches S.",
-        *([f"{MEAN}: over models."] if any(row["model"] == MEAN for row in rows) else []),
-    )
-    return mark(Table("curves", title, shown, tuple(rows), notes))
+    mc = figure_column(CATALOGUE["matching_threshold"])
+    shown = (*RUN_COLUMNS, *COUNT_COLUMNS, *measure_columns(), mc)
+    return mark(titled("curves", shown, rows, averaged=len(rows) > len(frames)))
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
@@ -78,7 +317,7 @@ def _over_models(rows: Sequence[Row]) -> Row:
     }
 
 
-def plot_curves(table: Table) -> Figure:
+def plot_curves(table: Table) -> plots.Figure:
     """Draw a panel per configuration; a line per model, and dots where MC is determined."""
     of_models = "model" in table.rows[0]
     series = "model" if of_models else "dataset"
@@ -142,7 +381,7 @@ def matching_table(
     return Table("matching", title, shown, tuple(empty | row for row in rows.values()), (note,))
 
 
-def plot_matching(table: Table) -> Figure:
+def plot_matching(table: Table) -> plots.Figure:
     """Draw a heat map with numbers; cells undetermined or of few seeds have no colour."""
     shown = [column for column in table.columns if column.kind == "threshold"]
     values: list[list[float | str | None]] = []
@@ -190,11 +429,9 @@ def ablations(request: Request) -> Table:
         for dataset, of in of_datasets.items():
             mean = _over_models(list(of.values()))
             rows.append({"config": config, "dataset": dataset, "models": list(of)} | mean)
-    every = dict.fromkeys(model for row in rows for model in row["models"])
-    title = "Averages over models on variants made with other filters"
     shown = (*columns(config="source", dataset="data set"), *COUNT_COLUMNS, *measure_columns())
-    notes = (f"In percent, averaged over subsamples and over the models {', '.join(every)}.",)
-    return Table("ablations", title, shown, tuple(rows), notes)
+    models_of_all = dict.fromkeys(model for row in rows for model in row["models"])
+    return titled("ablations", shown, rows, models=models_of_all)
 
 
 plot_ablations: Final = plot_curves
@@ -205,7 +442,7 @@ plot_ablations: Final = plot_curves
 SV_LABEL: Final = "seed-variant accuracy, %"
 
 
-def curve_axes(axes: Axes, *, bottom: bool = True) -> None:
+def curve_axes(axes: plots.Axes, *, bottom: bool = True) -> None:
     """Set scales and grid of SV curves, and the label of the thresholds."""
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1)
@@ -216,7 +453,9 @@ def curve_axes(axes: Axes, *, bottom: bool = True) -> None:
         axes.set_xlabel("correctness threshold (CT), %")
 
 
-def draw_curve(axes: Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]) -> None:
+def draw_curve(
+    axes: plots.Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]
+) -> None:
     """Draw the SV curve of a row, a step function, with its band where there is one."""
     thresholds = np.arange(1, 101)
     axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +18,12 @@ import pyarrow.compute as pc
 
 from merge_dataset.data_files import read_rows
 from merge_dataset.schema import NLI, format_of
-from merge_metric.analyses.measures import Floats, Ints, Row
+from merge_metric.analyses.measures import Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
-from merge_metric.tables import Column, Table, columns, initials, legend
-from merge_metric.tables.plots import GREY, PAGE, PALETTE, grid, new_figure, percent_ticks
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from merge_metric.tables import Column, Table, columns, initials, legend, plots
+from merge_metric.tables.plots import GREY, PAGE, PALETTE
 
 _DECIMALS: Final = 12
 """Decimals to which averages are rounded: smaller differences are rounding errors."""
@@ -74,25 +70,15 @@ def hardest(
     below: float | None = None,
     corrected: Sequence[str | Path] = (),
 ) -> Table:
-    """Make a row per seed, hardest first: all models wrong, `top` ones, or `below` a percent."""
-    if top is not None and below is not None:
-        raise ValueError("expected `top` or `below`, got both")
-    if below is not None and not 0 < below <= 100:
-        raise ValueError(f"below: expected a percent above 0 and at most 100, got {below:g}")
+    """Make a row per seed, hardest first: wrong for all models, or `top`, or `below` a percent."""
     frames = list(request.frames())
     labels, groups = common_labels(frames), by_config(frames)
     seeds = {config: request.seeds(config) for config in groups}
-    kinds = {format_of(table.schema).fields for table in seeds.values()}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"expected seeds with the same texts, got {' and '.join(map(', '.join, sorted(kinds)))}"
-            "; name configurations of one kind with --config"
-        )
-    (fields,) = kinds
+    fields = dict.fromkeys(f for table in seeds.values() for f in format_of(table.schema).fields)
     ids = [seed for table in seeds.values() for seed in table["seed_id"].to_pylist()]
     corrections = read_corrections(map(Path, corrected), labels, ids, ", ".join(seeds))
     rows: list[Row] = []
-    notes: list[str] = []
+    numbers: list[Row] = []
     share = FEW if below is None else below / 100
     for config, group in groups.items():
         of_seeds, n_seeds = _seeds(config, group, seeds[config], top=top, below=share)
@@ -104,12 +90,13 @@ def hardest(
             row["gold_holds"] = one == {row["gold"]} if one else None
         wrong = [row for row in of_seeds if not row["n_right"]]
         few = [row for row in of_seeds if round(row["variants_right"], _DECIMALS) < share]
-        chosen = wrong if top is None else of_seeds[:top]
-        rows += chosen if below is None else few
-        notes += _notes(config, len(group), n_seeds, wrong, few, share)
-    what = "Seeds that every model answers wrong" if top is None else "The hardest seeds"
-    if below is not None:
-        what = f"Seeds of whose variants models answer less than {below:g} % right"
+        chosen = wrong if top is None else of_seeds
+        rows += (chosen if below is None else few)[:top]
+        voted = [votes for row in wrong if len(votes := row["annotator_labels"]) > 1]
+        hold = [row["gold_holds"] for row in few if row["gold_holds"] is not None]
+        counts = {"models": len(group), "seeds": n_seeds, "wrong": len(wrong), "few": len(few)}
+        counts |= {"voted": len(voted), "split": sum(len(set(votes)) > 1 for votes in voted)}
+        numbers.append({"config": config, "corrected": len(hold), "holds": sum(hold)} | counts)
     shown = (
         *columns(seed_id="seed", gold="gold"),
         Column("votes", "votes", optional=True),
@@ -118,42 +105,20 @@ def hardest(
         Column("instead", "instead", optional=True),
         Column("answers", "answers"),
         *(
-            Column(field, field[0].upper() if fields == NLI.fields else field, "passage")
+            Column(field, field[0].upper() if tuple(fields) == NLI.fields else field, "passage")
             for field in fields
         ),
     )
-    all_notes = (
-        "Variants right in percent, averaged over models; each distinct variant counts once. Of "
-        "seeds with the same share those come first that more models answer wrong, then the "
-        "dataset's order counts. Instead: the commonest wrong answer to the variants, with its "
-        "share; where annotators voted for it, the label may be in doubt. Votes of the annotators, "
-        f"where known, and answers of the models to the seed itself: {legend(labels)}.",
-        *notes,
+    return titled(
+        "hardest",
+        shown,
+        rows,
+        top=top,
+        below=below,
+        share=f"{100 * share:g}",
+        legend=legend(labels),
+        configs=numbers,
     )
-    title = f"{what}, by the share of variants that models answer right"
-    return Table("hardest", title, shown, tuple(rows), all_notes)
-
-
-def _notes(
-    config: str, n_models: int, n_seeds: int, wrong: Sequence[Row], few: Sequence[Row], share: float
-) -> tuple[str, str]:
-    wrong_note = (
-        f"{config}: {len(wrong):,} of {n_seeds:,} seeds ({100 * len(wrong) / n_seeds:.2f} %) "
-        f"are answered wrong by {'every one of' if n_models > 1 else 'the'} {n_models} "
-        f"model{'s' * (n_models > 1)}"
-    )
-    if voted := [row for row in wrong if len(row["annotator_labels"]) > 1]:
-        split = sum(len(set(row["annotator_labels"])) > 1 for row in voted)
-        wrong_note += f"; annotators disagree on {split:,} of {len(voted):,} with several votes"
-    few_note = (
-        f"{config}: of {len(few):,} seed{'s' * (len(few) != 1)} less than {100 * share:g} % of "
-        "the variants are right"
-    )
-    if judged := [row for row in few if row["gold_holds"] is not None]:
-        holds = sum(row["gold_holds"] for row in judged)
-        few_note += f"; of {len(judged):,} with a corrected label the gold label is right in "
-        few_note += f"{holds:,}"
-    return f"{wrong_note}.", f"{few_note}."
 
 
 def read_corrections(
@@ -163,8 +128,6 @@ def read_corrections(
     spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
     known, corrections = set(seeds), dict[str, dict[str, str]]()
     for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: expected a CSV table of labels, found no file there")
         for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), by_hand=True):
             seed, text = row["seed_id"], row[CORRECTED].strip()
             if not text or text == "–":
@@ -242,10 +205,10 @@ def _tally(codes: Sequence[int] | None, labels: Sequence[str]) -> str | None:
     return " ".join(f"{letter}{between}{times[code]}" for code, letter in named.items())
 
 
-def plot_hardest(table: Table) -> Figure:
+def plot_hardest(table: Table) -> plots.Figure:
     """Draw a line per seed: a dot per model, a bar at their mean; the first 40 seeds."""
     rows = table.rows[:40]
-    figure = new_figure(PAGE / 2 + 1, 1.0 + 0.17 * max(1, len(rows)))
+    figure = plots.new_figure(PAGE / 2 + 1, 1.0 + 0.17 * max(1, len(rows)))
     axes = figure.subplots()
     models = list(dict.fromkeys(model for row in rows for model in row["by_model"]))
     few = len(models) <= len(PALETTE)
@@ -264,8 +227,8 @@ def plot_hardest(table: Table) -> Figure:
     axes.set_yticks(range(len(rows)), [row["seed_id"] for row in rows], fontsize="small")
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    percent_ticks(axes.xaxis)
+    plots.percent_ticks(axes.xaxis)
     axes.set_xlabel("variants answered right, %")
-    grid(axes)
+    plots.grid(axes)
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     return figure

@@ -1,18 +1,23 @@
 """The metric's figures that rows of analyses share, and averages of rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
+import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import ANLI_SOURCES, parse_config_name
+from merge_metric.analyses.registry import ANALYSES, TEXTS
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
+from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, columns, figure_column
+from merge_metric.tables import Column, Table, columns, figure_column
 from merge_metric.tables.plots import distinct, grouped
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
@@ -41,10 +46,19 @@ FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 
 FOOLING_COLUMNS: Final = tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
 
-FOOLING_NOTE: Final = (
-    "r_s, r_r: the share of seeds answered right (right: how many) with at least one variant that "
-    "changes the prediction to the opposite label (r_s), to any other (r_r), in percent"
+
+_TEXTS: Final = jinja2.Environment(
+    loader=jinja2.FunctionLoader(lambda name: TEXTS.get(name) or ANALYSES[name].text),
+    undefined=jinja2.StrictUndefined,
 )
+_TEXTS.globals["show"] = show_value
+
+
+def titled(name: str, shown: Iterable[Column], rows: Iterable[Row], **values: Any) -> Table:
+    """Make the table of an analysis; its text, filled with values, has the title and the notes."""
+    text = _TEXTS.get_template(name).render(values)
+    title, *notes = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
+    return Table(name, title, tuple(shown), tuple(rows), tuple(notes))
 
 
 def identity(frame: Frame) -> Row:
@@ -82,13 +96,14 @@ def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...
 
 
 def values_of_models(
-    option: str, texts: Sequence[str], models: Sequence[str], example: str
+    option: str, texts: Sequence[str], models: Sequence[str], example: str, pattern: str = ".+"
 ) -> dict[str, str]:
     """Read an option given as NAME=VALUE, once for each of some models with predictions."""
     values: dict[str, str] = {}
     for text in texts:
         model, _, value = text.rpartition("=")
-        if not value or model not in models or values.setdefault(model, value) != value:
+        is_value = re.fullmatch(pattern, value, re.IGNORECASE)
+        if not is_value or model not in models or values.setdefault(model, value) != value:
             raise ValueError(
                 f"{option}: expected NAME=VALUE, such as {example}, once for each of "
                 f"{', '.join(models)}, got {text!r}"
@@ -107,11 +122,11 @@ CONFIGS: Final = "configurations"
 
 
 def weighted_mean(
-    values: Sequence[float | None], weights: Sequence[float] | None = None
+    values: Iterable[float | None], weights: Iterable[float] | None = None
 ) -> float | None:
     """Average the values that are not None; None where their weights sum to 0."""
-    given = [1.0] * len(values) if weights is None else weights
-    known = [(x, w) for x, w in zip(values, given, strict=True) if x is not None]
+    pairs = zip(values, weights or repeat(1.0), strict=weights is not None)
+    known = [(value, weight) for value, weight in pairs if value is not None]
     total = sum(weight for _, weight in known)
     return sum(value * weight for value, weight in known) / total if total else None
 
@@ -128,23 +143,20 @@ def per_config(
     Rows of several models have `averaged` set, rows of one model None.
     """
 
-    def merged(row: Row, parts: Sequence[Mapping[str, Any]]) -> Row:
+    def merged(config: str, parts: Sequence[Mapping[str, Any]], over: str) -> Row:
+        model = MEAN if len(distinct(parts, "model")) > 1 else parts[0]["model"]
+        row = {"config": config, "model": model, "averaged": over if len(parts) > 1 else None}
         row |= {key: sum(part[key] for part in parts) for key in sums}
-        return row | {key: weighted_mean([part[key] for part in parts]) for key in means}
+        return row | {key: weighted_mean(part[key] for part in parts) for key in means}
 
     of_configs: dict[str, list[Row]] = {}
     own = [row for row in rows if row["averaged"] is None]
     for config, group in grouped(own, "config").items():
-        row: Row = {"config": config, "model": group[0]["model"], "averaged": None}
-        if len(group) > 1:
-            row |= {"model": MEAN, "averaged": MODELS}
-        source, _ = parse_config_name(config)
+        name, (source, _) = config, parse_config_name(config)
         if merge_rounds and source in ANLI_SOURCES:
-            config = "anli" + config.removeprefix(source)  # such as anli_paraphrases
-        of_configs.setdefault(config, []).append(merged(row, group))
-    averages = []
-    for config, rounds in of_configs.items():
-        models = distinct(rounds, "model")
-        row = {"config": config, "model": MEAN if models[1:] else models[0], "averaged": ROUNDS}
-        averages.append(merged(row, rounds) if rounds[1:] else rounds[0])
-    return averages
+            name = "anli" + config.removeprefix(source)  # such as anli_paraphrases
+        of_configs.setdefault(name, []).append(merged(config, group, MODELS))
+    return [
+        merged(config, rounds, ROUNDS) if rounds[1:] else rounds[0]
+        for config, rounds in of_configs.items()
+    ]

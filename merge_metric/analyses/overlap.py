@@ -8,22 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.layout import format_in
-from merge_dataset.schema import NLI
-from merge_metric.analyses.measures import Floats, Row, per_config
+from merge_metric.analyses.measures import Floats, Row, per_config, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
-from merge_metric.tables import Table, columns
-from merge_metric.tables.plots import config_bars, percent_axis, row_of_panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from merge_metric.tables import Table, columns, plots
 
 Encode = Callable[[Sequence[str]], Floats]
 """Function from n sentences to embeddings, (n, d)."""
@@ -44,16 +36,6 @@ _DISTANCES: Final = {
 _JSD: Final = "distance_jsd"
 
 
-def hypotheses(folder: Path, config: str) -> tuple[str]:
-    """Name the column of the hypotheses; raise unless the problems of a configuration have some."""
-    if (problem_format := format_in(folder, config)) != NLI:
-        raise ValueError(
-            f"{config}: expected problems of NLI, of whose hypotheses overlap is told, got some "
-            f"with the {problem_format.described}; name others with `config`"
-        )
-    return ("hypothesis",)
-
-
 def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     """Make a row per configuration and model, and averages; with an encoder distances too.
 
@@ -61,7 +43,7 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     """
     rows: list[Row] = []
     encode = load_encoder(encoder) if isinstance(encoder, str) else encoder
-    for variants in request.variants(hypotheses, of_seeds=("hypothesis",)):
+    for variants in request.variants(lambda *_: ("hypothesis",), of_seeds=("hypothesis",)):
         n_pairs, has_model = len(variants.table), variants.model is not None
         texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
         row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
@@ -93,24 +75,8 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     keys = [key for key in (*_MEASURES, *_DISTANCES.values(), _JSD) if all(key in r for r in rows)]
     means = per_config(rows, keys, ["n_pairs"], merge_rounds=False) if with_models else []
     averages = [row for row in means if row["averaged"]]
-    notes = [
-        "Averages over pairs. Tokens are words and single other marks, without regard to case; in "
-        "both: as often as in either. Fuzzy: rapidfuzz's token_sort_ratio, which every difference "
-        "lowers, and token_set_ratio, which is 100 where one has all tokens of the other; in "
-        "percent.",
-    ]
-    if encode:
-        notes.append("Distance: 1 minus the cosine of the sentences' embeddings.")
-    if _JSD in keys:
-        notes[-1] += (
-            " Apart for variants of seeds answered right that do not (unch.) and do (ch.) "
-            "change the prediction; JSD: Jensen–Shannon divergence of their two histograms."
-        )
-    if averages:
-        notes.append("(mean): over models, which weigh the same.")
     headings = ("distance", "unch.", "ch.", "JSD")
     of_distances = dict(zip((*_DISTANCES.values(), _JSD), headings, strict=True))
-    title = "Hypotheses of variants (h′) beside those of their seeds (h)"
     shown = (
         *columns(config="source"),
         *(columns(model="model") if with_models else columns(dataset="data set")),
@@ -119,10 +85,17 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
         *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
         *columns("fraction", **{key: head for key, head in of_distances.items() if key in keys}),
     )
-    return Table("overlap", title, shown, (*rows, *averages), tuple(notes))
+    return titled(
+        "overlap",
+        shown,
+        (*rows, *averages),
+        encoded=encode is not None,
+        apart=_JSD in keys,
+        averages=averages,
+    )
 
 
-def plot_overlap(table: Table) -> Figure:
+def plot_overlap(table: Table) -> plots.Figure:
     """Draw panels of lengths, of fuzzy matches and, where known, of distances, by configuration."""
     shown = {column.key for column in table.columns}
     distances = {name: key for name, key in _DISTANCES.items() if key in shown}
@@ -130,15 +103,15 @@ def plot_overlap(table: Table) -> Figure:
     rows = per_config(table.rows, keys, merge_rounds=False)
     parts = [("tokens on average", _LENGTHS), ("fuzzy match, %", _FUZZY)]
     parts += [("cosine distance", distances)] if distances else []
-    figure, row_of_axes = row_of_panels(len(parts), share_y=False)
+    figure, row_of_axes = plots.row_of_panels(len(parts), share_y=False)
     for axes, (title, series) in zip(row_of_axes, parts, strict=True):
-        config_bars(axes, rows, series)
+        plots.config_bars(axes, rows, series)
         axes.set_ylabel(title)
         # Each panel has a legend above it, as colours mean something else in another panel.
         axes.legend(
             loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small"
         )
-    percent_axis(row_of_axes[1], 1.0)
+    plots.percent_axis(row_of_axes[1], 1.0)
     return figure
 
 
@@ -181,18 +154,12 @@ def load_encoder(name: str) -> Encode:
     """Load a sentence encoder, pooling as its files say, else by the mean of token vectors."""
     from sentence_transformers import SentenceTransformer
 
-    try:
-        model: Any = SentenceTransformer(
-            name,
-            trust_remote_code=False,
-            # float32 whatever type is stored: distances are small differences of products.
-            model_kwargs={"use_safetensors": True, "dtype": "float32"},
-        )
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"expected a sentence encoder with safetensors weights, in a folder or on the Hub, "
-            f"could not load {name!r}: {error}"
-        ) from error
+    model: Any = SentenceTransformer(
+        name,
+        trust_remote_code=False,
+        # float32 whatever type is stored: distances are small differences of products.
+        model_kwargs={"use_safetensors": True, "dtype": "float32"},
+    )
 
     def encode(texts: Sequence[str]) -> Floats:
         bar = len(texts) > 1000

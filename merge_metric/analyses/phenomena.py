@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow.compute as pc
 
 from merge_metric.agreement.shares import wilson
-from merge_metric.analyses.measures import COUNT_COLUMNS, Row
+from merge_metric.analyses.measures import COUNT_COLUMNS, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, sv_at
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Table, columns, figure_column, figure_values, interval_columns
-from merge_metric.tables.plots import bar_panels, distinct
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+from merge_metric.tables import (
+    Table,
+    columns,
+    figure_column,
+    figure_values,
+    interval_columns,
+    plots,
+)
 
 DOUBTFUL: Final = 4
 """Mean reasoning score (1–5) below which annotators find the label doubtful."""
@@ -42,11 +45,6 @@ PHENOMENA: Final = {
 """Phenomenon → pattern (RE2, case-insensitive) that one of the seed's texts must match."""
 
 NONE: Final = "none of these"
-
-_JUDGED: Final = (
-    " Good: of the judged ones, with Wilson's 95 % interval, which takes these for "
-    f"independent. R < {DOUBTFUL}: mean reasoning, over annotators, is lower."
-)
 
 
 def phenomena(
@@ -97,16 +95,10 @@ def phenomena(
         shown += columns("count", n_judged="judged")
         shown += interval_columns("share", good="good")
         shown += columns("count", n_doubtful=f"R < {DOUBTFUL}")
-    title = "Seeds with a quantifier, a negation or an expression of time"
-    notes = (
-        "By words in the seed's texts, whether or not they are replaced, and whether or not "
-        "the label hangs on them; a seed may have several phenomena. Variants: each distinct "
-        "one once." + _JUDGED * is_judged,
-    )
-    return Table("phenomena", title, tuple(shown), tuple(rows), notes)
+    return titled("phenomena", shown, rows, judged=is_judged, doubtful=DOUBTFUL)
 
 
-def plot_phenomena(table: Table) -> Drawing:
+def plot_phenomena(table: Table) -> plots.Figure:
     """Draw models' SV accuracy by group of seeds; without models, shares of good variants."""
     figure = next((column for column in table.columns if column.key.startswith("sv_at")), None)
     bars: dict[tuple[str, str], Row] = {}
@@ -114,6 +106,6 @@ def plot_phenomena(table: Table) -> Drawing:
         key = (row["config"], row.get("model") or row["dataset"])
         bar = bars.setdefault(key, {"config": key[0], "model": key[1]})
         bar[row["phenomenon"]] = row.get(figure.key if figure else "good")
-    series = {name: name for name in distinct(table.rows, "phenomenon")}
+    series = {name: name for name in plots.distinct(table.rows, "phenomenon")}
     label = f"{figure.heading}, %" if figure else "good variants, %"
-    return bar_panels(replace(table, rows=tuple(bars.values())), series, label)
+    return plots.bar_panels(replace(table, rows=tuple(bars.values())), series, label)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from merge_metric.score import Watch
 
 
-CATALOGUE: Final = Path(__file__).with_name("analyses.toml")
+_CATALOGUE: Final = tomllib.loads(
+    Path(__file__).with_name("analyses.toml").read_text(encoding="utf-8")
+)
 
 _TYPES: Final[Mapping[str, Any]] = {
     "texts": tuple[str, ...],
@@ -55,11 +57,12 @@ class Analysis:
     """Whether figures depend on the number of variants per seed; a note tells of mixed numbers."""
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
+    text: str = ""
+    """Template of its table's title and, in further paragraphs, of the notes."""
 
 
-def read_catalogue(text: str) -> dict[str, Analysis]:
-    """Read the analyses of a text such as `analyses.toml`, with the options that it describes."""
-    content = tomllib.loads(text)
+def read_catalogue(content: Mapping[str, Any]) -> dict[str, Analysis]:
+    """Read the analyses of tables as in `analyses.toml`, with the options that it describes."""
     options = {
         name: (
             _TYPES[about.pop("type")],
@@ -75,8 +78,11 @@ def read_catalogue(text: str) -> dict[str, Analysis]:
     return analyses
 
 
-ANALYSES: Final = read_catalogue(CATALOGUE.read_text(encoding="utf-8"))
+ANALYSES: Final = read_catalogue(_CATALOGUE)
 """Name → analysis, in the order of the help."""
+
+TEXTS: Final[Mapping[str, str]] = _CATALOGUE["texts"]
+"""Name → template that the texts of several analyses include."""
 
 MAKERS: Final[dict[str, Callable[[Path], object]]] = {}
 """Files that analyses of run folders need → function of the folder that makes them.

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -21,13 +21,10 @@ from merge_dataset.files import changed_files, digest_of_file, read_record, read
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.provenance import format_of_run
 from merge_dataset.schema import VARIANT_CLASSES, WORD_CLASSES, format_of
-from merge_metric.analyses.measures import Row
+from merge_metric.analyses.measures import Row, titled
 from merge_metric.analyses.registry import MAKERS, Request
-from merge_metric.tables import Table, columns, initials, legend
-from merge_metric.tables.plots import bar_panels, distinct
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from merge_metric.frame.joined import same_labels
+from merge_metric.tables import Column, Table, columns, initials, legend, plots
 
 log = logging.getLogger(__name__)
 
@@ -44,29 +41,27 @@ _COUNTS: Final = "counts.json"
 
 def file_of_build(run: Path, name: str) -> Path:
     """Return the path of a file of a finished build, checked against its record."""
-    redo = f"run: merge-nli build --run {run}"
     manifest = run / MANIFEST
-    if not manifest.is_file() or not (run / name).is_file():
+    recorded = read_record(manifest).get("files", {}) if manifest.is_file() else {}
+    whole = not changed_files(run, {name: recorded[name]} if name in recorded else {})
+    if not whole or not manifest.is_file() or not (run / name).is_file():
         raise FileNotFoundError(
-            f"{run}: expected a run folder with {MANIFEST} and {name}, found none; {redo}"
-        )
-    recorded = read_record(manifest).get("files", {})
-    if changed_files(run, {name: recorded[name]} if name in recorded else {}):
-        raise ValueError(
-            f"{run}: expected {name} as recorded in {MANIFEST}, got other contents; {redo}"
+            f"{run}: expected a run folder with {name} as recorded in its {MANIFEST}, found none; "
+            f"run: merge-nli build --run {run}"
         )
     return run / name
 
 
 def read_counts(run: Path) -> dict[str, Any]:
-    """Read the counts of a run's suggestions; count where there are none, or older ones."""
+    """Read the counts of a run's suggestions; count where there are none, or of other files."""
     path, suggested = run / _COUNTS, run / "suggested.json"
 
     def is_current() -> bool:
         return (
             path.is_file()
             and suggested.is_file()
-            and read_record(path)["made_from"] == digest_of_file(suggested)
+            and (record := read_record(path))["made_from"] == digest_of_file(suggested)
+            and not changed_files(run, record["files"])
         )
 
     if not is_current() and "counts" in MAKERS:
@@ -74,16 +69,10 @@ def read_counts(run: Path) -> dict[str, Any]:
         MAKERS["counts"](run)
     if not is_current():
         raise FileNotFoundError(
-            f"{run}: expected a run folder with {_COUNTS} of its suggestions, found none; run: "
+            f"{run}: expected a run folder with {_COUNTS} of its present files, found none; run: "
             f"merge-nli analyse filters --run {run}"
         )
-    record = read_record(path)
-    if changed := changed_files(run, record["files"]):
-        raise ValueError(
-            f"{run}: expected {', '.join(changed)} as counted, got others; remove {path}, and they "
-            "are counted again"
-        )
-    return record
+    return read_record(path)
 
 
 # --- Problems that share a word ---
@@ -100,28 +89,17 @@ def seeds(request: Request, *, run: Path) -> Table:
     source = read_counts(run)["source"]
     labels = format_of(read_schema(run / PROBLEMS)).labels
     total, rows = _shared_words(run, source, labels)
-    notes = [
-        f"Of {total:,} labelled problems; a problem that shares words of two classes counts in "
-        f"both, and once in all. Gold labels: {legend(labels)}.",
-        "Twice: a shared word of the class stands twice or more in one text, where it is masked "
-        "one place at a time. Other form: a word of the same class and lemma stands in the problem "
-        "too, such as “sleeping” beside “sleeps”; of seeds only the words that were replaced "
-        "count.",
-    ]
-    if not (run / MANIFEST).is_file():
-        notes.append("The run has no build yet, so nothing says which problems are eligible.")
-    if any(row["which"] == SHARING and row["other_form"] is None for row in rows):
-        notes.append(
-            "Other forms are not known: lemminflect was not installed when they were counted."
-        )
     letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
-    title = "Problems that share a word, and eligible seeds, by the class of the word"
     shown = (
         *columns(source="source", which="problems", word_class="class"),
         *columns("count", n="number"),
         *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
     )
-    return Table("seeds", title, shown, tuple(rows), tuple(notes))
+    unknown = any(row["which"] == SHARING and row["other_form"] is None for row in rows)
+    built = (run / MANIFEST).is_file()
+    return titled(
+        "seeds", shown, rows, total=total, legend=legend(labels), built=built, unknown=unknown
+    )
 
 
 def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
@@ -168,11 +146,11 @@ def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, l
     return total, rows
 
 
-def plot_seeds(table: Table) -> Figure:
+def plot_seeds(table: Table) -> plots.Figure:
     """Draw problems, and seeds below: shares of labels, of words twice and in other forms."""
     shares = [column for column in table.columns if column.kind == "share"]
     series = {column.heading.removesuffix(", %"): column.key for column in shares}
-    return bar_panels(table, series, "problems, %", panel="which", at="word_class")
+    return plots.bar_panels(table, series, "problems, %", panel="which", at="word_class")
 
 
 # --- Suggestions that filters pass ---
@@ -185,7 +163,7 @@ _SHARES: Final = {"same_class": "same class", "more_probable": "more probable", 
 def filters(request: Request, *, run: Path) -> Table:
     """Make a row per masked LM and word class, with shares by text and over all texts."""
     record = read_counts(run)
-    fields = distinct(record["filters"], "field")
+    fields = plots.distinct(record["filters"], "field")
     shares: dict[str, str] = {}
     for key, heading in _SHARES.items():
         of_fields = zip(fields, initials(fields), strict=True)
@@ -207,26 +185,17 @@ def filters(request: Request, *, run: Path) -> Table:
                 share = sum(part[key] for part in mine) / n if n else None
                 row[f"{key}_{field}" if field else key] = share
         rows.append(row)
-    title = "Suggestions that each filter by itself lets pass"
     shown = (
         *columns(source="source", mlm="masked LM", word_class="class"),
         *columns("count", asked="occurrences"),
         *columns("number", per_occurrence="each"),
         *columns("share", **shares),
     )
-    notes = (
-        "In percent of suggestions, over all occurrences of shared words of which the masked "
-        "LM has the word as one token; then in each text: "
-        f"{legend(fields)}. Each: suggestions of an occurrence.",
-        "Same class: whole words that keep the word's class, tagged in context (D4, D8). More "
-        "probable: than the original, whole words or not (D5). Both: the two together. "
-        "Whether a word stands in the problem already does not count here.",
-    )
-    return Table("filters", title, shown, tuple(rows), notes)
+    return titled("filters", shown, rows, legend=legend(fields))
 
 
 plot_filters: Final = partial(
-    bar_panels,
+    plots.bar_panels,
     series={name: key for key, name in _SHARES.items()},
     label="suggestions, %",
     panel="word_class",
@@ -251,7 +220,7 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
     Distinct variants are counted, the seeds that they are of and, of a run folder or a build inside
     one, all replacements.
     """
-    labels_of: dict[tuple[str, ...], None] = {}
+    labels_of: dict[str, tuple[str, ...]] = {}
     rows: list[Row] = []
     for config in [run] if run else request.chosen_configs():
         replacements = ""
@@ -268,21 +237,14 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
         else:
             name, labels = config, format_in(request.dataset, config).labels
             files = [request.dataset / f for f in split_files(request.dataset, config)["variants"]]
-        labels_of[labels] = None
+        labels_of[name] = labels
         rows += _count(files, name, labels, replacements)
-    if len(labels_of) > 1:
-        raise ValueError(
-            "expected configurations with the same labels, got several kinds; name those of one "
-            "kind with --config"
-        )
-    (names,) = labels_of
+    names = same_labels(labels_of)
     letters = dict(zip(names, initials(names), strict=True))
-    before, more_notes = [], []
+    before: tuple[Column, ...] = ()
     if run:
         of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}
-        before = [*columns("count", n_replacements="before sampling", **of_labels)]
-        more_notes = ["Before sampling: all replacements of seeds that have enough of them."]
-    title = "Seeds and variants by the class of the replaced word, and by label"
+        before = columns("count", n_replacements="before sampling", **of_labels)
     shown = (
         *columns(config="source", word_class="class"),
         *columns("count", n_seeds="seeds"),
@@ -292,12 +254,7 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
         *columns("threshold", per_seed="per seed"),
         *columns("count", n_drawn="in a subsample"),
     )
-    notes = (
-        f"Seeds, and the labels of these; distinct variants in all subsamples together, those "
-        f"of a seed, and those in a subsample, on average. {legend(names)}.",
-        *more_notes,
-    )
-    return Table("composition", title, shown, tuple(rows), notes)
+    return titled("composition", shown, rows, legend=legend(names), run=run)
 
 
 def _count(
@@ -338,8 +295,8 @@ def _count(
         yield row | {"n_drawn": round(of_class["n_draws"] / n_subsamples)}
 
 
-def plot_composition(table: Table) -> Figure:
+def plot_composition(table: Table) -> plots.Figure:
     """Draw a panel per configuration: shares of labels among the seeds of each class."""
     keys = (column.key for column in table.columns if column.key.startswith("seeds_"))
     series = {key.removeprefix("seeds_"): key for key in keys}
-    return bar_panels(table, series, "seeds, %", at="word_class")
+    return plots.bar_panels(table, series, "seeds, %", at="word_class")

@@ -11,33 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from merge_dataset.schema import format_of
-from merge_metric.analyses.measures import Bools, Floats, Ints, Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_groups import random_ranks
 from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
-from merge_metric.tables import Table, columns, interval_columns
-from merge_metric.tables.plots import (
-    COLUMN,
-    PAGE,
-    PALETTE,
-    config_panels,
-    distinct,
-    grid,
-    legend_below,
-    panels,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
+from merge_metric.tables import Table, columns, interval_columns, plots
+from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, config_panels, distinct
 
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
@@ -55,8 +42,6 @@ def stability(
 
     Models of the same seeds see the same draws. `width`, in points, is wanted of an interval.
     """
-    if not 0 < width < 100:
-        raise ValueError(f"width: expected percentage points between 0 and 100, got {width:g}")
     ct, rows = int(correctness_threshold), list[Row]()
     known: dict[str, list[Sequence[Any]]] = {}
     for config, model, ids, gold, labels, counts in _seeds(request):
@@ -95,18 +80,6 @@ def stability(
                 "needed": needed(influence, width / 100),
                 "draws": drawn.tolist(),
             })  # fmt: skip
-    notes = [
-        f"In percent and percentage points. In brackets the middle {100 * CONFIDENCE:.0f} % of "
-        f"the draws, which are without replacement. Off: how far a draw is from all seeds, on "
-        f"average over draws and at most; sd: standard deviation of the draws. Labels: share of "
-        f"seeds with that gold label.",
-        f"Needed: the smallest number of seeds with which a {100 * CONFIDENCE:.0f} % interval, "
-        f"which is about other seeds of the kind too, is at most {width:g} points wide, by the "
-        "normal approximation; – where a figure does not vary.",
-    ]
-    if any((row["needed"] or 0) > row["n_seeds"] for row in rows):
-        notes.append("A number above that of all seeds: there are too few for such an interval.")
-    title = f"Figures on {draws:,} random draws of {seeds:,} seeds, beside all seeds"
     shown = (
         *columns(config="source", model="model", figure="figure"),
         *columns("count", n_seeds="seeds"),
@@ -114,7 +87,8 @@ def stability(
         *columns("share", mean_off="off, mean", largest_off="largest", spread="sd"),
         *columns("count", needed="needed"),
     )
-    return Table("stability", title, shown, tuple(rows), tuple(notes))
+    too_few = any((row["needed"] or 0) > row["n_seeds"] for row in rows)
+    return titled("stability", shown, rows, draws=draws, seeds=seeds, width=width, too_few=too_few)
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
@@ -170,9 +144,9 @@ def needed(influence: Floats, width: float) -> int | None:
     return math.ceil((2 * _Z * spread / width) ** 2)
 
 
-def plot_stability(table: Table) -> Drawing:
+def plot_stability(table: Table) -> plots.Figure:
     """Draw a panel per configuration: the deviation of each draw, and the middle 95 % of draws."""
-    figure, column = panels(len(distinct(table.rows, "config")), 1)
+    figure, column = plots.panels(len(distinct(table.rows, "config")), 1)
     longest, height = 0, 0.0
     for axes, rows in config_panels(table, (axes for (axes,) in column)):
         models = distinct(rows, "model")
@@ -187,7 +161,7 @@ def plot_stability(table: Table) -> Drawing:
         longest, height = max(longest, *map(len, names)), height + (0.7 + 0.22 * len(rows))
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        grid(axes, "x")
+        plots.grid(axes, "x")
     figure.set_size_inches(min(PAGE, COLUMN + 0.03 * longest), height)
     column[-1][0].set_xlabel("draws minus all seeds, points")
     return figure
@@ -302,10 +276,6 @@ def power(
 
     `difference`, in points, is one that should be found significant.
     """
-    if not 0 < difference < 100:
-        raise ValueError(
-            f"difference: expected percentage points between 0 and 100, got {difference:g}"
-        )
     ct = int(correctness_threshold)
     rows: list[Row] = []
     for config, of_models in by_config(request.frames(with_rows=True)).items():
@@ -321,7 +291,6 @@ def power(
             "expected predictions of two models for a configuration, got none; a model and "
             "`merge-nli baseline majority` are two"
         )
-    title = f"Differences that seeds and variants show in {POWER:.0%} of the cases"
     shown = (
         *columns(config="source", a="first", b="second", figure="figure", per_seed="variants"),
         *columns("count", n_seeds="seeds"),
@@ -329,21 +298,13 @@ def power(
         *columns("share", smallest="smallest shown"),
         *columns("count", needed=f"seeds for {difference:g}"),
     )
-    notes = (
-        "In percentage points, of two models that differ from one another as these do. "
-        f"Smallest shown: the difference that a two-sided test at {1 - CONFIDENCE:.0%} finds "
-        f"in {POWER:.0%} of such data sets with that number of seeds, by the normal "
-        f"approximation, paired over {resampled_units(request.cluster)}. Seeds for "
-        f"{difference:g}: how many show that many points. –: nothing varies.",
-        "Variants: their number for each seed, drawn at random; all where it has fewer. SV "
-        "accuracy of more variants is another figure, not only a sharper one.",
-    )
-    return Table("power", title, shown, tuple(rows), notes)
+    units = resampled_units(request.cluster)
+    return titled("power", shown, rows, units=units, difference=difference)
 
 
-def plot_power(table: Table) -> Drawing:
+def plot_power(table: Table) -> plots.Figure:
     """Draw the smallest detectable difference by number of seeds, a panel per configuration."""
-    figure, column = panels(len(distinct(table.rows, "config")), 1)
+    figure, column = plots.panels(len(distinct(table.rows, "config")), 1)
     for axes, rows in config_panels(table, (axes for (axes,) in column)):
         shown = [r for r in rows if r["smallest"] and r["per_seed"] in (None, "20", "all")]
         for number, row in enumerate(shown):
@@ -358,7 +319,7 @@ def plot_power(table: Table) -> Drawing:
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("smallest shown, points")
-        grid(axes, "both")
+        plots.grid(axes, "both")
     column[-1][0].set_xlabel("seeds")
-    legend_below(figure, [axes for (axes,) in column])
+    plots.legend_below(figure, [axes for (axes,) in column])
     return figure

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from merge_metric.analyses.measures import (
     CONFIGS,
     FOOLING,
     FOOLING_COLUMNS,
-    FOOLING_NOTE,
     MEAN,
     MODELS,
     ROUNDS,
@@ -28,6 +27,7 @@ from merge_metric.analyses.measures import (
     fooling_of,
     identity,
     per_config,
+    titled,
     values_of_models,
     weighted_mean,
 )
@@ -41,9 +41,6 @@ from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import OPPOSITES, USUAL, Settings
 from merge_metric.tables import Table, columns, initials, plots
 from merge_metric.tables.plots import distinct
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STRICT, RELAXED = FOOLING
 
@@ -83,26 +80,11 @@ def fooling(
     every = [*rows, *model_means]
     config_means = _over_domains(every, weights, n_right, in_domain)
     by_problems = any(row["weighted_by"] == "problems" for row in config_means)
-    without = [label for label in labels if not any(label in pair for pair in OPPOSITES)]
-    no_opposite = f"{', '.join(without)} {'has' if len(without) == 1 else 'have'} no opposite"
-    notes = [f"{FOOLING_NOTE}; {no_opposite}, so any change counts as strict."]
-    if model_means:
-        notes.append("(mean): over models, which weigh the same; their seeds are added up.")
-    if config_means:
-        notes.append("(all): over the sources, weighted by the seeds answered right.")
-    if by_problems:
-        notes.append(
-            "Weighted by problems: by the numbers of test problems of the sources, as the paper "
-            "does, which are in the datasets' provenance."
-        )
-    if any(row["config"].startswith("(out of domain") for row in config_means):
-        notes.append(f"(out of domain): without {', '.join(in_domain)}.")
     of_labels = {
         f"{key}_{label}": f"{CATALOGUE[key].heading} {letter}"
         for label, letter in zip(labels, initials(labels), strict=True)
         for key in FOOLING
     }
-    title = "Fooling rates: seeds answered right with a variant that changes the prediction"
     shown = (
         *RUN_COLUMNS,
         *(columns(weighted_by="weighted by") if by_problems else ()),
@@ -110,7 +92,17 @@ def fooling(
         *FOOLING_COLUMNS,
         *columns("share", **of_labels),
     )
-    return Table("fooling", title, shown, (*every, *config_means), tuple(notes))
+    return titled(
+        "fooling",
+        shown,
+        (*every, *config_means),
+        without=[label for label in labels if not any(label in pair for pair in OPPOSITES)],
+        model_means=model_means,
+        config_means=config_means,
+        by_problems=by_problems,
+        outside=any(row["config"].startswith("(out of domain") for row in config_means),
+        in_domain=in_domain,
+    )
 
 
 def _over_domains(
@@ -150,7 +142,7 @@ def _over_domains(
     return config_means
 
 
-def plot_fooling(table: Table) -> Figure:
+def plot_fooling(table: Table) -> plots.Figure:
     """Draw a panel per configuration, a bar per model: strict within relaxed."""
     rows = [row for row in table.rows if row["averaged"] is None]
     of_configs, models = plots.grouped(rows, "config"), distinct(rows, "model")
@@ -183,18 +175,6 @@ PARAMETERS: Final = "parameters"
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMB]?)", re.IGNORECASE)
-
-
-def parse_size(text: str) -> int:
-    """Read a number of parameters such as 86M."""
-    if not (number := _SIZE.fullmatch(text)):
-        raise ValueError(
-            f"sizes: expected a number of parameters, with K, M or B for thousands, millions or "
-            f"billions, such as bert=110M, got {text!r}"
-        )
-    return round(float(number[1]) * _UNITS[number[2].upper()])
-
 
 def read_sizes(
     sources: Sequence[PredictionsSource], texts: Sequence[str]
@@ -204,13 +184,14 @@ def read_sizes(
     A family shares a line in the plot.
     """
     models = list(dict.fromkeys(source.model for source in sources))
-    given = values_of_models("sizes", texts, models, "bert=110M")
+    given = values_of_models("sizes", texts, models, "bert=110M", r"\d+(\.\d+)?[KMB]?")
     sizes: dict[str, tuple[int, str]] = {}
     for model in models:
         facts = [read_metadata(source.path) for source in sources if source.model == model]
         stated = {int(fact[PARAMETERS]) for fact in facts if fact.get(PARAMETERS)}
         if model in given:
-            stated = {parse_size(given[model])}
+            number = given[model].upper().rstrip("KMB")
+            stated = {round(float(number) * _UNITS[given[model].upper().removeprefix(number)])}
         if len(stated) != 1:
             raise ValueError(
                 f"{model}: expected one number of parameters, got "
@@ -235,16 +216,15 @@ def sizes(request: Request, *, sizes: Sequence[str] = (), settings: Settings = U
         rows.append(identity(frame) | size | fooling_of(frame.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
-    title = "Fooling rates of models by their number of parameters"
     shown = (
         *columns(config="source", family="family", model="model"),
         *columns("count", parameters="parameters", n_right="right"),
         *FOOLING_COLUMNS,
     )
-    return Table("sizes", title, shown, tuple(rows), (f"{FOOLING_NOTE}.",))
+    return titled("sizes", shown, rows)
 
 
-def plot_sizes(table: Table) -> Figure:
+def plot_sizes(table: Table) -> plots.Figure:
     """Draw a panel per configuration, with a line for r_r and a dashed one for r_s per family."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -306,37 +286,22 @@ _SIGMAS: Final = {
 def shift(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
     keys = zip((*_JSD, *_KS), ("JSD unch.", "JSD ch.", "KS unch.", "KS ch."), strict=True)
-    headings = dict(keys)
-    note = (
-        "Of the variants of seeds answered right, by whether the prediction changed. JSD: "
-        "Jensen–Shannon divergence in bits; KS: Kolmogorov–Smirnov distance, the largest "
-        "difference of the cumulative distributions over the labels. Both of a variant and "
-        "its seed, averaged over variants."
-    )
-    rows, averages, notes = _of_probabilities(
-        request.frames(),
-        ("jsd", "ks", "sigma"),
-        [*headings],
-        note,
-        {"Changed minus unchanged": {"JSD ": _JSD, "KS ": _KS}},
-    )
-    title = "Label probabilities of variants beside those of their seeds"
-    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings))
-    return Table("shift", title, shown, (*rows, *averages), notes)
+    return _of_probabilities("shift", request.frames(), dict(keys), {"JSD ": _JSD, "KS ": _KS})
 
 
 def _of_probabilities(
+    name: str,
     frames: Iterable[Frame],
-    kinds: tuple[str, ...],
-    averaged: Sequence[str],
-    note: str,
-    gaps: Mapping[str, Mapping[str, Sequence[str]]],
-) -> tuple[list[Row], list[Row], tuple[str, ...]]:
-    """Make rows of the figures whose keys begin with `kinds`, their averages, and notes on both.
+    headings: Mapping[str, str],
+    pairs: Mapping[str, Sequence[str]],
+    **more: Any,
+) -> Table:
+    """Tabulate figures of label probabilities, with headings, and their averages.
 
-    A note says how far apart the two figures of each of `gaps` are, averaged over sources.
+    A note says how far apart the two figures of each of `pairs` are, averaged over sources.
     """
     rows = []
+    kinds = tuple({key.partition("_")[0]: key for key in (*headings, *_SIGMAS)})
     for frame in frames:
         if frame.shift is None:
             raise ValueError(
@@ -345,25 +310,27 @@ def _of_probabilities(
             )
         row = identity(frame) | {"averaged": None}
         row |= {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
-        rows.append(row | {k: x for k, x in means(frame.shift).items() if k.startswith(kinds)})
-    of_configs, notes = per_config(rows, averaged, [*_COUNTS]), [note]
+        row |= {key: value for key, value in means(frame.shift).items() if key.startswith(kinds)}
+        rows.append(row | more)
+    of_configs = per_config(rows, [*headings], [*_COUNTS])
     averages = [row for row in of_configs if row["averaged"]]
-    if any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages):
-        notes.append("(mean): over models, which weigh the same.")
-    if any(row["averaged"] == ROUNDS for row in averages):
-        notes.append("anli: over its rounds, which weigh the same.")
-    for what, pairs in gaps.items():
-        more = []
-        for name, pair in pairs.items():
-            low, high = (weighted_mean([row[key] for row in of_configs]) for key in pair)
-            if low is not None and high is not None:
-                more.append(f"{name}{show_value(high - low, 'change')}")
-        if more:
-            notes.append(f"{what}, averaged over sources: {', '.join(more)}.")
-    return rows, averages, tuple(notes)
+    gaps = []
+    for what, pair in pairs.items():
+        low, high = (weighted_mean(row[key] for row in of_configs) for key in pair)
+        if low is not None and high is not None:
+            gaps.append(f"{what}{show_value(high - low, 'change')}")
+    return titled(
+        name,
+        (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings)),
+        (*rows, *averages),
+        over_models=any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages),
+        over_rounds=any(row["averaged"] == ROUNDS for row in averages),
+        gaps=gaps,
+        **more,
+    )
 
 
-def plot_shift(table: Table) -> Figure:
+def plot_shift(table: Table) -> plots.Figure:
     """Draw JSD and KS side by side: two bars per configuration, averaged over models."""
     rows = per_config(table.rows, (*_JSD, *_KS))
     figure, (row_of_axes,) = plots.panels(1, 2)
@@ -381,23 +348,13 @@ def confidence(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 4)."""
     frames = list(request.frames())
     one_label = np.eye(len(common_labels(frames)))  # which has all of the probability
+    headings = dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
+    pairs = {"": ("sigma_seeds", "sigma_changed")}
     highest = float(sigma(one_label)[0])
-    note = (
-        "Of the seeds answered right, and of their variants by whether the prediction changed. "
-        f"The higher, the surer; at most {show_value(highest, 'fraction')}."
-    )
-    gaps = {"Changed minus seeds": {"": ("sigma_seeds", "sigma_changed")}}
-    rows, averages, notes = _of_probabilities(frames, ("sigma",), [*_SIGMAS], note, gaps)
-    rows = [row | {"highest": highest} for row in rows]
-    title = "Standard deviation σ of label probabilities: how sure models are"
-    headings = columns(
-        "fraction", **dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
-    )
-    shown = (*RUN_COLUMNS, *columns("count", **_COUNTS), *headings)
-    return Table("confidence", title, shown, (*rows, *averages), notes)
+    return _of_probabilities("confidence", frames, headings, pairs, highest=highest)
 
 
-def plot_confidence(table: Table) -> Figure:
+def plot_confidence(table: Table) -> plots.Figure:
     """Draw three bars per configuration, averaged over models, and a line at the largest σ."""
     rows = per_config(table.rows, [*_SIGMAS])
     figure, ((axes,),) = plots.panels(1, 1)

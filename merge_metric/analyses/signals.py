@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from merge_metric.agreement.coefficients import (
     spearman_interval,
     within_seeds,
 )
-from merge_metric.analyses.measures import Bools, Floats, Ints, Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.frame.joined import text_codes
@@ -34,11 +34,6 @@ from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, columns, interval_columns, plots
 from merge_metric.tables.plots import distinct
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 BootstrapWeights = Callable[[], Iterator[Floats]]
 """Function that yields the bootstrap's seed weights, (b, S) at a time, the same in each call."""
@@ -58,15 +53,6 @@ KEPT_SHARES: Final = (90, 75, 50, 25)
 """Percentages of judged variants that are kept, in rows `best … %`."""
 _BEST: Final = "best "
 _FOLDS: Final = 5
-
-
-_JUDGED: Final = (
-    " F, R: mean fluency and reasoning, 1–5, over variants, of each the mean over its "
-    f"annotators; good: share with F + R of {ENOUGH} or more; AUC: how often a good variant has a "
-    "higher value than one that is not good, where 0.5 is chance. "
-    f"{_BEST}… %, of {QUALITY}: judged variants at or above the limit that keeps that share of "
-    f"other seeds' ({_FOLDS} folds); good is then the precision of that limit."
-)
 
 
 def signal_columns(folder: Path, config: str) -> list[str]:
@@ -91,18 +77,8 @@ def signals(
     settings: Settings = USUAL,
 ) -> Table:
     """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
-    if not (request.sources or annotations or request.at_hand):
-        raise ValueError(
-            f"{request.name}: expected predictions files or --annotations, got neither"
-        )
     texts = (request.cluster,) if request.cluster else ()
     every = list(request.variants(signal_columns, texts, annotations=annotations))
-    good = [variants.table["good"] for variants in every if "good" in variants.table.column_names]
-    if good and all(variants.null_count == len(variants) for variants in good):
-        raise ValueError(
-            "expected annotations of variants of these configurations, got only others; are they "
-            "of another dataset?"
-        )
     rows: list[Row] = []
     unknown: dict[str, None] = {}
     for variants in every:
@@ -115,7 +91,7 @@ def signals(
             "expected signals of the variants, got none that is known: "
             f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
         )
-    shown, notes = [*columns(config="source")], []
+    shown = [*columns(config="source")]
     if with_models := any(variants.model for variants in every):
         shown += columns(model="model")
     shown += columns(signal="signal", bin="values")
@@ -123,28 +99,22 @@ def signals(
     if with_models:
         shown += interval_columns("share", variant_accuracy="right")
         shown += interval_columns("correlation", rho_right="ρ right", within_right="within")
-    note = (
-        "Each distinct variant once; bins of equally many, from the first value up to but not "
-        f"including the second; {NONE}: where a signal is not known or does not apply. ρ: "
-        "Spearman's correlation of the signal; within: the same of ranks within each seed, so "
-        "that it does not matter how hard seeds are. 95 % intervals by bootstrap over seeds, as "
-        "variants of a seed are alike."
-    )
-    if good:
+    if annotations:
         shown += columns("count", n_judged="judged")
         shown += columns("number", fluency="F", reasoning="R")
         shown += interval_columns("share", good="good")
         shown += interval_columns("number", auc="AUC good")
         shown += interval_columns("correlation", rho_judged="ρ F+R", within_judged="within")
-        note += _JUDGED
-    notes.append(note)
-    if unknown:
-        missing = f"Not known of any variant: {', '.join(unknown)}."
-        if any(name.endswith("_pll_change") for name in unknown):
-            missing += " Changes of pseudo-log-likelihood are computed by merge-nli signals."
-        notes.append(missing)
-    title = "Automatic signals of variants, and what models and annotators make of these"
-    return Table("signals", title, tuple(shown), tuple(rows), tuple(notes))
+    return titled(
+        "signals",
+        shown,
+        rows,
+        judged=annotations,
+        enough=ENOUGH,
+        folds=_FOLDS,
+        unknown=unknown,
+        changes=any(name.endswith("_pll_change") for name in unknown),
+    )
 
 
 def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) -> Iterator[Row]:
@@ -316,7 +286,7 @@ def _correlations(
 # --- Plot ---
 
 
-def plot_signals(table: Table) -> Figure:
+def plot_signals(table: Table) -> plots.Figure:
     """Draw a panel per signal (row) and configuration (column): accuracy, share of good, by bin."""
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
     figure = plots.new_figure(plots.COLUMN * len(configs), 1.9 * len(names) + 0.6)
@@ -330,7 +300,7 @@ def plot_signals(table: Table) -> Figure:
     return figure
 
 
-def _draw_bins(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+def _draw_bins(axes: plots.Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     bins = [name for name in distinct(rows, "bin") if name != ALL and not name.startswith(_BEST)]
     lines: list[tuple[str, str, Any, dict[str, Any]]] = []
     style: dict[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,15 +18,11 @@ from merge_dataset.files import read_schema
 from merge_dataset.layout import split_files
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_metric.agreement.overview import short_names
-from merge_metric.analyses.measures import Bools, Floats, Ints, Row
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.run_folders import REPLACEMENTS, file_of_build
-from merge_metric.tables import Table, columns
-from merge_metric.tables.plots import PAGE, PALETTE, distinct, grid, heat_map, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from merge_metric.tables import Table, columns, plots
+from merge_metric.tables.plots import PAGE, PALETTE
 
 MLM: Final = "mlm"
 NUMBER: Final = "number"
@@ -57,18 +53,6 @@ def provenance(request: Request, *, run: Path | None = None) -> Table:
         problems.append(f"{name} {n_problems:,}")
         rows += made
     width = max(sum(key.startswith("shared_") for key in row) for row in rows)
-    notes = (
-        f"In a text: by the masked LMs that validated it in at least one text, this one only or so "
-        f"many; “several” is the paper's Multi. In each text: by those that validated it in every "
-        f"text; “none”: one masked LM did in one text, another in the other. Both add up to all "
-        f"{unit}.",
-        f"Enough: share of the {unit} that there would be with this masked LM alone, or with so "
-        f"many, on average over all choices.",
-        f"Columns 1, 2, …: {unit} of a problem that two masked LMs have in common, validated in "
-        f"some text; where both are the same, those that no other has. Averages over problems: "
-        f"{', '.join(problems)}.",
-    )
-    title = f"{unit.capitalize()} by the masked LMs that validated them"
     shown = (
         *columns(config="source", place="", by="validated by"),
         *columns("count", n_anywhere="in a text"),
@@ -77,7 +61,7 @@ def provenance(request: Request, *, run: Path | None = None) -> Table:
         *columns("share", everywhere="%", kept="enough, %"),
         *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
     )
-    return Table("provenance", title, shown, tuple(rows), notes)
+    return titled("provenance", shown, rows, unit=unit, problems=problems)
 
 
 def _rows(files: Sequence[Path], config: str | None, unit: str) -> tuple[str, int, list[Row]]:
@@ -173,19 +157,19 @@ def _by_number(has: Bools, n: Ints) -> Ints:
 # --- The drawing ---
 
 
-def plot_provenance(table: Table) -> Figure:
+def plot_provenance(table: Table) -> plots.Figure:
     """Draw overlaps of masked LMs (figure 11) and rows kept with fewer LMs, by configuration."""
-    configs = distinct(table.rows, "config")
+    configs = plots.distinct(table.rows, "config")
     of_configs = [[row for row in table.rows if row["config"] == config] for config in configs]
     n_mlms = max(sum(row["kind"] == MLM for row in rows) for rows in of_configs)
-    figure = new_figure(PAGE, len(configs) * (1.9 + 0.24 * n_mlms))
+    figure = plots.new_figure(PAGE, len(configs) * (1.9 + 0.24 * n_mlms))
     axes_of = figure.subplots(len(configs), 2, squeeze=False)
     for (heat, curve), config, rows in zip(axes_of, configs, of_configs, strict=True):
         of_mlms = [row for row in rows if row["kind"] == MLM]
         numbers = range(1, len(of_mlms) + 1)
         values = [[row[f"shared_{n}"] for n in numbers] for row in of_mlms]
         top = max(max(line) for line in values) or 1.0
-        image = heat_map(heat, values, (0.0, top), "{:.1f}")
+        image = plots.heat_map(heat, values, (0.0, top), "{:.1f}")
         names = short_names([row["by"] for row in of_mlms])
         heat.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize="small")
         heat.set_yticks(range(len(names)), names, fontsize="small")
@@ -202,5 +186,5 @@ def plot_provenance(table: Table) -> Figure:
         curve.set_xlabel("masked LMs")
         curve.set_title(f"{table.title.partition(' ')[0].lower()} with fewer", fontsize="small")
         curve.legend(frameon=False, fontsize="small", loc="lower right")
-        grid(curve)
+        plots.grid(curve)
     return figure

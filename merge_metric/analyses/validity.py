@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from merge_dataset.annotation import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
-from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row
+from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -35,8 +35,6 @@ def validity(
     request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
 ) -> Table:
     """Make a row per model and configuration, by sessions, .json or .csv files of annotators."""
-    if not annotations:
-        raise ValueError(f"{request.name}: expected --annotations, got none")
     cluster = request.cluster
     texts = (cluster,) if cluster else ()
     every = request.variants(lambda *_: COLUMNS, texts, annotations=annotations)
@@ -54,8 +52,6 @@ def validity_table(
             "expected annotations of variants of these configurations whose seed a model answers "
             "right, got none; are they of another dataset?"
         )
-    units = resampled_units(cluster)
-    title = "Changed predictions on variants judged good and bad"
     shown = (
         *RUN_COLUMNS[:: -1 if model_first else 1],
         *columns("count", n_good="good", n_bad="bad"),
@@ -64,18 +60,7 @@ def validity_table(
         *columns("share", changed_all="all"),
         *interval_columns("share", changed_corrected="good, corrected"),
     )
-    notes = (
-        "In percent of the distinct variants of seeds that the model answers right: those with "
-        f"another answer than their seed. Good: F + R of {ENOUGH} or more. 95 % intervals by "
-        "Wilson, of differences by Newcombe, of the number of independent variants that these "
-        f"are worth as {units} vary (Korn and Graubard 1998).",
-        "Good, corrected: the rate that all good variants would have, from the judged ones, "
-        "weighted by class and chance, and the predictions for all (prediction-powered "
-        "inference, Angelopoulos et al. 2023), in classes with judged variants alone; its "
-        f"interval by bootstrap over {units}, none where the judged good ones are all answered "
-        "alike. Seed-variant accuracy is not linear, and cannot be corrected so.",
-    )
-    return Table("validity", title, shown, known, notes)
+    return titled("validity", shown, known, enough=ENOUGH, units=resampled_units(cluster))
 
 
 def validity_row(

@@ -7,16 +7,16 @@ and figures 7 and 15.
 from __future__ import annotations
 
 import logging
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from merge_dataset.schema import WORD_CLASSES
+from merge_dataset.settings import parse_toml
 from merge_metric.analyses.curves import SV_LABEL, curve_axes, draw_curve
 from merge_metric.analyses.measures import (
     RUN_COLUMNS,
@@ -28,6 +28,7 @@ from merge_metric.analyses.measures import (
     identity,
     measure_columns,
     measures,
+    titled,
 )
 from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame
@@ -36,19 +37,8 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Table, columns, figure_column, interval_columns
-from merge_metric.tables.plots import (
-    DASHES,
-    PALETTE,
-    distinct,
-    grouped,
-    label_left,
-    legend_below,
-    panels,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from merge_metric.tables import Table, columns, figure_column, interval_columns, plots
+from merge_metric.tables.plots import DASHES, PALETTE, distinct, grouped
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +58,7 @@ def classes(request: Request, *, settings: Settings = USUAL) -> Table:
             if not contrasted:
                 log.warning("%s: no seed has variants of %s", frame.config, contrast)
             rows += contrasted
-    title = "Word classes on the same seeds: variants by the class of the replaced word"
-    return contrast_table("classes", title, rows, settings, group="replaced")
+    return contrast_table("classes", rows, settings, group="replaced")
 
 
 # --- Masked LMs ---
@@ -78,8 +67,6 @@ ORIGINS: Final = ("equiv", "size", "multi", "one")
 """Suggested by the model's own MLM, its kind in another size, several, or one other MLM."""
 
 PAPER: Final = Path(__file__).with_name("paper_mlms.toml")
-
-_KEYS: Final = ("equivalent", "size", "names")
 
 Counterparts = Mapping[str, str]
 """MLM of the model's architecture → "equiv" if it also has the model's size, else "size"."""
@@ -90,29 +77,26 @@ def read_counterparts(path: Path) -> dict[str, Counterparts]:
 
     Each model has a table: `equivalent` and `size` list MLMs, `names` further names of the model.
     """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected TOML, could not read it: {error}") from error
     counterparts: dict[str, Counterparts] = {}
-    for model, table in tables.items():
-        lists = isinstance(table, dict) and all(isinstance(x, list) for x in table.values())
-        if not lists or not table.keys() <= {*_KEYS} or not table.keys() & {*_KEYS[:2]}:
+    for model, table in parse_toml(path.read_text(encoding="utf-8"), str(path)).items():
+        is_table = isinstance(table, dict) and all(isinstance(x, list) for x in table.values())
+        keys = set(table) if is_table else set()
+        equivalent, size, names = (
+            table[key] if key in keys else [] for key in ("equivalent", "size", "names")
+        )
+        own = (model, *names)
+        if (
+            not keys & {"equivalent", "size"}
+            or keys - {"equivalent", "size", "names"}
+            or {*equivalent} & {*size}
+            or counterparts.keys() & own
+        ):
             raise ValueError(
-                f"{path}: expected for each model a table of lists of names, {', '.join(_KEYS)}, "
-                f"with one or both of the first two, got for {model!r}: {table!r}"
-            )
-        equivalent, size, names = (table.get(key, []) for key in _KEYS)
-        twice = {*equivalent} & {*size} or [
-            name for name in (model, *names) if name in counterparts
-        ]
-        if twice:
-            raise ValueError(
-                f"{path}: expected each model once, and an MLM of equivalent or of another size, "
-                f"got twice for {model!r}: {', '.join(sorted(twice))}"
+                f"{path}: expected a table for each model, once, of different MLMs in the lists "
+                f"equivalent and size, one or both, and perhaps names, got for {model!r}: {table!r}"
             )
         mlms = dict.fromkeys(equivalent, "equiv") | dict.fromkeys(size, "size")
-        counterparts |= dict.fromkeys((model, *names), mlms)
+        counterparts |= dict.fromkeys(own, mlms)
     return counterparts
 
 
@@ -147,22 +131,14 @@ def mlms(
         rows += _fixed_rows(frame, groups, settings)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
-    if not rows:
-        raise ValueError(
-            "expected seeds with variants of every group, of a model in the mapping to MLMs, such "
-            f"as {', '.join(list(given)[:3])}, got none"
-            + "; not in it: " * bool(unknown)
-            + ", ".join(unknown)
-            + "; name a model as there with NAME=FILE, or give a mapping: "
-            "--mlm-map FILE"
-        )
-    title = "Variants by the masked LMs that suggested the replacement, on the same seeds"
-    groups_note = (
-        "equiv: suggested only by the MLM of the model's kind and size; size: only by one of its "
-        "kind in another size; multi: by several MLMs; one: only by one of another kind."
+    advice = (
+        f", of a model in the mapping to MLMs, such as {', '.join(list(given)[:3])}; not in it: "
+        f"{', '.join(unknown)}; name a model as there with NAME=FILE, or give a mapping: "
+        "--mlm-map FILE"
     )
-    notes = (groups_note, _DRAWN)
-    return contrast_table("mlms", title, rows, settings, group="origin", notes=notes, fixed=True)
+    return contrast_table(
+        "mlms", rows, settings, group="origin", fixed=True, advice=advice * bool(unknown)
+    )
 
 
 OWN_SEEDS: Final = "own seeds"
@@ -181,15 +157,7 @@ def origins(request: Request, *, settings: Settings = USUAL) -> Table:
             counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
             rows += rows_of_counts(about, {name: counts}, settings)
         rows += _fixed_rows(frame, groups, settings)
-    title = "Variants by the masked LM that alone validated the replacement, or several"
-    note = (
-        f"{OWN_SEEDS}: each group on the seeds that it has, averaged over the dataset's "
-        f"subsamples, as on the poster; different groups are on different seeds then, and have "
-        f"no difference. {_DRAWN}"
-    )
-    return contrast_table(
-        "origins", title, rows, settings, group="validated by", notes=(note,), fixed=True
-    )
+    return contrast_table("origins", rows, settings, group="validated by", fixed=True)
 
 
 def _fixed_rows(frame: Frame, groups: Mapping[str, Bools], settings: Settings) -> list[Row]:
@@ -257,11 +225,6 @@ def random_ranks(key: Ints, rng_seed: int) -> Ints:
 FIXED_DRAWS: Final = 10
 """Number of draws of matched variants from fixed seeds: the paper's number of subsamples."""
 
-_DRAWN: Final = (
-    f"Equally many: of each seed as many distinct variants of each group as the smallest has, in "
-    f"{FIXED_DRAWS} draws; all: every distinct variant once."
-)
-
 
 def on_fixed_seeds(
     rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
@@ -312,59 +275,39 @@ def rows_of_counts(
 
 def contrast_table(
     name: str,
-    title: str,
     rows: Sequence[Row],
     settings: Settings,
     *,
     group: str,
-    notes: Sequence[str] = (),
     fixed: bool = False,
+    advice: str = "",
 ) -> Table:
     """Make the table of `rows_of_counts`; if `fixed`, seeds are the same in all subsamples."""
     if not rows:
-        raise ValueError("expected seeds with variants of every group, got none")
+        raise ValueError(f"expected seeds with variants of every group, got none{advice}")
     ct, about = settings.correctness_threshold, ("config", "model", "contrast")
-    several = len({row["contrast"] for row in rows}) > 1
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     contrasts = {tuple(row[key] for key in about) for row in rows}
     sizes = {(*(r[key] for key in about), round(r["variants_per_seed"], 9)) for r in rows}
-    averaged = (
-        "on the seeds that have variants of every group, in whatever subsamples"
-        if fixed
-        else "averaged over subsamples; in each subsample on the seeds that have variants of every "
-        "group there"
-    )
-    all_notes = [
-        *notes,
-        f"In percent, {averaged}. SV@{ct} diff.: minus the first group's, with its 95 % interval "
-        "by paired bootstrap over seeds.",
-    ]
+    shown = list(RUN_COLUMNS)
+    if len(distinct(rows, "contrast")) > 1:
+        shown += columns(contrast="variants" if fixed else "seeds with")
+    shown += (*columns(group=group), *columns("count", n_seeds="seeds"))
     if changing:
-        all_notes.append("At once: seeds in a subsample, on average.")
-    if not fixed and len(sizes) > len(contrasts):
-        all_notes.append(
-            "Groups differ in variants per seed, and SV accuracy at high thresholds falls with "
-            "their number."
-        )
-    shown = (
-        *RUN_COLUMNS,
-        *(columns(contrast="variants" if fixed else "seeds with") if several else ()),
-        *columns(group=group),
-        *columns("count", n_seeds="seeds"),
-        *(columns("threshold", seeds_per_subsample="at once") if changing else ()),
-        *columns("threshold", variants_per_seed="per seed"),
-        *measure_columns((50, 80, 90, 100)),
-        figure_column(CATALOGUE["matching_threshold"]),
-        *interval_columns("points", difference=f"SV@{ct} diff."),
-    )
-    return Table(name, title, shown, tuple(rows), tuple(all_notes))
+        shown += columns("threshold", seeds_per_subsample="at once")
+    shown += columns("threshold", variants_per_seed="per seed")
+    shown += measure_columns((50, 80, 90, 100))
+    shown += (figure_column(CATALOGUE["matching_threshold"]),)
+    shown += interval_columns("points", difference=f"SV@{ct} diff.")
+    unequal = not fixed and len(sizes) > len(contrasts)
+    return titled(name, shown, rows, ct=ct, fixed=fixed, changing=changing, unequal=unequal)
 
 
-def plot_contrasts(table: Table) -> Figure:
+def plot_contrasts(table: Table) -> plots.Figure:
     """Draw panels: models by configurations; colours show contrasts, dashes the second groups."""
     models, configs = distinct(table.rows, "model"), distinct(table.rows, "config")
     contrasts, groups = distinct(table.rows, "contrast"), distinct(table.rows, "group")
-    figure, axes_of = panels(len(models), len(configs))
+    figure, axes_of = plots.panels(len(models), len(configs))
     for model, row_of_axes in zip(models, axes_of, strict=True):
         for config, axes in zip(configs, row_of_axes, strict=True):
             axes.set_title(f"{model} on {config}", fontsize="medium")
@@ -386,15 +329,15 @@ def plot_contrasts(table: Table) -> Figure:
             # SV curves leave this corner free.
             axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
             curve_axes(axes, bottom=row_of_axes is axes_of[-1])
-    label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
-    legend_below(figure, every)
+    plots.label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
+    plots.legend_below(figure, every)
     return figure
 
 
 plot_classes: Final = plot_contrasts
 
 
-def plot_mlms(table: Table) -> Figure:
+def plot_mlms(table: Table) -> plots.Figure:
     """Draw a panel per model (row), and per configuration and choice of variants (column)."""
     rows = [
         {**row, "config": f"{row['config']}, {row['contrast']}", "contrast": ""}

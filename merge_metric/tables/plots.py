@@ -12,9 +12,9 @@ import numpy as np
 from merge_dataset.files import atomic
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
     from matplotlib.image import AxesImage
 
     from merge_metric.tables.table import Table

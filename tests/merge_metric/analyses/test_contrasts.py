@@ -230,7 +230,7 @@ def test_groups_and_models_that_are_not_there_are_left_out(
     assert [row["group"] for row in table.rows[:3]] == ["equiv", "multi", "one"]
     assert "model, snli: left out, as there are no variants of it: size" in caplog.text
     assert "not in the mapping to MLMs: other" in caplog.text
-    with pytest.raises(ValueError, match="such as model, got none; not in it: other; name"):
+    with pytest.raises(ValueError, match="such as model; not in it: other; name"):
         mlms(given(*runs[1:]), mlm_map={"model": BERT})
     alone = [replace(row, groups=(row.groups[0], ("mlm", ("albert",)))) for row in rows]
     with pytest.raises(ValueError, match="groups out of equiv, size, multi, one, got one"):
@@ -241,10 +241,10 @@ def test_groups_and_models_that_are_not_there_are_left_out(
     ("text", "message"),
     [
         ("[a", "expected TOML, could not read it"),
-        ('a = "x"', "expected for each model a table of lists of names"),
-        ('[a]\nnames = ["b"]', "with one or both of the first two"),
-        ('[a]\nsize = ["x"]\nequivalent = ["x"]', "got twice for 'a': x"),
-        ('[a]\nsize = []\n[b]\nnames = ["a"]\nsize = []', "got twice for 'b': a"),
+        ('a = "x"', "expected a table for each model, once, .*got for 'a': 'x'"),
+        ('[a]\nnames = ["b"]', "in the lists equivalent and size, one or both"),
+        ('[a]\nsize = ["x"]\nequivalent = ["x"]', "of different MLMs .* got for 'a'"),
+        ('[a]\nsize = []\n[b]\nnames = ["a"]\nsize = []', "got for 'b'"),
     ],
 )
 def test_wrong_mappings_are_told(text: str, message: str, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from helpers.analysed import answered, close, given, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
-from merge_metric.analyses.accuracy import accuracy, first_answers
-from merge_metric.analyses.curves import ablations, curves, matching
+from merge_metric.analyses.curves import ablations, accuracy, curves, first_answers, matching
 from merge_metric.frame.joined import Frame
 
 SOURCES = ("snli", "mnli-m")

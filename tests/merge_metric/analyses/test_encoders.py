@@ -2,7 +2,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from helpers.tiny_models import sentences, tiny_model
 from numpy.typing import NDArray
@@ -28,13 +27,3 @@ def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
     result = load_encoder(str(folder))(TEXTS[:3])
     expected = np.array([states(folder, text).mean(axis=0) for text in TEXTS[:3]])
     np.testing.assert_allclose(result, expected, atol=1e-5)
-
-
-def test_folders_without_a_usable_model_are_told(tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "pickled")
-    (folder / "model.safetensors").unlink()
-    torch.save({}, folder / "pytorch_model.bin")
-    for name in (str(tmp_path), "nobody/nothing", str(folder)):
-        with pytest.raises(ValueError, match="expected a sentence encoder with safetensors") as e:
-            load_encoder(name)
-        assert repr(name) in str(e.value)

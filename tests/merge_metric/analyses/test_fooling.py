@@ -11,7 +11,7 @@ from helpers.metric_oracle import LABELS, problems, random_problems
 
 from merge_dataset.files import write_record
 from merge_metric.analyses.measures import per_config, values_of_models
-from merge_metric.analyses.sensitivity import fooling, parse_size, read_sizes, sizes
+from merge_metric.analyses.sensitivity import fooling, read_sizes, sizes
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.options import Settings
@@ -179,13 +179,15 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         read_sizes(twice, [])
 
 
-def test_sizes_are_parsed() -> None:
+def test_values_of_models(tmp_path: Path) -> None:
     numbers = {"86M": 86_000_000, "1.5B": 1_500_000_000, "4386178": 4_386_178, "2k": 2000}
-    assert {text: parse_size(text) for text in numbers} == numbers
-    for text in ("", "86G", "-1", "1e6"):
-        with pytest.raises(ValueError, match=f"such as bert=110M, got '{text}'"):
-            parse_size(text)
-    assert values_of_models("sizes", ["a=b=1M"], ["a=b"], "x=1") == {"a=b": "1M"}
-    for texts in (["c=1M"], ["86M"], ["=86M"], ["a="], ["a=1M", "a=2M"]):
-        with pytest.raises(ValueError, match=f"sizes: .* once for each of a, b, got '{texts[-1]}'"):
-            values_of_models("sizes", texts, ["a", "b"], "bert=110M")
+    path = write_predictions(tmp_path / "x.parquet", [{"variant_id": "x"}])
+    sources = [PredictionsSource("x", path)]
+    for text, number in numbers.items():
+        assert read_sizes(sources, [f"x={text}"]) == {"x": (number, "other")}
+    assert values_of_models("groups", ["a=b=1M"], ["a=b"], "x=1") == {"a=b": "1M"}
+    for text in ("c=1M", "86M", "=86M", "x=", "x=86G", "x=-1", "x=1e6"):
+        with pytest.raises(ValueError, match=f"sizes: .* once for each of x, got '{text}'"):
+            read_sizes(sources, [text])
+    with pytest.raises(ValueError, match="got 'x=2M'"):
+        read_sizes(sources, ["x=1M", "x=2M"])

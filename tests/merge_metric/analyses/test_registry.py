@@ -60,9 +60,9 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(\[analyses\..*?)```", page, flags=re.DOTALL)
     example = (
-        "import my_asked\nfrom merge_metric.analyses import registry\n"
+        "import my_asked, tomllib\nfrom merge_metric.analyses import registry\n"
         "sys.modules['merge_metric.analyses.asked'] = my_asked\n"
-        f"registry.ANALYSES.update(registry.read_catalogue({example!r}))\n"
+        f"registry.ANALYSES.update(registry.read_catalogue(tomllib.loads({example!r})))\n"
     )
     files = ["a.parquet", "b.parquet", "--dataset", "merge-nli"]
     commands = [

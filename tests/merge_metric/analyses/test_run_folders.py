@@ -15,7 +15,7 @@ from generation.problems.on_disk import problem_table
 from generation.records import Seed
 from merge_dataset.files import digest_of_file, digests, write_record
 from merge_dataset.schema import LABELS, WORD_CLASSES
-from merge_metric.analyses import Request
+from merge_metric.analyses import Request, run_folders
 from merge_metric.analyses.run_folders import filters, plot_filters, plot_seeds, seeds
 
 Word = dict[str, Any]
@@ -171,11 +171,21 @@ def test_the_commands(tmp_path: Path) -> None:
             assert message in refused("analyse", name, *arguments)
 
 
-@pytest.mark.parametrize("name", ["shared_words.parquet", "variants.parquet", "counts.json"])
-def test_damage_is_told(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shared_words.parquet", "counts.json of its present files"),
+        ("variants.parquet", "variants.parquet as recorded in its manifest.json"),
+        ("counts.json", "counts.json"),
+    ],
+)
+def test_damage_is_told(
+    tmp_path: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file changed since the run is no source of figures."""
+    monkeypatch.setattr(run_folders, "MAKERS", {})
     words, variants = [word("s:0", "noun", "man")], [("s:0", "noun", "man")]
     made = write_run(tmp_path / "run", ["neutral"], words, variants)
     (made / name).write_bytes((made / name).read_bytes().replace(b'"s"', b'"t"') + b" ")
-    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+    with pytest.raises((FileNotFoundError, ValueError), match=message):
         seeds(Request(), run=made)

@@ -123,6 +123,3 @@ def test_wrong_numbers_are_refused(folder: Path) -> None:
     told = refused(*words(folder))
     assert "s: expected more seeds than are drawn, got 60, of which 500" in told
     assert "draw fewer with --seeds" in told
-    for width in (0, 100, -1):
-        told = refused(*words(folder, "--seeds", 20, "--width", width))
-        assert "width: expected percentage points between 0 and 100" in told
