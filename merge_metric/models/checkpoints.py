@@ -22,9 +22,7 @@ from merge_metric.models.inspection import (
     TOKENIZER_CONFIG,
     Inspection,
     build_on_meta,
-    count_classes,
     read_gguf_config,
-    with_classes,
 )
 from merge_metric.models.model_files import digest_of_files, read_tensors
 
@@ -44,8 +42,10 @@ _HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model"
 _LARGEST_KEPT: Final = 2**25 - 2**14
 _MOST_TIMES: Final = 16
 """Most parameters of a model per element in its files: several may share one, or be packed."""
-_LAYERS: Final = ("num_hidden_layers", "decoder_layers", "num_decoder_layers")
-_SIZES: Final = (*_LAYERS, "num_attention_heads", "hidden_size", "vocab_size")
+_SIZES: Final = (
+    "num_hidden_layers", "decoder_layers", "num_decoder_layers", "num_attention_heads",
+    "hidden_size", "vocab_size",
+)  # fmt: skip
 _ADAPTER_PREFIX: Final = "base_model.model."
 
 
@@ -92,12 +92,11 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
 
     The `dtype` is "auto", or the name of one of torch's types of real numbers.
     """
-    device = resolve_device(device)
-    weights = inspection.weights
     import torch
 
     from merge_metric.models.fast_layers import pack_linear_layers
 
+    device = resolve_device(device)
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     if device == "cpu":
@@ -108,26 +107,25 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
             # Else MKL's rounding depends on the addresses of operands. It reads this variable at
             # its first product, so it has no effect in a process that has computed before.
             os.environ.setdefault("MKL_CBWR", "AVX2")
-    base, kind = inspection.base, getattr(torch, dtype)
-    own_folder = inspection.files.download(inspection.needed)
+    base, files, config = inspection.base, inspection.files, inspection.config
+    folder, kind, weights = (
+        files.download(inspection.needed),
+        getattr(torch, dtype),
+        inspection.weights,
+    )
     if base is None:
-        config = inspection.config or read_gguf_config(inspection.files, weights.names[0])
-        tokenizer = read_tokenizer(inspection, own_folder, config)
-        model = _read_model(inspection, config, own_folder, kind)
+        config = config or read_gguf_config(files, weights.names[0])
+        tokenizer = read_tokenizer(inspection, folder, config)
+        model = _read_model(inspection, config, folder, kind)
     else:
-        folder = base.files.download(base.needed)
-        adapter, names = read_tensors(inspection.files, weights), inspection.class_names
-        count = count_classes({name: tuple(tensor.shape) for name, tensor in adapter.items()})
-        if count is not None and count != len(names):
-            names = tuple(f"LABEL_{n}" for n in range(count))
-        config = with_classes(inspection.config, names)
-        has_tokenizer = all(name in inspection.files for name in inspection.tokenizer.split(", "))
-        of_tokenizer = (inspection, own_folder) if has_tokenizer else (base, folder)
+        base_folder, adapter = base.files.download(base.needed), read_tensors(files, weights)
+        has_tokenizer = all(name in files for name in inspection.tokenizer.split(", "))
+        of_tokenizer = (inspection, folder) if has_tokenizer else (base, base_folder)
         tokenizer = read_tokenizer(*of_tokenizer, config)
         replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in adapter} - {""}
-        model = _read_model(base, config, folder, kind, replaced)
-        with inspection.files.reading(f"an adapter of {base.name}", ADAPTER_CONFIG):
-            model = _merge(model, own_folder, adapter, inspection.files.source)
+        model = _read_model(base, config, base_folder, kind, replaced)
+        with files.reading(f"an adapter of {base.name}", ADAPTER_CONFIG):
+            model = _merge(model, folder, adapter, files.source)
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel():
             continue
@@ -136,8 +134,10 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
             why = "the file is damaged, or training diverged; get it again"
             if weight.dtype == torch.float16 and not bounds.isnan().any():
                 why = "numbers too large for float16 do this; try `dtype` bfloat16 or float32"
-            where = inspection.files.where(weights.names[0])
-            raise ValueError(f"{where}: expected numbers, got {bounds[0].item()} in {name}: {why}")
+            raise ValueError(
+                f"{files.where(weights.names[0])}: expected numbers, got {bounds[0].item()} in "
+                f"{name}: {why}"
+            )
     revision, provenance = _identify(inspection)
     return Loaded(
         pack_linear_layers(model.to(device)), tokenizer, inspection.name, revision, provenance
@@ -148,14 +148,12 @@ def resolve_device(device: str) -> str:
     """Return the best device available for `auto`; require that torch has any other one."""
     import torch
 
+    here = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     if device == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
+        return [*here, "cpu"][0]
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        here = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
         raise ValueError(
             f"device: expected one that torch finds here ({', '.join(['auto', 'cpu', *here])}), "
             f"got {device!r}"
@@ -196,15 +194,12 @@ def _read_model(
         config.legacy = False  # the masked-LM head that DeBERTa was published with
     with files.reading(f"the configuration of a {head.name}", files.gguf_file or CONFIG):
         # Sizes that do not fit would fill the memory, or take minutes to fail.
-        every = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
-        sizes = {name: size for name, size in every.items() if type(size) is int}
+        sizes = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
         elements = sum(map(math.prod, shapes.values())) or 8 * files.sizes[weights.names[0]]
-        layers, built = max(sizes.get(name, 0) for name in _LAYERS), None
-        if min(sizes.values(), default=0) >= 0 and (not shapes or layers <= len(shapes)):
-            built = build_on_meta(head, config)
+        is_odd = any(type(n) is int and not 0 <= n <= elements for n in sizes.values())
+        built = None if is_odd else build_on_meta(head, config)
         if built is None or built.num_parameters() > _MOST_TIMES * elements + 2**20:
-            shown = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
-            raise ValueError(f"its sizes ({shown}) do not fit weights of {elements:,} elements")
+            raise ValueError(f"its sizes {sizes} do not fit weights of {elements:,} elements")
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
     try:

@@ -98,11 +98,9 @@ class Classifier:
                 classes as labels, or nothing says what they mean.
         """
         checkpoint = inspect(model, CLASSIFIER)
-        names = dict(enumerate(checkpoint.class_names))  # none: they are known once it is loaded
-        loaded = None if names else load(checkpoint, device=device, dtype=dtype)
-        classes = loaded.model.config.id2label if loaded else names
+        classes = dict(enumerate(checkpoint.class_names))
         order = read_order(classes, checkpoint.name, label_order, labels)
-        loaded = loaded or load(checkpoint, device=device, dtype=dtype)
+        loaded = load(checkpoint, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 
     def describe(self) -> Description:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -122,7 +122,7 @@ class Inspection:
     tokenizer: str
     """Names of the tokenizer's files."""
     class_names: tuple[str, ...] = ()
-    """Names of a classifier's classes in order; empty if not known before it is loaded."""
+    """Names of a classifier's classes in order."""
     parameters: int | None = None
     """Number of parameters; for pickles, an estimate from the size of the files."""
     notes: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def inspect(
 def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspection:
     """Inspect listed files; an adapter's base needs neither tokenizer nor head."""
     config: Any
-    base, notes, where = None, tuple[str, ...](), files.where(ADAPTER_CONFIG)
+    base, notes = None, tuple[str, ...]()
     if (gguf := files.gguf_file) is not None:
         present = ", ".join(sorted(name for name in files.sizes if name.endswith(".gguf")))
         if not head.gguf or gguf not in files:
@@ -193,11 +193,11 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
             files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
             tokenizer=gguf, parameters=parameters, notes=("unpacks its weights on reading",),
         )  # fmt: skip
-    is_adapter = ADAPTER_CONFIG in files and not is_base
-    has_config, says_classes = CONFIG in files or not is_adapter, False
-    if has_config:
+    is_adapter, says_classes = ADAPTER_CONFIG in files and not is_base, False
+    if CONFIG in files or not is_adapter:
         config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
     if is_adapter:
+        where = files.where(ADAPTER_CONFIG)
         _require_packages(where, "peft", advice="'merge-nli[adapters]'")
         place, _ = read_adapter(files)
         try:  # its own head may be for another task, and is then not used
@@ -220,29 +220,27 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
     parameters = sum(map(math.prod, weights.shapes.values()))
     if weights.format == "pickle":
-        stored = str(config.dtype).removeprefix("torch.")
-        parameters = sum(files.sizes[n] for n in weights.names) // BYTES.get(stored, 4)
         require_safe_torch(files.where(weights.names[0]))
-    count = count_classes(weights.shapes)
+        stored = str(config.dtype).removeprefix("torch.")
+        size = sum(files.sizes[name] for name in weights.names) // BYTES.get(stored, 4)
+        parameters = parameters or size
     names = tuple(config.id2label[n] for n in sorted(config.id2label))
-    if head is not CLASSIFIER or (is_adapter and not has_config and weights.format == "pickle"):
-        names = ()
-    elif count not in (None, len(names)) and (is_adapter or not says_classes):
-        names = tuple(f"LABEL_{n}" for n in range(count))
-    return Inspection(
-        files=files, head=head, config=with_classes(base.config if base else config, names),
-        weights=weights, tokenizer=tokenizer, class_names=names, parameters=parameters,
-        notes=notes, base=base,
-    )  # fmt: skip
-
-
-def with_classes(config: Any, names: Sequence[str]) -> Any:
-    """Copy a configuration with these names of the classes, unless there are none."""
-    config = deepcopy(config)
-    if names:
+    heads = [  # of an adapter, LoRA's own matrices are as high as the head
+        shape[0]
+        for name, shape in weights.shapes.items()
+        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2
+    ]
+    if heads and heads[0] != len(names) and (is_adapter or not says_classes):
+        names = tuple(f"LABEL_{n}" for n in range(heads[0]))
+    config = deepcopy(base.config if base else config)
+    if head is CLASSIFIER:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: n for n, name in enumerate(names)}
-    return config
+    return Inspection(
+        files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
+        class_names=names if head is CLASSIFIER else (), parameters=parameters, notes=notes,
+        base=base,
+    )  # fmt: skip
 
 
 def _missing(*packages: str) -> list[str]:
@@ -269,14 +267,6 @@ def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
             f"{' of Megatron' * bool(config.get('megatron_config'))} of the base model {base!r}"
         )
     return find_files(base, revision=config.get("revision")), str(config.get("task_type"))
-
-
-def count_classes(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Count the classes of a saved classification head; None where there is none."""
-    for name, shape in shapes.items():
-        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2:
-            return shape[0]
-    return None
 
 
 def find_head(

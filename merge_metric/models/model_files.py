@@ -233,7 +233,7 @@ class Weights:
     index: str | None = None
     """Name of the index, which maps tensors to files."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Tensor → shape; of safetensors only, as other formats do not say before they are read."""
+    """Tensor → shape; of safetensors and adapters, as other files do not say before being read."""
 
 
 def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
@@ -253,7 +253,10 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
                     f"{f'of which {missing[0]!r} is missing' if missing else 'got none'}: {_AGAIN}"
                 )
         if name.endswith(".bin"):
-            return Weights("pickle", tuple(names), index)
+            weights = Weights("pickle", tuple(names), index)
+            # An adapter's are few, and nothing else says how many classes there are.
+            tensors = read_tensors(files, weights) if stem == "adapter_model" else {}
+            return replace(weights, shapes={k: tuple(t.shape) for k, t in tensors.items()})
         shapes = {k: shape for shard in names for k, shape in read_shapes(files, shard).items()}
         return Weights("safetensors", tuple(names), index, shapes)
     gguf = [name for name in sorted(files.sizes) if name.endswith(".gguf")]

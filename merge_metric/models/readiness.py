@@ -94,11 +94,8 @@ def inspect_models(
                 steps.append(f"downloads {size_in_words(size)}")
             steps += checkpoint.notes
             if head == CLASSIFIER:
-                # The number of classes that are known only from the weights is checked on loading.
-                classes = checkpoint.class_names or [f"LABEL_{n}" for n in range(len(labels))]
-                order = read_order(
-                    dict(enumerate(classes)), checkpoint.name, request.label_order, labels
-                )
+                classes = dict(enumerate(checkpoint.class_names))
+                order = read_order(classes, checkpoint.name, request.label_order, labels)
                 record["labels"] = f"{written(order.labels, labels)} ({order.source})"
                 if order.source == "unknown":
                     record |= {"asks_seeds": True, "labels": "from the seeds"}

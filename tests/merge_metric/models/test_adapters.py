@@ -16,7 +16,6 @@ from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import parse_order
 from merge_metric.models.loading import find_kind
-from merge_metric.models.model_files import require_safe_torch
 from merge_metric.models.pair_model import ModelRequest
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
@@ -71,11 +70,10 @@ def test_merged_is_the_same(kind: str, tmp_path: Path) -> None:
     wanted = expected(model, folder)
     np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     assert find_kind(ModelRequest(model=str(folder))) == "classifier"
-    require_safe_torch("pickles")
     weights = folder / "adapter_model.safetensors"
     torch.save(load_file(weights), folder / "adapter_model.bin")
     weights.unlink()
-    assert inspect(folder, CLASSIFIER).class_names == ()
+    assert inspect(folder, CLASSIFIER).class_names == ("entailment", "neutral", "contradiction")
     np.testing.assert_allclose(answers_of(folder), wanted, atol=2e-6)
     stray = json.loads((tiny_classifier("bert-uncased") / "config.json").read_text())
     names = ("neutral", "entailment", "contradiction")
