@@ -75,7 +75,7 @@ class Classifier:
         cls,
         model: str | Path,
         *,
-        label_order: LabelOrder | str | None = None,
+        label_order: str | None = None,
         device: str = "auto",
         dtype: str = "float32",
         batch_tokens: int | None = None,

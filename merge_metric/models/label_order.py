@@ -112,7 +112,7 @@ def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None
 def read_order(
     id2label: Mapping[int, str],
     name: str = "label order from seeds",
-    asked: LabelOrder | str | None = None,
+    asked: str | None = None,
     known: tuple[str, ...] = LABELS,
 ) -> LabelOrder:
     """Find the label order: as asked, configured or documented; else `unknown`, or raise."""
@@ -127,8 +127,6 @@ def read_order(
             f"{name}: expected a classifier of {', '.join(known)}, got one of {len(labels)} "
             f"classes ({shown}{', …' * (len(labels) > 5)}): {why}"
         )
-    if isinstance(asked, LabelOrder):
-        return asked
     if asked and asked != SEEDS:
         return parse_order(asked, known)
     if positions := _positions(labels, known):

@@ -11,7 +11,6 @@ import inspect
 import json
 import logging
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -28,6 +27,7 @@ from merge_metric.models.pair_model import (
     Description,
     Pair,
     batched,
+    batches_of,
 )
 from merge_metric.models.prompts import (
     PromptTokens,
@@ -51,8 +51,8 @@ _WINDOW: Final = 4096
 """Pairs that are tokenised and sorted by length together; fewer where answers are in words."""
 _WORDS_WINDOW, _ROWS = 1024, 16
 """Where answers are in words: pairs sorted together, and pairs in a batch on an accelerator."""
-_PADDING: Final = 0.125
-"""Largest share of padding in a batch; none on a CPU, where it would change other prompts' bits."""
+_FILLER: Final = 2048
+"""Most padding tokens of a batch; none on a CPU, where they would change other prompts' bits."""
 _BYTES: Final = 2**29
 """Most bytes for a batch's keys and values in one layer, and for its logits."""
 
@@ -109,7 +109,7 @@ class LanguageModel:
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._budget = batch_tokens or tokens_for(model)
         self._keeps_apart = keeps_apart(model)
-        self._padding = 0 if model.device.type == "cpu" else _PADDING
+        self._filler = 0 if model.device.type == "cpu" else _FILLER
 
     def describe(self) -> Description:
         """Describe the model, its prompt and its size."""
@@ -148,8 +148,8 @@ class LanguageModel:
             prefix = self._tokens.shared if self._cache else []
             # At least one token must be left to run; nearly all prompts have the whole prefix.
             shared = [min(len(common_prefix([prefix, ids])), len(ids) - 1) for ids in prompts]
-            shapes = [(n, len(ids) - n) for n, ids in zip(shared, prompts, strict=True)]
-            batches = self._batches(shapes)
+            shapes = [(len(ids) - n, n) for n, ids in zip(shared, prompts, strict=True)]
+            batches = list(self._batches(shapes))
             return batches, lambda batch: self._run([prompts[i] for i in batch], shared[batch[0]])
 
         notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
@@ -192,31 +192,17 @@ class LanguageModel:
         require_room(self.name, prompts, pairs, 0, self._max_tokens)
         return prompts
 
-    def _batches(self, shapes: Sequence[tuple[int, int]]) -> list[list[int]]:
-        """Group rows by length, shared and own; shuffle batches so that progress is even."""
-        batches: list[list[int]] = []
+    def _batches(self, shapes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+        """Group rows by their numbers of own and shared tokens, as far as memory allows."""
+        budget = self._budget if self._keeps_apart else 1
         vocabulary = self._model.config.get_text_config().vocab_size
         layer_bytes = self._cache.layer_bytes if self._cache else 0
-        for row in sorted(range(len(shapes)), key=lambda row: (shapes[row], row)):
-            batch, (shared, longest) = batches[-1] if batches else [], shapes[row]
-            rows, tokens = len(batch) + 1, (len(batch) + 1) * longest
-            first_shared, shortest = shapes[batch[0]] if batch else shapes[row]
+        for batch in batches_of(shapes, budget, mixed=False, filler=self._filler):
+            (shortest, _), (longest, shared) = shapes[batch[0]], shapes[batch[-1]]
             kept = longest - shortest + 1 if self._keeps_logits else longest
-            needed = max(rows * (shared + longest) * layer_bytes, rows * kept * vocabulary * 4)
-            padding = tokens - longest - sum(shapes[i][1] for i in batch)
-            if (
-                batch
-                and self._keeps_apart
-                and first_shared == shared
-                and tokens <= self._budget
-                and padding <= self._padding * tokens
-                and needed <= _BYTES
-            ):
-                batch.append(row)
-            else:
-                batches.append([row])
-        random.Random(0).shuffle(batches)
-        return batches
+            row_bytes = max((shared + longest) * layer_bytes, kept * vocabulary * 4)
+            rows = max(1, _BYTES // row_bytes)
+            yield from (batch[n : n + rows] for n in range(0, len(batch), rows))
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Result:
         """Run the tokens after the first `shared`, padded at the end."""

@@ -107,18 +107,7 @@ def open_model(
     if kind == "remote":
         from merge_metric.models.remote import RemoteModel
 
-        return RemoteModel(
-            request.base_url or "",
-            request.model,
-            prompt=prompt,
-            chat=request.chat_template,
-            api_key_env=request.api_key_env,
-            concurrency=request.concurrency,
-            missing=request.missing_letters,
-            strict=request.strict_server,
-            words=words,
-            max_requests=request.max_requests,
-        )
+        return RemoteModel(request, prompt=prompt, words=words)
     inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
     loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
     if words:
@@ -277,11 +266,6 @@ def as_model(
     default the configuration says so, and a function's classes are the labels in order.
     """
     labels = problem_format.labels
-    order: LabelOrder | str | None = label_order
-    if label_order and label_order != SEEDS:
-        order = parse_order(label_order, labels)
-    elif seeds is None:
-        order = None
     if isinstance(model, str | Path):
         request = ModelRequest(model=str(model), label_order=label_order)
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
@@ -296,11 +280,14 @@ def as_model(
         from merge_metric.models.prompts import read_prompt
         from merge_metric.models.remote import RemoteModel
 
-        key = getattr(model, "api_key", None)
-        prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
-        return RemoteModel(
-            str(model.base_url), name, prompt=prompt, chat=True, api_key=key, strict=strict_server
+        request = ModelRequest(
+            model=name,
+            base_url=str(model.base_url),
+            chat_template=True,
+            strict_server=strict_server,
         )
+        prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
+        return RemoteModel(request, prompt=prompt, api_key=getattr(model, "api_key", None) or "")
     is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
     network: Any = model if is_encoder else None
     tokenizer: Any = None
@@ -310,6 +297,7 @@ def as_model(
         tokenizers = (getattr(model, key, None) for key in ("processing_class", "tokenizer"))
         tokenizer = next((t for t in tokenizers if t is not None), None)
         network = None if tokenizer is None else model.model
+    order = None if label_order == SEEDS and seeds is None else label_order
     asked: Classifier | AskedFunction
     if network is None:
         asked = _function(model, name, order, labels, batch_size)
@@ -351,7 +339,7 @@ def _digest(network: Any) -> str:
 def _function(
     model: Any,
     name: str | None,
-    order: LabelOrder | str | None,
+    order: str | None,
     labels: tuple[str, ...],
     batch_size: int,
 ) -> AskedFunction:
@@ -361,8 +349,9 @@ def _function(
         raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
     name = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
     source = "unknown" if order == SEEDS else "default"
-    in_order = LabelOrder(tuple(range(len(labels))), source, labels)
-    plain = order if isinstance(order, LabelOrder) else in_order
+    plain = LabelOrder(tuple(range(len(labels))), source, labels)
+    if order and order != SEEDS:
+        plain = parse_order(order, labels)
     ask: AskFunction = model
     if is_estimator:
         classes = [str(c).strip().lower() if isinstance(c, str) else c for c in model.classes_]

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.language_model import Words, Written
-from merge_metric.models.pair_model import Answers, Description, Pair
+from merge_metric.models.pair_model import Answers, Description, ModelRequest, Pair
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
@@ -54,42 +54,26 @@ class RemoteModel:
 
     def __init__(
         self,
-        base_url: str,
-        model: str,
+        request: ModelRequest,
         *,
         prompt: Prompt,
-        chat: bool = False,
-        api_key_env: str | None = None,
-        api_key: str | None = None,
-        concurrency: int = 8,
+        words: Words | None = None,
+        api_key: str = "",
         timeout: float = 120.0,
         retries: int = 6,
         backoff: float = 1.0,
-        missing: Literal["error", "uniform"] = "error",
-        strict: bool = False,
-        words: Words | None = None,
-        max_requests: int | None = None,
     ) -> None:
         """Prepare to ask; only `answer` sends requests.
 
         Args:
-            base_url: What stands before `/completions`, such as `http://localhost:8000/v1`.
-            model: What the server calls the model.
+            request: The server, what it calls the model, and the settings of requests.
             prompt: What it is asked.
-            chat: Ask `/chat/completions`, in the server's chat template.
-            api_key_env: Environment variable that holds the key; by default none is sent.
-            api_key: The key itself, where a program has it.
-            concurrency: Requests at a time.
+            words: Ask for answers in words, with these settings.
+            api_key: The key, where a program has it.
             timeout: Seconds without a byte after which a request counts as broken.
             retries: How often a request is repeated that failed for what may pass.
             backoff: Seconds before the first repetition, doubled with each, up to a minute; the
                 server's `Retry-After` takes precedence.
-            missing: Where none of the letters is among them: stop, or take the labels for
-                equally probable (the prediction is then the first one, entailment).
-            strict: Refuse answers of another model than asked for, and of prompts that were cut;
-                by default they are noted.
-            words: Ask for answers in words, with these settings.
-            max_requests: Stop before a question with which there would be more requests.
 
         Raises:
             ValueError: the URL is none, the variable is not set, or the key has characters that
@@ -97,32 +81,31 @@ class RemoteModel:
         """
         import httpx
 
-        key, place = api_key or "", "`api_key`"
-        if api_key_env is not None:
-            place = f"the environment variable {api_key_env}"
-            key = os.environ.get(api_key_env, "").strip()
+        key, place = api_key, "`api_key`"
+        if request.api_key_env:
+            place = f"the environment variable {request.api_key_env}"
+            key = os.environ.get(request.api_key_env, "").strip()
         odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
-        if odd is not None or (api_key_env is not None and not key):
+        if odd is not None or (request.api_key_env and not key):
             got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
             raise ValueError(
                 f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
             )
-        try:
+        base_url, url = request.base_url or "", httpx.URL()
+        with suppress(httpx.InvalidURL):
             url = httpx.URL(base_url)
-        except httpx.InvalidURL:
-            url = httpx.URL()
         if url.scheme not in {"http", "https"} or not url.host:
             _, at, host = mask_urls(base_url).rpartition("@")
             got = f"***@{host}" if at else host
             raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
-        self.path = "chat/completions" if chat else "completions"
+        self.path = "chat/completions" if request.chat_template else "completions"
         self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{self.path}")
         self._place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
         given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
         secrets = spellings(filter(None, given))
 
         def client() -> httpx.Client:
-            limits = httpx.Limits(max_connections=concurrency)
+            limits = httpx.Limits(max_connections=request.concurrency)
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             return httpx.Client(headers=headers, timeout=timeout, limits=limits)
 
@@ -136,17 +119,15 @@ class RemoteModel:
 
         self._client, self._mask = client, mask  # what these hold is not shown with the model
         self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
-        self._asked_for, self.name, self.prompt = model, mask_urls(model), prompt
-        self.chat, self._concurrency, self._missing = chat, concurrency, missing
-        self._strict, self._top = strict, _TOP[self.path]
-        self.words, self._left = words, max_requests
+        self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
+        self.words, self._top, self._left = words, _TOP[self.path], request.max_requests
         self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
         self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
 
     def describe(self) -> Description:
         """Describe the model and its prompt, as far as it can be known from outside.
 
-        `missing` is left out: a run that an answer without letters stopped may go on with another.
+        `missing_letters` is left out: a run that such an answer stopped may go on with another.
         """
         words = self.words
         return Description(
@@ -155,15 +136,15 @@ class RemoteModel:
                 "name": self.name,
                 "revision": None,
                 "endpoint": self._place,
-                **({"chat": self.chat} if words else {"top_logprobs": self._top}),
+                **({"chat": self._request.chat_template} if words else {"top_logprobs": self._top}),
                 **self.prompt.describe(),
                 **(words.describe() if words else {}),
             },
             prompt=self.prompt,
-            chat=self.chat,
+            chat=self._request.chat_template,
             samples=words.samples if words else 1,
             answer_tokens=words.most_tokens if words else 1,
-            strict=self._strict,
+            strict=self._request.strict_server,
         )
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
@@ -185,13 +166,13 @@ class RemoteModel:
             yield self.read([0], [self._ask(questions[0], client)], questions[:1])
             # Few requests are queued ahead, so that an error ends the run soon. Requests sent by
             # then may cost money, so we wait for their answers.
-            rest = iter(range(1, len(questions)))
+            rest, most = iter(range(1, len(questions))), 2 * self._request.concurrency
             running: dict[Future[Any], int] = {}
             error: BaseException | None = None
-            pool = ThreadPoolExecutor(self._concurrency)
+            pool = ThreadPoolExecutor(self._request.concurrency)
             try:
                 while True:
-                    for row in () if error else islice(rest, 2 * self._concurrency - len(running)):
+                    for row in () if error else islice(rest, most - len(running)):
                         running[pool.submit(self._ask, questions[row], client)] = row
                     if not running:
                         break
@@ -215,10 +196,10 @@ class RemoteModel:
 
     def body(self, pair: Pair) -> dict[str, Any]:
         """Make the body of the request about a problem."""
-        payload: dict[str, Any] = {"model": self._asked_for, "max_tokens": 1, "temperature": 0}
+        payload: dict[str, Any] = {"model": self._request.model, "max_tokens": 1, "temperature": 0}
         if words := self.words:
             payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
-        if self.chat:
+        if self._request.chat_template:
             payload |= {"messages": self.prompt.messages(*pair)}
             payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
         else:
@@ -308,7 +289,7 @@ class RemoteModel:
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         words = sum(len(str(message["content"]).split()) for message in messages)
         with self._lock:
-            if isinstance(model, str) and model not in ("", self._asked_for, self.name):
+            if isinstance(model, str) and model not in ("", self._request.model, self.name):
                 others = {*self._odd.get("answered_as", ()), beginning(model)}
                 self._odd["answered_as"] = sorted(others)
             if type(tokens) is int and tokens > 0:
@@ -321,7 +302,7 @@ class RemoteModel:
                 if tokens < words or is_limit:
                     cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
                     self._odd.setdefault("prompts_cut", cut)
-            if self._strict:
+            if self._request.strict_server:
                 require_as_asked("", {"name": self.name, **self._odd})
 
     def read(
@@ -341,7 +322,7 @@ class RemoteModel:
         letters = self.prompt.template.letters
         rows = np.array([letter_probabilities(tokens, letters) for tokens in given])
         is_missing, is_partial = ~rows.any(axis=1), ~rows.all(axis=1)
-        if self._missing == "error" and is_missing.any():
+        if self._request.missing_letters == "error" and is_missing.any():
             first = int(is_missing.argmax())
             raise ValueError(
                 f"{self._place}: expected {', '.join(letters)} among the {self._top} most "

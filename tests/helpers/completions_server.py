@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.remote import RemoteModel
+
 
 @dataclass
 class Reply:
@@ -89,3 +92,10 @@ def answering(http: ThreadingHTTPServer) -> Iterator[str]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+def remote_model(url: str, **options: Any) -> RemoteModel:
+    """A model on a server; options are those of requests, or of `RemoteModel` itself."""
+    names = ("prompt", "words", "api_key", "timeout", "retries", "backoff")
+    own = {"backoff": 0.01} | {name: options.pop(name) for name in names if name in options}
+    return RemoteModel(ModelRequest(**{"model": "tiny", "base_url": url, **options}), **own)

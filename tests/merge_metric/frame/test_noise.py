@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.completions_server import Reply, Request, serving
+from helpers.completions_server import Reply, Request, remote_model, serving
 
 from merge_metric.frame.checks import ANSWER_TEXT
 from merge_metric.frame.joined import ALL_ROWS
@@ -18,7 +18,6 @@ from merge_metric.frame.noise import noise_figures, noise_text, read_repeats
 from merge_metric.frame.predictions import open_predictions, read_metadata
 from merge_metric.models.language_model import Words
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel
 from merge_metric.predict.driver import predict
 from merge_metric.score import score_file, scores_text
 from merge_metric.seed_variant_accuracy.counts import count
@@ -113,9 +112,8 @@ def test_repeats_of_a_server_that_wavers(tmp_path: Path) -> None:
     with serving(answer) as server:
         for ending in ("parquet", "jsonl"):
             turn["n"] = 0
-            model = RemoteModel(
-                server.url, "m", prompt=read_prompt("none"), chat=True, words=Words(), concurrency=1
-            )
+            more = {"chat_template": True, "words": Words(), "concurrency": 1}
+            model = remote_model(server.url, prompt=read_prompt("none"), **more)
             out = tmp_path / f"p.{ending}"
             predict(model, problems, out, repeat_seeds=2, progress=False)
             result = read_repeats([open_predictions(out)])

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.label_order import parse_order
 from merge_metric.models.loading import find_kind
 from merge_metric.models.pair_model import ModelRequest
 
@@ -47,8 +46,7 @@ def trained(kind: str, folder: Path) -> tuple[Path, Any]:
 
 
 def answers_of(folder: Path) -> np.ndarray:
-    order = parse_order("e,n,c")
-    return answers(Classifier.load(folder, device="cpu", label_order=order), PAIRS)
+    return answers(Classifier.load(folder, device="cpu", label_order="e,n,c"), PAIRS)
 
 
 def expected(model: Any, folder: Path) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.answers import answers
-from helpers.completions_server import Reply, Request, Server, serving
+from helpers.completions_server import Reply, Request, Server, remote_model, serving
 
 from merge_metric.models.pair_model import Answers
 from merge_metric.models.prompts import read_prompt
@@ -63,7 +63,7 @@ def server() -> Iterator[Server]:
 
 
 def model_at(server: Server, **options: Any) -> RemoteModel:
-    return RemoteModel(server.url, "tiny", prompt=PROMPT, **{"backoff": 0.01, **options})
+    return remote_model(server.url, prompt=PROMPT, **options)
 
 
 def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Exception, Server]:
@@ -78,7 +78,7 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
-    result = answers(model_at(server, chat=chat, concurrency=concurrency), PAIRS)
+    result = answers(model_at(server, chat_template=chat, concurrency=concurrency), PAIRS)
     np.testing.assert_allclose(result, [shares(pair) for pair in PAIRS], atol=1e-12)
     assert sorted(pair_of(r.payload) for r in server.requests) == sorted(PAIRS)
     assert len({tuple(row) for row in result.round(3)}) > 5
@@ -87,7 +87,7 @@ def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: 
 def test_what_is_sent(server: Server) -> None:
     assert answers(model_at(server), []).shape == (0, 3)
     answers(model_at(server), PAIRS[:1])
-    answers(model_at(server, chat=True), PAIRS[:1])
+    answers(model_at(server, chat_template=True), PAIRS[:1])
     completion, chat = server.requests
     assert (completion.path, chat.path) == ("/v1/completions", "/v1/chat/completions")
     common = {"model": "tiny", "max_tokens": 1, "temperature": 0}
@@ -124,7 +124,7 @@ def test_the_key_comes_from_the_environment(
     for change in (lambda: monkeypatch.setenv("MY_KEY", " "), lambda: monkeypatch.delenv("MY_KEY")):
         change()
         with pytest.raises(ValueError, match=r"key of .* environment variable MY_KEY, got none"):
-            RemoteModel("http://localhost/v1", "m", prompt=PROMPT, api_key_env="MY_KEY")
+            remote_model("http://localhost/v1", prompt=PROMPT, api_key_env="MY_KEY")
 
 
 @pytest.mark.parametrize("odd", ["é", "\n", "\r\n", " ", "\0", "\u200b", "–"])
@@ -135,7 +135,7 @@ def test_keys_that_no_header_can_have(odd: str, monkeypatch: pytest.MonkeyPatch)
         given = {"api_key_env": "MY_KEY"} if environment else {"api_key": f"{KEY}{odd}{KEY}"}
         where = "environment variable MY_KEY" if environment else "`api_key`"
         with pytest.raises(ValueError, match=f"in (the )?{where}, got one whose char.*20") as error:
-            RemoteModel("http://localhost/v1", "m", prompt=PROMPT, **given)
+            remote_model("http://localhost/v1", prompt=PROMPT, **given)
         assert "very" not in str(error.value)
 
 
@@ -143,7 +143,7 @@ def test_keys_that_no_header_can_have(odd: str, monkeypatch: pytest.MonkeyPatch)
                                  "ftp://me:secret@b", "me:secret@localhost:8000/v1"])  # fmt: skip
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1") as error:
-        RemoteModel(url, "m", prompt=PROMPT)
+        remote_model(url, prompt=PROMPT)
     assert "secret" not in str(error.value)
 
 
@@ -279,7 +279,7 @@ WORDS = len(PROMPT.text(*LENGTHS[0]).split())
 @pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
 def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     with serving(answer) as server:
-        model = model_at(server, strict=True)
+        model = model_at(server, strict_server=True)
         batches = list(model.answer(LENGTHS))
     assert caplog.text == ""
     assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 0}
@@ -316,6 +316,6 @@ def test_no_letter_at_all(body: Any) -> None:
     assert "expected A, B, C among the 5 most probable tokens" in str(error)
     assert "`missing_letters` uniform" in str(error)
     with serving(lambda r, n: Reply(body) if n else good(r)) as server:
-        batches = list(model_at(server, missing="uniform").answer(PAIRS[:3]))
+        batches = list(model_at(server, missing_letters="uniform").answer(PAIRS[:3]))
     assert all((batch.probabilities == 1 / 3).all() for batch in batches[1:])
     assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 2}

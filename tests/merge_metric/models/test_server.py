@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.answers import answers
+from helpers.completions_server import remote_model
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 
 from merge_metric.models.language_model import LanguageModel
 from merge_metric.models.prompts import read_prompt
-from merge_metric.models.remote import RemoteModel
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -82,8 +82,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("chat", [False, True])
 def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, chat: bool) -> None:
     local = LanguageModel(load_lm(gguf), prompt=PROMPT, chat_template=chat)
-    remote = RemoteModel(
-        server, "smollm2", prompt=PROMPT, chat=chat, api_key_env=key, concurrency=3
+    remote = remote_model(
+        server, model="smollm2", prompt=PROMPT, chat_template=chat, api_key_env=key, concurrency=3
     )
     result, expected = answers(remote, PAIRS), answers(local, PAIRS)
     print(json.dumps({"chat": chat, "nats": float(abs(np.log(result) - np.log(expected)).max())}))
@@ -95,13 +95,13 @@ def test_the_server_agrees_with_transformers(server: str, key: str, gguf: Path, 
 
 def test_a_wrong_key_is_refused(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WRONG_KEY", "sk-wrong")
-    model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env="WRONG_KEY")
+    model = remote_model(server, model="smollm2", prompt=PROMPT, api_key_env="WRONG_KEY")
     with pytest.raises(ValueError, match=r"HTTP 401.*`api_key_env`") as caught:
         answers(model, PAIRS)
     assert "sk-wrong" not in str(caught.value)
 
 
 def test_prompts_beyond_the_context_are_refused(server: str, key: str) -> None:
-    model = RemoteModel(server, "smollm2", prompt=PROMPT, api_key_env=key, retries=0)
+    model = remote_model(server, model="smollm2", prompt=PROMPT, api_key_env=key, retries=0)
     with pytest.raises((ValueError, ConnectionError), match="context"):
         next(model.answer([("very " * 1200, "long")]))

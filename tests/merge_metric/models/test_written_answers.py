@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers.completions_server import Reply, Request, Server, serving
+from helpers.completions_server import Reply, Request, Server, remote_model, serving
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,15 +70,15 @@ def problems(count: int = len(SAID)) -> pa.Table:
 
 
 def model_at(server: Server, words: Words | None = None, **options: Any) -> RemoteModel:
-    options = {"backoff": 0.01, "chat": True, **options}
-    return RemoteModel(server.url, "tiny", prompt=PROMPT, words=words or Words(), **options)
+    options = {"chat_template": True, "words": words or Words(), **options}
+    return remote_model(server.url, prompt=PROMPT, **options)
 
 
 @pytest.mark.parametrize("is_chat", [True, False])
 def test_final_answers_are_read(is_chat: bool, tmp_path: Path) -> None:
     with serving(spoken) as server:
         out = tmp_path / "p.parquet"
-        outcome = predict(model_at(server, chat=is_chat), problems(), out, progress=False)
+        outcome = predict(model_at(server, chat_template=is_chat), problems(), out, progress=False)
     result = read_predictions(out)
     assert result["prediction"].to_pylist() == CODES
     assert "probabilities" not in result.column_names
@@ -100,7 +100,7 @@ def test_what_is_sent() -> None:
         words = Words(max_tokens=50, temperature=0.5, samples=2, more=more)
         model = model_at(server, words)
         list(model.answer(PAIRS[:1]))
-        list(model_at(server, Words(max_tokens=50), chat=False).answer(PAIRS[:1]))
+        list(model_at(server, Words(max_tokens=50), chat_template=False).answer(PAIRS[:1]))
     asked = {"model": "tiny", "temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 99}
     messages = PROMPT.messages(*PAIRS[0])
     assert [r.payload for r in server.requests[:2]] == [{**asked, "messages": messages}] * 2

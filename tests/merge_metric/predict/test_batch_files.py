@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
-from helpers.completions_server import Reply, serving
+from helpers.completions_server import Reply, remote_model, serving
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
 
 from merge_metric.frame.predictions import read_metadata
@@ -44,7 +44,7 @@ def answered(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_at(url: str, words: Words | None, **options: Any) -> RemoteModel:
-    return RemoteModel(url, "m", prompt=PROMPT, chat=True, words=words, backoff=0.01, **options)
+    return remote_model(url, model="m", prompt=PROMPT, chat_template=True, words=words, **options)
 
 
 def file_of(model: RemoteModel, out: Path) -> tuple[RemoteModel, Asking]:
