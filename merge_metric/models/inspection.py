@@ -208,16 +208,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         notes = (*base.notes, f"merges the adapter into {place.source}{asked}")
         config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
-    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
-    tokenizer = tokenizer or (base.tokenizer if base else "")
-    if not tokenizer and not is_base:
-        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
-        raise ValueError(
-            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
-            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
-        )
-    if tokenizer in _SENTENCEPIECE:
-        _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
+    tokenizer = _find_tokenizer(files, base, is_needed=not is_base)
     parameters = sum(map(math.prod, weights.shapes.values()))
     if weights.format == "pickle":
         require_safe_torch(files.where(weights.names[0]))
@@ -241,6 +232,21 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         class_names=names if head is CLASSIFIER else (), parameters=parameters, notes=notes,
         base=base,
     )  # fmt: skip
+
+
+def _find_tokenizer(files: ModelFiles, base: Inspection | None, *, is_needed: bool) -> str:
+    """Name the files of a tokenizer, which an adapter may take from its base."""
+    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
+    tokenizer = tokenizer or (base.tokenizer if base else "")
+    if not tokenizer and is_needed:
+        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
+        raise ValueError(
+            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
+            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
+        )
+    if tokenizer in _SENTENCEPIECE:
+        _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
+    return tokenizer
 
 
 def _missing(*packages: str) -> list[str]:
