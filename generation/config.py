@@ -165,34 +165,48 @@ class ProblemSettings:
 def check_problem_settings(settings: ProblemSettings) -> None:
     """Check source, fields, labels and columns; a source without a name becomes SNLI."""
     given = [place for place in (settings.data, settings.dataset) if place is not None]
-    if len(given) == 2 or "" in given:
-        raise ValueError(
-            f"`data`: expected a file or folder, or a data set as `dataset`, got {given}"
-        )
-    if given and settings.source in ("", DEMO_SOURCE):
-        raise ValueError(
-            f"`source`: expected a name of your own for the problems of {given[0]}, or one of "
-            f"{', '.join(KNOWN_SOURCES)} if they are from there, got {settings.source!r}"
-        )
-    object.__setattr__(settings, "source", settings.source or "snli")
+    is_nli, source, fields = settings.fields == NLI.fields, settings.source, settings.fields
+    object.__setattr__(settings, "source", source or "snli")
     check_source(settings.source)
-    is_nli = settings.fields == NLI.fields
     labels = settings.labels or LABELS
-    ProblemFormat(settings.fields, labels)  # checks its values itself
+    ProblemFormat(fields, labels)  # checks its values itself
     if settings.labels or is_nli:
         check_members("label_map", [v for v in settings.label_map.values() if v], labels)
-    check_members("shared_fields", settings.shared_fields, settings.fields)
-    if len(set(settings.shared_fields)) == 1:
-        raise ValueError(
-            f"shared_fields: expected two or more of {', '.join(settings.fields)}, got "
-            f"{', '.join(settings.shared_fields)}"
-        )
-    check_members("field_columns", settings.field_columns or (), settings.fields)
-    if not is_nli and (settings.premise_column or settings.hypothesis_column):
-        raise ValueError(
+    check_members("shared_fields", settings.shared_fields, fields)
+    check_members("field_columns", settings.field_columns or (), fields)
+    require(
+        (
+            len(given) < 2 and "" not in given,
+            f"`data`: expected a file or folder, or a data set as `dataset`, got {given}",
+        ),
+        (
+            not given or source not in ("", DEMO_SOURCE),
+            f"`source`: expected a name of your own for the problems of {''.join(given)}, or "
+            f"one of {', '.join(KNOWN_SOURCES)} if they are from there, got {source!r}",
+        ),
+        (
+            len(set(settings.shared_fields)) != 1,
+            f"shared_fields: expected two or more of {', '.join(fields)}, got "
+            f"{', '.join(settings.shared_fields)}",
+        ),
+        (
+            is_nli or not (settings.premise_column or settings.hypothesis_column),
             f"premise_column, hypothesis_column: expected them with {' and '.join(NLI.fields)} "
-            f"alone, got fields {', '.join(settings.fields)}; name columns with field_columns"
-        )
+            f"alone, got fields {', '.join(fields)}; name columns with field_columns",
+        ),
+        (
+            is_nli or settings.labels,
+            f"labels: expected those of problems with the fields {', '.join(fields)}, such as "
+            "yes,no, got none",
+        ),
+    )
+
+
+def require(*conditions: tuple[object, str]) -> None:
+    """Raise ValueError with the message of the first condition that does not hold."""
+    for holds, message in conditions:
+        if not holds:
+            raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,17 +372,18 @@ class Config(ProblemSettings):
             columns = tuple(name for name in columns if name not in OF_WORDS)
         object.__setattr__(self, "with_columns", columns)
         check_problem_settings(self)
-        if not self.word_classes:
-            raise ValueError(f"word_classes: expected at least one of {WORD_CLASSES}, got none")
-        if self.min_quality is not None and not 0 <= self.min_quality <= 1:
-            raise ValueError(
-                f"min_quality: expected a probability from 0 to 1, got {self.min_quality}"
-            )
-        if (self.same_number or self.same_tense) and not self.class_filter:
-            raise ValueError(
+        require(
+            (self.word_classes, f"word_classes: expected at least one of {WORD_CLASSES}, got none"),
+            (
+                0 <= (self.min_quality or 0) <= 1,
+                f"min_quality: expected a probability from 0 to 1, got {self.min_quality}",
+            ),
+            (
+                self.class_filter or not (self.same_number or self.same_tense),
                 "same_number, same_tense: expected class_filter with them, as without it "
-                "replacements are not tagged; set them to false"
-            )
+                "replacements are not tagged; set them to false",
+            ),
+        )
 
     @classmethod
     def from_recipe(

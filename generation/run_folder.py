@@ -172,12 +172,11 @@ class RunFolder:
         """
         if not name:
             return self
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-            raise ValueError(f"into: expected a name of letters, digits, - and _, got {name!r}")
-        if name in {*_NAMES, "tasks", *(self.tasks(work).name for work in get_args(DealtWork))}:
+        used = {*_NAMES, "tasks", *(self.tasks(work).name for work in get_args(DealtWork))}
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name) or name in used:
             raise ValueError(
-                f"into: expected a name of your own for the build, got {name!r}, which is that of "
-                "a file or folder of the run; take another"
+                "into: expected for the build a name of letters, digits, - and _ that no file or "
+                f"folder of the run has, got {name!r}"
             )
         return RunFolder(self.path / name)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from generation.config import RECIPES, Config, ProblemSettings
+from generation.config import RECIPES, Config, ProblemSettings, require
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
 from generation.run_folder import SCORED, RunFolder
 from merge_dataset.commands.command_line import (
@@ -230,11 +230,6 @@ def build_command(
     changed = parse_assignments(settings) | given
     name, base = into or ablation, RunFolder(Path(run))
     target = out or Path("merge-nli" + (f"-{name}" if name else ""))
-    if name == SCORED:
-        raise ValueError(
-            f"into: expected a name of your own for the build, got {name!r}, where merge-nli "
-            "generate builds what is to be scored; take another"
-        )
     base.require("suggest")
     config = build_settings(base, ablation, changed)
     distribution = distribution_of(dealt, config.workers)
@@ -289,11 +284,17 @@ def signals_command(
 
     models = {"--lm": lm, "--mlm": mlm, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]
-    if len(chosen) != 1:
-        got = " and ".join(chosen) or "none"
-        raise ValueError(f"expected one model, with --lm or --mlm, or --neighbours, got {got}")
-    if lm and given.get("batch_tokens"):
-        raise ValueError("--batch-tokens: expected with --mlm, got it with --lm")
+    got = " and ".join(chosen) or "none"
+    require(
+        (
+            len(chosen) == 1,
+            f"expected one model, with --lm or --mlm, or --neighbours, got {got}",
+        ),
+        (
+            not (lm and given.get("batch_tokens")),
+            "--batch-tokens: expected with --mlm, got it with --lm",
+        ),
+    )
     distribution = distribution_of(dealt)
     into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
     kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"

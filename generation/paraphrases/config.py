@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from generation.config import ProblemSettings, check_problem_settings
+from generation.config import ProblemSettings, check_problem_settings, require
 from merge_dataset.schema import NLI
 from merge_dataset.settings import (
     INPUT,
@@ -119,32 +119,32 @@ class ParaphraseConfig(ProblemSettings):
     def __post_init__(self) -> None:
         """Check every value; raise ValueError or TypeError that names field and remedy."""
         check_settings(self)
-        check_problem_settings(self)
-        if self.fields != NLI.fields or self.labels not in ((), NLI.labels):
-            raise ValueError(
-                "fields, labels: expected problems of NLI, as it is their hypotheses that are "
-                f"paraphrased, got {list(self.fields)}, {list(self.labels)}"
-            )
         for name in ("temperature_min", "temperature_max", "diversity_penalty", "sibling_penalty"):
             object.__setattr__(self, name, float(getattr(self, name)))
-        for name in ("generator", "model"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: expected a Hub id or a folder, got nothing")
-        if "{hypothesis}" not in self.prompt:
-            raise ValueError(
-                "prompt: expected {hypothesis} where the sentence is to stand, got "
-                f"{self.prompt!r}"
-            )
-        if not 0 < self.temperature_min <= self.temperature_max < float("inf"):
-            raise ValueError(
-                f"temperature: expected two numbers above 0, the smaller one first, got "
-                f"{self.temperature_min} and {self.temperature_max}"
-            )
-        if self.num_beams % self.num_beam_groups:
-            raise ValueError(
+        require(
+            (
+                self.fields == NLI.fields and self.labels in ((), NLI.labels),
+                "fields, labels: expected problems of NLI, as it is their hypotheses that are "
+                f"paraphrased, got {list(self.fields)}, {list(self.labels)}",
+            ),
+            (self.generator, "generator: expected a Hub id or a folder, got nothing"),
+            (self.model, "model: expected a Hub id or a folder, got nothing"),
+            (
+                "{hypothesis}" in self.prompt,
+                f"prompt: expected {{hypothesis}} where the sentence is to stand: {self.prompt!r}",
+            ),
+            (
+                0 < self.temperature_min <= self.temperature_max < float("inf"),
+                "temperature: expected two numbers above 0, the smaller one first, got "
+                f"{self.temperature_min} and {self.temperature_max}",
+            ),
+            (
+                self.num_beams % self.num_beam_groups == 0,
                 f"num_beams: expected a multiple of num_beam_groups ({self.num_beam_groups}), "
-                f"so that groups are of one size, got {self.num_beams}"
-            )
+                f"so that groups are of one size, got {self.num_beams}",
+            ),
+        )
+        check_problem_settings(self)
 
     @property
     def judge(self) -> ModelRequest:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -120,19 +120,11 @@ def paraphrase(
             run.manifest.unlink(missing_ok=True)
         write_text(run.config, config.to_toml())
 
-        def refuse(*_: object) -> NoReturn:
-            raise ValueError(
-                "expected all answers of the models from the tasks, some are missing; run the same "
-                "command again"
-            )
-
         def deal(step: str) -> None:
             if distribution is not None:
                 names = [f"{step} {task}" for task in Task.all(distribution.tasks)]
                 run_blocks(f"{__name__}:do_task", run.path, names, distribution)
 
-        if distribution is not None:
-            generator = judge = refuse
         unlabelled_ids = read["problems"]["unlabelled"]
         deal("problems")
         right, hypotheses = _Work(run, config, generator, judge).answers()

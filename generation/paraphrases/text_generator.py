@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 
+from generation.config import require
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
@@ -36,11 +37,6 @@ class Generator:
     def __init__(self, loaded: Loaded, config: ParaphraseConfig) -> None:
         """Wrap a loaded model; a causal one without a chat template answers on a new line."""
         model, tokenizer, name, *_ = loaded
-        if "past_key_values" not in inspect.signature(model.forward).parameters:
-            raise ValueError(
-                f"{name}: expected a model that takes past_key_values, so that beams can share "
-                f"what it has read, got {type(model).__name__}: take another generator"
-            )
         self.name = name
         self.model: Any = model.eval()
         self.device = str(model.device.type)
@@ -65,25 +61,30 @@ class Generator:
                 texts = tokenizer.batch_decode([[i] for i in known])
                 ends |= {i for i, text in zip(known, texts, strict=True) if "\n" in text}
         never = ends | special | set(vocabulary[len(tokenizer) :])
-        if not ends:
-            raise ValueError(
+        configs = (model.generation_config, model.config)
+        first, forced = (
+            next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
+            for key in ("decoder_start_token_id", "forced_bos_token_id")
+        )
+        require(
+            (
+                "past_key_values" in inspect.signature(model.forward).parameters,
+                f"{name}: expected a model that takes past_key_values, so that beams can share "
+                f"what it has read, got {type(model).__name__}: take another generator",
+            ),
+            (
+                ends,
                 f"{name}: expected a tokenizer or generation_config.json with an end-of-text "
-                f"token, found none: set eos_token_id there"
-            )
-        start: tuple[int, ...] = ()
-        if self.encodes:  # begins with a start token, and in some models a forced second token
-            configs = (model.generation_config, model.config)
-            first, forced = (
-                next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
-                for key in ("decoder_start_token_id", "forced_bos_token_id")
-            )
-            if first is None:
-                raise ValueError(
-                    f"{name}: expected a decoder_start_token_id in config.json or "
-                    f"generation_config.json, found none: set it there"
-                )
-            start = (first,) if forced is None else (first, forced)
-        self.start = start
+                "token, found none: set eos_token_id there",
+            ),
+            (
+                first is not None or not self.encodes,
+                f"{name}: expected a decoder_start_token_id in config.json or "
+                "generation_config.json, found none: set it there",
+            ),
+        )
+        # A start token, and in some models a forced second token.
+        self.start = tuple(i for i in (first, forced) if i is not None and self.encodes)
         """First tokens of a decoder; none for a causal model, which continues the prompt."""
         self.ends, self.never = tuple(sorted(ends)), tuple(sorted(never))
         """Tokens that end a text, at least one; and tokens never chosen as text, ends included."""

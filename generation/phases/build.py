@@ -156,12 +156,8 @@ def build(
         if not ablation:
             require_asked(base.path, config, suggested)
         signals = _model_signals(out, base, config, asked=made_from["mlms"], used=mlms)
-        if ablation and not base.manifest.is_file():
-            raise FileNotFoundError(
-                f"an ablation keeps the seeds that are eligible without it: expected a build in "
-                f"{base.path}, found none; run: merge-nli build --run {base.path}"
-            )
-        if ablation:
+        if ablation:  # keeps the seeds that are eligible without it
+            base.require("build")
             base.require_unchanged(base.manifest, [base.variants.name], "build")
         unablated = base.variants if ablation else None
         builder = Builder(base, config, mlms, unablated, signals)
@@ -243,9 +239,6 @@ def _model_signals(
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:
     """Overlay a run's settings by a build's; require settings of `suggest` alone to be equal."""
-    for name in ("ablation", "recipe", "run"):
-        if settings.get(name) is not None:
-            raise ValueError(f"expected settings of recipes for a build, got {name}")
     suggested = Config.read(base.config)
     config = suggested.overlaid(ablation, settings)
     require_columns(config, settings.get("with_columns"))
@@ -299,15 +292,11 @@ def _write_results(
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
         if not variants.rows and out.path.name != SCORED:
-            dropped = f"most suggestions were dropped as: {most_frequent_reasons(funnel)}"
-            if not replacements.rows:
-                raise ValueError(
-                    f"{base.path}: no word of its problems has a replacement left; {dropped}"
-                )
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} replacements per "
                 f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
-                f"problems, or lower `min_replacements`; {dropped}"
+                "problems, or lower `min_replacements`; most suggestions were dropped as: "
+                f"{most_frequent_reasons(funnel)}"
             )
         if not base.suggested.is_file() or read_record(base.suggested) != suggested:
             raise ValueError(

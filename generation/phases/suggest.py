@@ -173,7 +173,7 @@ def find_questions(reach: Reach, distribution: Distribution | None) -> Questions
                 bar.update(size)
 
     questions = Questions(run.questions) if run.questions.is_dir() else None
-    if questions is None or questions.made_from != made_from or questions.changed():
+    if questions is None or questions.made_from != made_from:
         questions = Questions.write(run.questions, tables(), made_from=made_from)
     shutil.rmtree(folder, ignore_errors=True)
     return questions

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
@@ -18,7 +19,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from merge_dataset.data_files import SUFFIXES, Row, named_rows, read_file, table_rows
+from merge_dataset.data_files import Row, named_rows, read_file, table_rows
 from merge_dataset.hub.repository import refusal
 
 if TYPE_CHECKING:
@@ -67,13 +68,11 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
             raise ValueError(f"{place}: {words}") from error
     is_copy = revision == CONVERTED
     folder = {"data_dir": config or "default"} if is_copy else {}
-    try:
+    with _explained(name, split):
         text = None if is_copy else _fetch_text(name, config, split, revision)
         if text is None:
             subset, at = None if is_copy else config, commit or revision
             table = datasets.load_dataset(name, subset, split=split, revision=at, **folder)
-    except Exception as error:
-        raise ValueError(_explain(error, name, split)) from error
     cached = commit
     if text is not None:
         cached, rows = text
@@ -103,34 +102,22 @@ def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opene
     import datasets
 
     is_saved = any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
-    try:
-        if is_saved:
-            table: Any = datasets.load_from_disk(str(folder))
-        else:
+    with _explained(str(folder), split or "test"):
+        if not is_saved:
             split = split or "test"
             # Absolute, as a folder's name alone can also be that of a module: "csv".
             builder = datasets.load_dataset_builder(str(folder.absolute()), config)
-            if builder.name not in (*_TEXT, "parquet", "arrow"):
-                raise ValueError(f"expected files of {', '.join(SUFFIXES)}, got {builder.name}")
             files, features = _files_of(builder, split)
-    except Exception as error:
-        raise ValueError(_explain(error, str(folder), split or "test")) from error
-    if is_saved and isinstance(table, datasets.DatasetDict):
-        split = split or ("test" if "test" in table or len(table) > 1 else next(iter(table)))
-        if split not in table:
-            raise ValueError(f"`split`: expected one of {', '.join(table)}, got {split!r}")
-        table = table[split]
-    elif is_saved and split is not None and str(table.split) != split:
-        raise ValueError(
-            f"`split`: expected none, as {folder} holds one table without splits, got {split!r}"
-        )
-    elif is_saved:
-        split = None
+            rows = named_rows(chain.from_iterable(map(read_file, files)), features)
+        elif isinstance(table := datasets.load_from_disk(str(folder)), datasets.DatasetDict):
+            split = split or ("test" if "test" in table or len(table) > 1 else next(iter(table)))
+            table = _of_split(table, split)
+        else:  # one table, perhaps of a split
+            table = _of_split({None: table, str(table.split): table}, split)
+            split = None
     place = "/".join(filter(None, (config, split)))
     description = f"{folder} [{place}]" if place else f"{folder}"
-    if is_saved:
-        return Opened(_rows(table, f"{description} row "), description)
-    return Opened(named_rows(chain.from_iterable(map(read_file, files)), features), description)
+    return Opened(_rows(table, f"{description} row ") if is_saved else rows, description)
 
 
 def _fetch_text(
@@ -184,13 +171,15 @@ def _files_of(builder: datasets.DatasetBuilder, split: str) -> tuple[list[Path],
                 f"expected in `configs` of its README.md only `data_files` and `sep`, got "
                 f"`{option.name}`: {value!r}, which is not followed here"
             )
-    if split not in by_split:
-        raise ValueError(f'Unknown split "{split}". Should be one of {list(map(str, by_split))}.')
-    files = [str(file) for file in by_split[split]]
-    if elsewhere := [file for file in files if "://" in file]:
-        raise ValueError(f"expected in its README.md files of its own, got {elsewhere[0]}")
     features = builder.info.features
-    return list(map(Path, files)), features.to_dict() if features else {}
+    return list(map(Path, _of_split(by_split, split))), features.to_dict() if features else {}
+
+
+def _of_split(by_split: Mapping[Any, Any], split: str | None) -> Any:
+    if split not in by_split:
+        known = ", ".join(str(name) for name in by_split if name)
+        raise ValueError(f"`split`: expected one of {known}, got {split!r}")
+    return by_split[split]
 
 
 def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Iterator[Row]:
@@ -200,14 +189,19 @@ def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Ite
     return table_rows(batches, features, where, first=0)
 
 
-def _explain(error: Exception, name: str, split: str) -> str:
-    reason, is_local = " ".join(str(error).split()), Path(name).is_dir()
-    if "scripts are no longer supported" in reason:
-        hint = (
-            f"the Hub has copies of most of them in Parquet: add `revision` {CONVERTED}, and "
-            f"`dataset_config` where it has several"
-        )
-        hint = "name a file of data with `data`" if is_local else hint
-        return f"`dataset`: {name} is a script, and scripts of others are not run; {hint}"
-    hint = "" if is_local else "; without a connection name the official file with `data`"
-    return f"could not load split {split!r} of {name!r} ({reason}){hint}"
+@contextmanager
+def _explained(name: str, split: str) -> Iterator[None]:
+    """Say of any error of a library what was to be loaded, and what to do."""
+    try:
+        yield
+    except Exception as error:
+        reason, is_local = " ".join(str(error).split()), Path(name).is_dir()
+        hint = "" if is_local else "; without a connection name the official file with `data`"
+        text = f"could not load split {split!r} of {name!r} ({reason}){hint}"
+        if "scripts are no longer supported" in reason:
+            text = (
+                f"`dataset`: {name} is a script, and scripts of others are not run; name a file of "
+                f"data with `data`, or take the Hub's copy in Parquet, if it has one: `revision` "
+                f"{CONVERTED}, with `dataset_config` where there are several"
+            )
+        raise ValueError(text) from error

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import json
 import logging
-import os
 import re
 import sqlite3
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -76,8 +73,7 @@ class ProblemReader:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: nothing can be read, a column is missing, or the settings do not name the
-                labels of problems that are not NLI problems.
+            ValueError: nothing can be read, or a column is missing.
         """
         opened = _open(config)
         self._config, self._commit, self.description = config, opened.commit, opened.description
@@ -90,11 +86,11 @@ class ProblemReader:
             first = {**row.columns, **first}
             if len(before) >= _MOST_REPORTED and (first or not config.skip_bad_rows):
                 break
-        if not before:
-            raise ValueError(f"{opened.description}: expected problems, found no rows")
         if not first:
             bad = [{"row": row.where, "problem": row.problem} for row in before]
-            raise ValueError(_report(bad, dict.fromkeys(row.remedy or _SKIPPING for row in before)))
+            remedies = [row.remedy or _SKIPPING for row in before]
+            nothing = f"{self.description}: expected problems, found no rows"
+            raise ValueError(_report(bad, dict.fromkeys(remedies)) if bad else nothing)
         self._rows = chain(before, opened.rows)
         self._has_votes = any(name in first for name in ("annotator_labels", "label1"))
         is_nli = config.fields == NLI.fields
@@ -112,16 +108,6 @@ class ProblemReader:
                     f"{opened.description}: expected for the {part} a column "
                     f"{' or '.join(candidates)}, found {_listed(first)}; name it with `{setting}`"
                 )
-        if not (is_nli or config.labels):
-            label = self._columns["label"]
-            counts = Counter(str(r.columns.get(label, "")) for r in self._rows if not r.problem)
-            most = (f"{name!r} ({n:,})" for name, n in counts.most_common(_MOST_REPORTED))
-            raise ValueError(
-                f"`labels`: expected those of problems with the fields {', '.join(config.fields)}, "
-                f"got none; {opened.description} has in the column {label!r} {', '.join(most)}"
-                f"{' and more' if len(counts) > _MOST_REPORTED else ''}; name them with "
-                "`labels`, and other spellings of them with `label_map`"
-            )
         self.format = config.problem_format
         names = self.format.labels
         usual_spellings = LABEL_SPELLINGS if names == LABELS else {}
@@ -280,20 +266,18 @@ def _open(config: ProblemSettings) -> Opened:
         if not files and any(mark in path.name for mark in "*?["):  # such as web-*.jsonl
             files = sorted(p for p in path.parent.glob(path.name) if p.is_file())
         is_folder = not files and path.is_dir()
+        if not files and not is_folder and (config.data is not None or is_data_file(place)):
+            files = [path]  # reading says that there is none
         for name in ("split", "dataset_config", "revision"):
             value = getattr(config, name)
             if value and (files or (is_folder and name == "revision")):
-                kind = "folder" if is_folder else "file"
-                raise ValueError(f"`{name}`: expected none with the {kind} {path}, got {value!r}")
+                raise ValueError(f"`{name}`: expected it with a data set, got {value!r} of {path}")
         if files:
             several = f" ({len(files):,} files)" if files != [path] else ""
             rows = chain.from_iterable(map(read_file, files))
             return Opened(rows, f"{path.name}{several}")
         if is_folder:
             return open_folder(path, config=config.dataset_config, split=config.split)
-        if config.data is not None or is_data_file(place):
-            name = "data" if config.data is not None else "dataset"
-            raise FileNotFoundError(f"`{name}`: expected a file, found none at {path}")
         hub = HubSplit(place, None, "test")
     elif config.source == DEMO_SOURCE:
         bundled = bundled_path("demo/problems.jsonl")
@@ -313,19 +297,16 @@ def _open(config: ProblemSettings) -> Opened:
     )
 
 
-def _require_text(column: str | None, text: Any) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"expected text in column {column!r}, got {_shown(text)}")
+def _require_text(column: str | None, value: Any) -> str:
+    text = value if isinstance(value, str) and value.strip() else ""
+    got = "" if text else _shown(value)
     if half := _SURROGATE.search(text):
-        raise ValueError(
-            f"expected text in column {column!r}, got half of a character, "
-            f"\\u{ord(half.group()):x}, after {text[: half.start()][-20:]!r}"
-        )
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(
-            f"expected text of at most {LONGEST_TEXT:,} characters in column {column!r}, got "
-            f"{len(text):,}; shorten it"
-        )
+        got = f"half of a character, \\u{ord(half.group()):x}, after "
+        got += repr(text[: half.start()][-20:])
+    elif len(text) > LONGEST_TEXT:
+        got = f"{len(text):,} characters, more than {LONGEST_TEXT:,}; shorten it"
+    if got:
+        raise ValueError(f"expected text in column {column!r}, got {got}")
     return text
 
 
@@ -370,16 +351,10 @@ class UniqueIds:
     def __call__(self, row_id: str, where: str = "") -> str:
         """Return the id itself or, if it is taken, the id with a number."""
         unique, number = row_id, self._last.get(row_id, 1)
-        try:
-            while not self._taken.execute(
-                "INSERT OR IGNORE INTO ids VALUES (?)", (unique,)
-            ).rowcount:
-                number += 1
-                unique = f"{row_id}~{number}"
-                self._last[row_id] = number
-        except sqlite3.OperationalError as error:
-            full = errno.ENOSPC
-            raise OSError(full, os.strerror(full), tempfile.gettempdir()) from error
+        while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
+            number += 1
+            unique = f"{row_id}~{number}"
+            self._last[row_id] = number
         if match := _VARIANT_ID.fullmatch(unique):
             self._like_variants[unique] = match["seed"], where
         return unique

@@ -54,10 +54,6 @@ class Tagger:
 
     def __init__(self, nlp: Language) -> None:
         """Use the tagging pipes of `nlp`, which must have a component `tagger`."""
-        if "tagger" not in nlp.pipe_names:
-            raise ValueError(
-                f"expected a spaCy pipeline with a component 'tagger', got {nlp.pipe_names}"
-            )
         self.name = f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
         self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
         """Penn tags; `tags_after` returns indices into them."""

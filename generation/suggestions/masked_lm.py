@@ -82,13 +82,11 @@ class MaskedLM:
     def __init__(self, loaded: Loaded) -> None:
         """Wrap a live `*ForMaskedLM`; `load` is the usual way in."""
         model, tokenizer, name, self.revision, self.weights = loaded
-        if not getattr(tokenizer, "is_fast", False):
+        if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
             raise ValueError(
-                f"{name}: expected a fast tokenizer (character offsets are needed), got "
-                f"{type(tokenizer).__name__}"
+                f"{name}: expected a fast tokenizer, as offsets are needed, with a mask token, got "
+                f"{type(tokenizer).__name__} with the mask token {tokenizer.mask_token}"
             )
-        if tokenizer.mask_token_id is None:
-            raise ValueError(f"{name}: expected a tokenizer with a mask token, it has none")
         self.name, self.architecture = name, type(model).__name__
         self._model: Any = model.eval()
         if self._model.config.is_encoder_decoder:

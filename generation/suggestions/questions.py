@@ -25,8 +25,6 @@ from merge_dataset.files import (
     PARQUET_OPTIONS,
     atomic,
     atomic_folder,
-    changed_files,
-    digests,
     read_record,
     write_record,
     write_table,
@@ -70,14 +68,13 @@ class Questions:
         self.folder, self.header = folder, folder / "questions.json"
         self.selection = folder / "asked.bin"
         """A byte per question, in the order of keys, 1 if it is asked; missing if all are."""
-        values = read_record(self.header, "made_from", "sizes", "files")
+        values = read_record(self.header, "made_from", "sizes")
         self.made_from: str = values["made_from"]
         sizes: list[int] = values["sizes"]
         self.blocks = range(len(sizes))
         """Numbers of the blocks."""
         self.places = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
         """Rows of each block's questions among all questions."""
-        self._files: dict[str, str] = values["files"]
 
     @classmethod
     def write(cls, folder: Path, tables: Iterable[pa.Table], *, made_from: str) -> Self:
@@ -89,22 +86,14 @@ class Questions:
                 for table in tables:
                     writer.write_table(table)
             sizes: list[int] = []
-            names = ["keys.bin"]
             with (partial / "keys.bin").open("wb") as keys:
                 for block in _blocks_of(sorted_rows(unsorted, "key[1]", _SCHEMA)):
-                    names.append(f"blocks/{len(sizes):06}.parquet")
-                    write_table(partial / names[-1], block)
+                    write_table(partial / f"blocks/{len(sizes):06}.parquet", block)
                     sizes.append(len(of_block := _keys(block)))
                     keys.write(of_block.tobytes())
             unsorted.unlink()
-            files = digests({name: partial / name for name in names})
-            header = {"made_from": made_from, "sizes": sizes, "files": files}
-            write_record(partial / "questions.json", header)
+            write_record(partial / "questions.json", {"made_from": made_from, "sizes": sizes})
         return cls(folder)
-
-    def changed(self) -> list[str]:
-        """List files that have changed since they were written."""
-        return changed_files(self.folder, self._files)
 
     def __len__(self) -> int:
         """Count the questions."""

@@ -53,8 +53,6 @@ _LOOKED_AT: Final = 8
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
     """Map each masked LM's name in the provenance columns to the model to load."""
-    if not mlms:
-        raise ValueError("mlms: expected at least one masked LM, got none; add --mlm DIR_OR_ID")
     names: dict[str, str] = {}
     for model in mlms:
         if model == BUNDLED_MLM and not Path(model).is_dir():
@@ -62,11 +60,12 @@ def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
         else:
             is_path = Path(model).exists()
             name = Path(model).resolve().name if is_path else mask_urls(model).partition("@")[0]
-        if name in names:
-            raise ValueError(
-                f"mlms: expected different names, got {name!r} for both {names[name]} and {model}"
-            )
         names[name] = model
+    if not names or len(names) < len(mlms):
+        raise ValueError(
+            "mlms: expected at least one masked LM, and of each name one, got "
+            f"{', '.join(mlms) or 'none'}; add or change them with --mlm DIR_OR_ID"
+        )
     return names
 
 
@@ -149,25 +148,17 @@ def collect(run: RunFolder, root: str | None, names: Iterable[str]) -> list[dict
 
 def asked_mlms(run: RunFolder, names: Iterable[str]) -> list[dict[str, Any]]:
     """Read the records of the masked LMs that tasks asked."""
-    paths = {name: run.stores / f"{slug(name)}.json" for name in names}
-    if missing := [name for name, path in paths.items() if not path.is_file()]:
-        raise ValueError(f"{missing[0]}: expected answers, found none; run the same command again")
-    return [read_json(path) for path in paths.values()]
+    return [read_json(run.stores / f"{slug(name)}.json") for name in names]
 
 
 def unchanged_questions(run: RunFolder) -> Questions:
-    """Open the questions of a run, and check that they and their inputs are unchanged."""
+    """Open the questions of a run, and check that their inputs and selection are unchanged."""
     questions = Questions(run.questions)
     paths = [run.config, run.problems, questions.header]
     if "asked" in read_record(run.suggested) or questions.selection.is_file():
         paths.append(questions.selection)
     names = [path.relative_to(run.path).as_posix() for path in paths]
     run.require_unchanged(run.suggested, names, "suggest")
-    if changed := questions.changed():
-        raise ValueError(
-            f"{run.questions}: expected {', '.join(changed[:3])} as written, got other contents; "
-            f"run: merge-nli suggest --run {run.path}"
-        )
     return questions
 
 
@@ -222,11 +213,5 @@ def write_vocabulary(store: AnswerStore, vocabulary: Vocabulary) -> None:
 
 def stored_vocabulary(store: AnswerStore) -> Vocabulary:
     """Read the texts and kinds of a store's token ids."""
-    path = store.folder / _VOCABULARY
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"expected the suggestions of a masked LM in {store.folder}, found none; run: "
-            "merge-nli suggest"
-        )
-    values = read_record(path, "texts", "kinds", remedy="Run merge-nli suggest again")
+    values = read_record(store.folder / _VOCABULARY, "texts", "kinds")
     return Vocabulary(tuple(values["texts"]), np.array(values["kinds"], np.int8))

@@ -21,16 +21,7 @@ def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder) -> None
     assert Config.read(run.config).tag_match == "coarse"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("../elsewhere", "letters, digits, - and _, got '../elsewhere'"),
-        (".hidden", "letters, digits, - and _, got '.hidden'"),
-        ("suggestions",
-         "of your own for the build, got 'suggestions', which is that of a file or folder"),
-        ("tasks", "of your own for the build, got 'tasks', which is that of a file or folder"),
-    ],
-)  # fmt: skip
-def test_a_build_stays_inside_its_run(run: RunFolder, name: str, expected: str) -> None:
-    with pytest.raises(ValueError, match=f"into: expected a name .*{expected}"):
+@pytest.mark.parametrize("name", ["../elsewhere", ".hidden", "suggestions", "tasks"])
+def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
+    with pytest.raises(ValueError, match=f"into: expected for the build a name .*, got '{name}'"):
         build(run.path, into=name)

@@ -58,5 +58,5 @@ def test_prompts() -> None:
         "Rephrase the following sentence while preserving its original meaning: {a} {hypothesis} %s"
     )
     assert fill_prompt('{"text": "{hypothesis}"}', "x") == '{"text": "x"}'
-    with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*got 'Say it'"):
+    with pytest.raises(ValueError, match=r"prompt: expected \{hypothesis\} where .*: 'Say it'"):
         searching(prompt="Say it")

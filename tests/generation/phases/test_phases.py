@@ -140,12 +140,7 @@ def test_nothing_made_otherwise_is_replaced_without_a_word(run: RunFolder, tmp_p
     assert other.manifest.is_file()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "problems.parquet", "questions/questions.json", "questions/blocks/000000.parquet",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["problems.parquet", "questions/questions.json"])
 def test_what_was_changed_in_between_is_not_built_on(
     run: RunFolder, tmp_path: Path, name: str
 ) -> None:

@@ -1,9 +1,7 @@
 """Problems from files and from the Hub: columns, labels, ids and errors (D15)."""
 
 import csv
-import errno
 import json
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generation.config import Config
-from generation.problems import sources
 from generation.problems.sources import ProblemReader, UniqueIds
 from generation.records import Seed
 
@@ -261,15 +258,6 @@ def test_an_id_of_another_problems_variant_is_found() -> None:
             unique(name, f"row {n}")
         assert unique.of_variant() == ("x/noun/a", "x", "row 1")
         assert unique.of_variant(["x"]) is None
-
-
-def test_a_disk_without_room_for_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    statements = ("PRAGMA max_page_count = 3", "PRAGMA cache_size = 1", *sources._STATEMENTS)
-    monkeypatch.setattr(sources, "_STATEMENTS", statements)
-    path = jsonl(tmp_path / "d.jsonl", ({**PLAIN, "pairID": f"{n:0500}"} for n in range(99)))
-    with pytest.raises(OSError, match="No space left") as caught:
-        load(path)
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, tempfile.gettempdir())
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])

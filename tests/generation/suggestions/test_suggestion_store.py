@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 from helpers.masked_queries import assert_identical
 
 from generation.records import MaskedQuery, Scores
@@ -52,8 +51,6 @@ def answer(queries: Sequence[MaskedQuery]) -> Scores:
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     store = suggestion_store(tmp_path, {**IDENTITY, "windowed": 3})
-    with pytest.raises(FileNotFoundError, match="found none; run: merge-nli suggest"):
-        stored_vocabulary(store)
     write_vocabulary(store, VOCABULARY)
     for some in (QUERIES[:7], QUERIES[7:]):
         store.keep(keys_of(some), table_of(answer(some)))
