@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from helpers.forks import Forks
 from helpers.kept_answers import keys_in
 
-from faults.forking import Forks
 from merge_dataset.files import digest_of, digest_of_file
 
 ROOT: Final = Path(__file__).parents[2]
@@ -116,13 +117,11 @@ class Workshop:
             before = snapshot(self.folder)
             trace = self.folder.with_name("trace.json")
             ended = self.forks.run(*words(name), trace=str(trace))
-            assert ended.status == 0, (name, ended)
+            assert ended.code == 0, (name, ended)
             changes = json.loads(trace.read_text("utf-8"))
             after = snapshot(self.folder)
             sizes = {file: (self.folder / file).stat().st_size for file in after}
-            self.outcomes[name] = Outcome(
-                before, after, sizes, changes, ended.seconds, ended.stdout
-            )
+            self.outcomes[name] = Outcome(before, after, sizes, changes, ended.seconds, ended.out)
         return self.outcomes[name]
 
 
@@ -133,7 +132,7 @@ class Outcome:
     sizes: dict[str, int]
     changes: list[str]
     seconds: float
-    stdout: str
+    out: str
 
 
 def snapshot(folder: Path) -> dict[str, str]:
@@ -156,7 +155,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 def environment_of(folder: Path) -> dict[str, str]:
     own = {"HF_HOME": "hf", "HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "home/cache"}
     return {
-        **{name: str(folder / part) for name, part in own.items()},
+        **os.environ, **{name: str(folder / part) for name, part in own.items()},
         "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(folder.parent / "matplotlib"),
     }  # fmt: skip
@@ -171,7 +170,7 @@ def prepare(base: Path, forks: Forks) -> None:
         (forks.folder / name).mkdir()
     for line in _PREPARED:
         ended = forks.run(*words(line))
-        assert ended.status == 0, (line, ended)
+        assert ended.code == 0, (line, ended)
     for table in sorted((forks.folder / "study/answers").iterdir()):
         with table.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))

@@ -2,10 +2,10 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from helpers.forks import forks_in
 
 from faults.attack import PROPERTY, Attack, from_environment
 from faults.commands import Workshop, environment_of, prepare
-from faults.forking import forks_in
 
 
 @pytest.fixture

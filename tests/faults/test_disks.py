@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from helpers.forks import Ended
 
 from faults.attack import Attack, Try, noted
 from faults.commands import Workshop, snapshot, words
-from faults.forking import Ended
 from faults.test_kills import FINISHED, GROUPS, require_whole
 
 PAGE = 4096
@@ -87,7 +87,7 @@ def _without_room(workshop: Workshop, name: str, kind: str, attempt: Try) -> Non
             _remount(workshop, "ro")
         ended = workshop.forks.run(*arguments)
         if kind == "read-only":
-            assert ended.status == 2, ended
+            assert ended.code == 2, ended
             assert snapshot(workshop.folder) == good.before
         _try(workshop, name, ended, f"{kind}, {free} bytes free")
         _remount(workshop, "rw,size=512m")
@@ -95,13 +95,13 @@ def _without_room(workshop: Workshop, name: str, kind: str, attempt: Try) -> Non
 
 
 def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
-    with noted(lambda: f"{name}; {what}: {ended.status}, {ended.stderr[-300:]}"):
+    with noted(lambda: f"{name}; {what}: {ended.code}, {ended.err[-300:]}"):
         require_whole(workshop, name)
-        if ended.status == 0:
+        if ended.code == 0:
             return
-        line = ended.stderr.rstrip().rpartition("\n")[2]
-        assert ended.status == 2, ended.stderr
-        assert line.startswith("error: "), ended.stderr
+        line = ended.err.rstrip().rpartition("\n")[2]
+        assert ended.code == 2, ended.err
+        assert line.startswith("error: "), ended.err
         assert any(cure in line for cure in CURES), line
         text = line.removeprefix("error: ")
         assert str(workshop.folder) in line or re.match(r"[\w.…/-]+: ", text), line
@@ -111,8 +111,8 @@ def _try(workshop: Workshop, name: str, ended: Ended, what: str) -> None:
 def again(workshop: Workshop, name: str, *, renamed: bool = False) -> None:
     """Run a command to its end, and compare; a renamed folder's lock keeps its old name."""
     ended = workshop.forks.run(*words(name))
-    if ended.status != 2 or not any(word in ended.stderr for word in FINISHED):
-        assert ended.status == 0, (name, ended.stderr)
+    if ended.code != 2 or not any(word in ended.err for word in FINISHED):
+        assert ended.code == 0, (name, ended.err)
     good, after = workshop.outcomes[name], snapshot(workshop.folder)
     if renamed:
         after = {file: digest for file, digest in after.items() if not LOCKS.search(file)}

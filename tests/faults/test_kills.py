@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from helpers.forks import Ended
 
 from faults.attack import Attack, Try, noted
 from faults.commands import COMMANDS, Workshop, snapshot, words
-from faults.forking import Ended
 from merge_dataset.checks import check_dataset
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED
 from merge_dataset.layout import collections
@@ -56,8 +56,8 @@ def test_interrupts_at_any_time(attack: Attack, workshop: Workshop) -> None:
             pid = workshop.forks.start(*words(name))
             workshop.forks.kill(pid, signal.SIGINT, after=seconds)
             ended = workshop.forks.end(pid)
-            assert "Traceback" not in ended.stderr + ended.stdout, ended
-            if ended.status:
+            assert "Traceback" not in ended.err + ended.out, ended
+            if ended.code:
                 _require_message(ended)
 
 
@@ -74,12 +74,12 @@ def _kill(workshop: Workshop, name: str, attempt: Try) -> None:
             text.append(_killed_once(workshop, name, arguments, attempt))
             require_whole(workshop, name)
         ended = workshop.forks.run(*arguments)
-        if SAYS_NOTHING in ended.stderr:
+        if SAYS_NOTHING in ended.err:
             ended = workshop.forks.run(*arguments, "--overwrite")
-        if ended.status == 2 and any(word in ended.stderr for word in FINISHED):
+        if ended.code == 2 and any(word in ended.err for word in FINISHED):
             text.append("was finished")
         else:
-            assert ended.status == 0, ended.stderr
+            assert ended.code == 0, ended.err
         after = snapshot(workshop.folder)
         assert set(after) - set(good.after) == set(), "temporary files stay"
         assert after == good.after
@@ -100,15 +100,15 @@ def _killed_once(workshop: Workshop, name: str, arguments: Sequence[str], attemp
         ended = workshop.forks.end(pid)
         when = f"after {seconds:.2f} s"
     if by == signal.SIGINT:
-        assert "Traceback" not in ended.stderr, ended.stderr
-        if ended.status not in (0, 2):
+        assert "Traceback" not in ended.err, ended.err
+        if ended.code not in (0, 2):
             _require_message(ended)
-    return f"{by.name} {when}: {ended.status}"
+    return f"{by.name} {when}: {ended.code}"
 
 
 def _require_message(ended: Ended) -> None:
-    assert ended.status == INTERRUPTED, ended.stderr
-    assert ended.stderr.rstrip().rpartition("\n")[2] == STOPPED, ended.stderr
+    assert ended.code == INTERRUPTED, ended.err
+    assert ended.err.rstrip().rpartition("\n")[2] == STOPPED, ended.err
 
 
 def require_whole(workshop: Workshop, name: str) -> None:

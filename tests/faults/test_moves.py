@@ -47,9 +47,9 @@ def _go_on(workshop: Workshop, pid: int) -> None:
     if workshop.forks.ended(pid, 0) is None:
         os.kill(pid, signal.SIGCONT)
         ended = workshop.forks.end(pid)
-        assert "Traceback" not in ended.stderr, ended
-        assert ended.status in (0, 2), ended
-        assert not ended.status or "error: " in ended.stderr, ended
+        assert "Traceback" not in ended.err, ended
+        assert ended.code in (0, 2), ended
+        assert not ended.code or "error: " in ended.err, ended
 
 
 def test_renamed_midway(attack: Attack, workshop: Workshop) -> None:
@@ -91,7 +91,7 @@ def test_replaced_midway(attack: Attack, workshop: Workshop) -> None:
                     workshop.forks.run(*words(line))
                 after[name] = snapshot(workshop.folder)
             pid = _stopped(workshop, name, attempt)
-            assert workshop.forks.run(*words(REPLACE)).status == 0
+            assert workshop.forks.run(*words(REPLACE)).code == 0
             _go_on(workshop, pid)
             made = {f: d for f, d in snapshot(workshop.folder).items() if f.startswith("new")}
             for known in (good.after, after[name]):
@@ -111,7 +111,7 @@ def test_copied_midway(attack: Attack, workshop: Workshop) -> None:
             files = sorted(whole, key=lambda _: attempt.random.random())
             first = attempt.random.randrange(len(files) + 1)
             digests = [_copied(source, copy, files[:first])]
-            assert workshop.forks.run(*words(REPLACE)).status == 0
+            assert workshop.forks.run(*words(REPLACE)).code == 0
             digests.append(_copied(source, copy, files[first:]))
             result = check_dataset(copy) if collections(copy) else ["none"]
             is_mixed = snapshot(copy) not in (

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.forks import Ended
 
 from faults.attack import Attack, Try, noted
 from faults.commands import Workshop, snapshot, words
-from faults.forking import Ended
 from merge_dataset.checks import check_dataset
 
 _PREDICT = "predict --model {classifier} --dataset merge-nli --out new.parquet"
@@ -100,9 +100,9 @@ def _both(
     os.kill(one, signal.SIGCONT)
     text = [workshop.forks.end(one), ended or workshop.forks.end(other)]
     meeting = f"{first} | {second}; the first stopped before change {number}"
-    lines = [f"{end.status}: {end.stderr[-300:]}" for end in text]
+    lines = [f"{end.code}: {end.err[-300:]}" for end in text]
     with noted(lambda: "\n".join([meeting, *lines])):
-        assert 0 in [end.status for end in text]
+        assert 0 in [end.code for end in text]
         for end in text:
             _require_words(end)
         after = snapshot(workshop.folder)
@@ -128,8 +128,8 @@ def wait_until_stopped(pid: int) -> None:
 
 
 def _require_words(ended: Ended) -> None:
-    assert ended.status in (0, 2), ended.stderr
-    if ended.status:
-        line = ended.stderr.rstrip().rpartition("\n")[2]
-        assert line.startswith("error: "), ended.stderr
+    assert ended.code in (0, 2), ended.err
+    if ended.code:
+        line = ended.err.rstrip().rpartition("\n")[2]
+        assert line.startswith("error: "), ended.err
         assert any(word in line for word in REFUSALS), line

@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, Final, Literal
 
 import pytest
+from helpers.forks import Ended
 
 from faults.attack import Attack, Try, noted
 from faults.commands import ROOT, Outcome, Workshop, environment_of, snapshot, words
-from faults.forking import Ended
 from faults.test_disks import again
 from faults.test_kills import require_whole
 
@@ -174,7 +174,7 @@ def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> No
             workshop.restore()
             around = kind.around(workshop, attempt.random)
             path = {"PYTHONPATH": str(ROOT)}
-            asked = {**os.environ, **environment_of(workshop.folder), **path, **around}
+            asked = {**environment_of(workshop.folder), **path, **around}
             ended = subprocess.run(
                 [sys.executable, "-m", "generation", *words(name)],
                 cwd=workshop.folder, capture_output=True, check=False,
@@ -184,7 +184,7 @@ def test_odd_surroundings_of_a_process(attack: Attack, workshop: Workshop) -> No
             text, told = (output.decode(encoding) for output in (ended.stdout, ended.stderr))
             assert ended.returncode == 0, (name, around, told[-900:])
             assert "Traceback" not in told
-            usual = _SPEED.sub("", good.stdout)
+            usual = _SPEED.sub("", good.out)
             in_it = usual.encode(encoding, "backslashreplace").decode(encoding)
             in_ascii = usual.encode("ascii", "backslashreplace").decode()
             assert _SPEED.sub("", text) in (usual, in_it, in_ascii), (name, around)
@@ -201,7 +201,7 @@ def _try(workshop: Workshop, name: str, kind: Kind, attempt: Try) -> None:
     workshop.restore()
     call = kind.around(workshop, attempt.random)
     ended = workshop.forks.run(*words(name), **call)
-    text = f"{ended.status}, {ended.stdout[-300:]} {ended.stderr[-900:]}"
+    text = f"{ended.code}, {ended.out[-300:]} {ended.err[-900:]}"
     with noted(lambda: f"{name}; {call}: {text}"):
         _require_good_end(workshop, kind, call, ended, good)
         require_whole(workshop, name)
@@ -209,28 +209,28 @@ def _try(workshop: Workshop, name: str, kind: Kind, attempt: Try) -> None:
             if path.stat().st_uid == NOBODY:
                 os.chown(path, 0, 0)
                 path.chmod(0o755 if path.is_dir() else 0o644)
-        if ended.status:
+        if ended.code:
             again(workshop, name)
 
 
 def _require_good_end(
     workshop: Workshop, kind: Kind, call: dict[str, Any], ended: Ended, good: Outcome
 ) -> None:
-    assert "Traceback" not in ended.stderr + ended.stdout
-    if ended.status == 0:
+    assert "Traceback" not in ended.err + ended.out
+    if ended.code == 0:
         assert kind.ends != "refused"
         assert snapshot(workshop.folder) == good.after
-        text, usual = (_SPEED.sub("", process.stdout) for process in (ended, good))
+        text, usual = (_SPEED.sub("", process.out) for process in (ended, good))
         in_ascii = usual.encode("ascii", "backslashreplace").decode()
         assert text in (usual, in_ascii) or "stdout" in call
         return
     assert kind.ends != "passes"
-    if "AS" in call.get("limits", {}) and (ended.status < 0 or ended.stderr.endswith("ABORT\n")):
+    if "AS" in call.get("limits", {}) and (ended.code < 0 or ended.err.endswith("ABORT\n")):
         return  # a C++ library aborts the process, or the C library exits with 127 and a message
-    assert ended.status in (1, 2)
+    assert ended.code in (1, 2)
     if "stderr" in call or call.get("stdout") == "unread":
         return
-    line = ended.stderr.rstrip().rpartition("\n")[2]
-    if not ended.stdout.startswith("merge-nli/"):  # findings of `check`, which name the file
+    line = ended.err.rstrip().rpartition("\n")[2]
+    if not ended.out.startswith("merge-nli/"):  # findings of `check`, which name the file
         assert line.startswith("error: ")
         assert kind.told in line

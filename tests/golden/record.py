@@ -2,7 +2,7 @@
 
 Of a long text, the record has the first lines and a digest of each line; `build/golden` of the
 checkout that made the record has the whole text, from which `--before FOLDER` shows old lines.
-`VOLATILE` has everything that may differ.
+`VOLATILE` has everything that may differ. The commands are those of the record: its lines `$ …`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from golden.worlds import SHARED, WORLDS, World
+from golden.worlds import KEPT, SHARED, WORLDS, World
 
-KEPT: Final = Path(__file__).with_name("kept")
 WHOLE: Final = Path(__file__).parents[2] / "build" / "golden"
 SHORT: Final = 2_000
 """Most characters of a text that is kept whole."""
@@ -384,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         WHOLE.mkdir(parents=True, exist_ok=True)
         text = json.dumps(now, ensure_ascii=False).encode()
         if asked.keep:
-            write(KEPT / f"{name}.txt", now)
+            write(world.record, now)
             PROCESSOR.write_text(processor() + "\n", encoding="utf-8")
             (WHOLE / copy).write_bytes(gzip.compress(text, mtime=0))
             print(f"{name}: {len(now)} commands recorded")
@@ -392,7 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (WHOLE / f"today-{copy}").write_bytes(gzip.compress(text, mtime=0))
         old = asked.before / copy
         whole = json.loads(gzip.decompress(old.read_bytes())) if old.is_file() else {}
-        result = list(differences(read(KEPT / f"{name}.txt"), now, whole))
+        result = list(differences(read(world.record), now, whole))
         differing += len(result)
         print(*result, sep="\n\n")
         print(f"{name}: {len(now)} commands, {len(result)} differ", flush=True)

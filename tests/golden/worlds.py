@@ -20,6 +20,7 @@ from helpers.paraphrase_run import manifest as paraphrase_manifest
 from golden.wrong_files import wrong_files
 from merge_dataset.export import export_dataset
 
+KEPT: Final = Path(__file__).with_name("kept")
 ROOT: Final = Path(__file__).parents[2]
 SHARED: Final = ROOT.parent / "shared"
 TESTS: Final = ROOT / "tests"
@@ -32,12 +33,23 @@ class World:
     name: str
     make: Callable[[Path], None]
     """Fills the folder, which is the working directory."""
-    commands: Sequence[str]
-    """Words after `merge-nli`; each command finds the files of earlier ones."""
     quick: bool = True
     needs: tuple[Path, ...] = ()
     steps: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
     """Name in the list of commands → function that writes further files at that point."""
+
+    @property
+    def record(self) -> Path:
+        return KEPT / f"{self.name}.txt"
+
+    @property
+    def commands(self) -> list[str]:
+        """Words after `merge-nli`, as in the record; each command finds the files of earlier ones.
+
+        To record another command, add a line `$ WORDS` there, and run `make golden-keep`.
+        """
+        lines = self.record.read_text(encoding="utf-8").split("\n")
+        return [line[2:] for line in lines if line.startswith("$ ")][1:]
 
 
 def problems_of(dataset: Path, *, source: str = "") -> list[Row]:
@@ -130,129 +142,7 @@ def write_answers(dataset: Path) -> None:
     write(Path("rounded.jsonl"), rounded)
 
 
-SCORES: Final = (
-    "score a.parquet {} --n-bootstrap 0", "score a.parquet {}", "score a.parquet {} --format json",
-    "score a.parquet {} --n-bootstrap 0 --format json",
-    "score b.jsonl {} --format json --n-bootstrap 300 --rng-seed 7",
-    "score c.csv {} --n-bootstrap 0 --format json", "score c.csv {} --n-bootstrap 200",
-    "score a.jsonl.gz {} --n-bootstrap 0", "score a-named.csv {} --n-bootstrap 0",
-    "score shuffled.parquet {} --n-bootstrap 50 --format json",
-    "score rounded.jsonl {} --n-bootstrap 0 --format json", "score perfect.parquet {}",
-    "score parts/1.parquet parts/2.jsonl {} --n-bootstrap 100",
-    "score parts/1.parquet parts/again.csv {} --n-bootstrap 0",
-    "score parts/1.parquet parts/2.jsonl parts/again.csv {} --n-bootstrap 0",
-    "score parts/1.parquet {} --n-bootstrap 0",
-    "score parts/1.parquet {} --n-bootstrap 0 --allow-missing",
-    "score missing.parquet {} --n-bootstrap 0",
-    "score missing.parquet {} --allow-missing --format json --n-bootstrap 20",
-    "score missing.parquet {} --allow-missing --n-bootstrap 0",
-    "score variants.jsonl {} --n-bootstrap 0",
-    "score variants.jsonl {} --n-bootstrap 0 --allow-missing",
-    "score seeds.jsonl {} --n-bootstrap 0", "score seeds.jsonl {} --n-bootstrap 0 --allow-missing",
-    "score a.parquet {} --by mlms --by premise_mlms --by hypothesis_mlms --n-bootstrap 100",
-    "score a.parquet {} --by mlms --by original --by replacement --n-bootstrap 0 --format json",
-    "score a.parquet {} --by colour --n-bootstrap 0",
-    "score a.parquet {} --cluster premise --n-bootstrap 200 --format json",
-    "score a.parquet {} --cluster premise --by mlms --n-bootstrap 200",
-    "score a.parquet {} --cluster label",
-    "score a.parquet {} --ct 50 --n-bootstrap 100 --figure core_index --figure agreement",
-    "score a.parquet {} --n-bootstrap 0 --per-seed a-seeds.parquet",
-    "score a.parquet {} --n-bootstrap 0 --per-seed a-seeds.csv",
-    "score a.parquet {} --n-bootstrap 0 --per-seed a-seeds.jsonl",
-    "score missing.parquet {} --n-bootstrap 0 --per-seed missing.csv --allow-missing",
-    "score a.parquet {} --n-bootstrap 0 --per-seed a-seeds.csv",
-    "score a.parquet {} --fail-under seed_variant_accuracy=0.99 --fail-over variant_accuracy=0.5",
-    "score a.parquet --n-bootstrap 0", "score c.csv --format json --n-bootstrap 100",
-    "score missing.parquet --n-bootstrap 0",
-    "score parts/1.parquet parts/again.csv --n-bootstrap 0",
-)  # fmt: skip
-"""`score` with its options; {} is the dataset."""
-
-COMPARISONS: Final = (
-    "compare a.parquet b.jsonl {}", "compare a.parquet b.jsonl c.csv {} --format json",
-    "compare first=a.parquet second=c.csv {} --cluster premise --ct 60 --n-bootstrap 200",
-    "compare a=parts/1.parquet a=parts/2.jsonl b=b.jsonl {} --format json --n-bootstrap 50",
-    "compare a.parquet missing.parquet {} --n-bootstrap 20",
-    "compare a.parquet m=missing.parquet {} --n-bootstrap 20 --allow-missing",
-    "compare a.parquet {} --n-bootstrap 20", "compare a.parquet a.parquet {} --n-bootstrap 20",
-    "report a.parquet b.jsonl {} --n-bootstrap 200 --out r.html",
-    "report a.parquet b.jsonl c.csv {} --n-bootstrap 20 --out r.md",
-    "report a.parquet b.jsonl {} --n-bootstrap 50 --out r.tex --cluster premise",
-    "report a.parquet b.jsonl {} --n-bootstrap 50 --out r.json",
-    "report c.csv {} --n-bootstrap 0 --out few.html --max-variants 40",
-    "report a.parquet m=missing.parquet {} --n-bootstrap 0 --out m.html --allow-missing",
-    "report a=parts/1.parquet a=parts/2.jsonl {} --n-bootstrap 0 --out parts.html",
-)  # fmt: skip
-
-ANALYSES: Final = (
-    "analyse accuracy a.parquet b.jsonl c.csv {}",
-    "analyse accuracy a.parquet b.jsonl {} --format json --group model-a=S --group b=M",
-    "analyse curves a.parquet b.jsonl {} --n-bootstrap 50 --format csv",
-    "analyse curves a.parquet b.jsonl {} --out curves.svg",
-    "analyse matching a.parquet b.jsonl {} --format latex",
-    "analyse matching a.parquet b.jsonl {} --format json",
-    "analyse classes a.parquet b.jsonl {} --config snli --n-bootstrap 50",
-    "analyse classes a.parquet {} --config snli --n-bootstrap 0 --format json",
-    "analyse mlms a.parquet {} --config snli --n-bootstrap 20 --mlm-map mlms.toml",
-    "analyse origins a.parquet b.jsonl {} --config snli --n-bootstrap 20",
-    "analyse origins a.parquet {} --config snli --n-bootstrap 0 --format json",
-    "analyse hardest a.parquet b.jsonl c.csv {} --top 5",
-    "analyse hardest a.parquet {} --format csv --below 0.6",
-    "analyse first-answers a.parquet b.jsonl {}",
-    "analyse first-answers a.parquet b.jsonl {} --format json",
-    "analyse fooling a.parquet b.jsonl {} --n-bootstrap 50",
-    "analyse fooling a.parquet c.csv {} --n-bootstrap 0 --format json",
-    "analyse sizes a.parquet b.jsonl {} --size model-a=110M --size b=340M --n-bootstrap 0",
-    "analyse shift a.parquet b.jsonl {}", "analyse shift a.parquet b.jsonl {} --format json",
-    "analyse shift c.csv {}", "analyse confidence a.parquet b.jsonl {} --format markdown",
-    "analyse confidence a.parquet {} --format json", "analyse overlap {}",
-    "analyse overlap a.parquet {} --format json",
-    "analyse signals a.parquet b.jsonl {} --n-bootstrap 20",
-    "analyse signals {} --format json --n-bootstrap 0",
-    "analyse phenomena a.parquet b.jsonl {} --n-bootstrap 20", "analyse composition {}",
-    "analyse composition {} --format json", "analyse provenance {}",
-    "analyse provenance {} --format json", "analyse stability a.parquet {} --draws 20 --seeds 20",
-    "analyse stability {} --format json --draws 10 --seeds 10",
-    "analyse ablations a.parquet b=b.jsonl@merge-nli {} --config snli_nouns",
-    "analyse fooling a.parquet m=missing.parquet {} --n-bootstrap 0 --allow-missing",
-    "analyse curves missing.parquet {}",
-)  # fmt: skip
-
-DATASETS: Final = (
-    "check {folder}",
-    "check {folder} --format json",
-    "show {folder} --n 3",
-    "show {folder} --format json --n 2",
-    "export croissant {folder}",
-    "export jsonl {folder} --out out-jsonl",
-    "export csv {folder} --out out-csv",
-    "export mini-datasets {folder} --out out-mini",
-    "export lm-eval {folder} --shots none --out out-lm-eval",
-    "export inspect {folder} --shots none --out out-inspect",
-    "publish dataset {folder} --repo somebody/merge-nli",
-    "publish dataset {folder} --repo somebody/merge-nli --format json",
-    "publish results a.parquet --dataset {folder} --dataset-repo somebody/merge-nli "
-    "--repo somebody/model",
-    "publish results a.parquet --dataset {folder} --dataset-repo somebody/merge-nli "
-    "--repo somebody/model --format json --date 2025-10-28",
-    "publish results missing.parquet --dataset {folder} --dataset-repo somebody/merge-nli "
-    "--repo somebody/model",
-    "baseline majority --dataset {folder} --out majority.parquet",
-    "baseline majority --dataset {folder} --out majority.jsonl --format json",
-    "baseline majority --dataset {folder} --out some.jsonl --limit-seeds 5",
-    "score majority.parquet --dataset {folder} --n-bootstrap 0",
-)
-
-
-def _all(dataset: str, *groups: Sequence[str]) -> tuple[str, ...]:
-    return tuple(
-        item.format(f"--dataset {dataset}", folder=dataset) for group in groups for item in group
-    )
-
-
 # --- the demo ---
-
-DEMO: Final = "--recipe demo --limit 24 --set min_replacements=10 --set variants_per_class=10"
 
 
 def make_demo(folder: Path) -> None:
@@ -261,43 +151,6 @@ def make_demo(folder: Path) -> None:
     shutil.copytree(ROOT / "merge_metric/demo/bert-tiny-nli", folder / "nli")
     shutil.copy(ROOT / "generation/demo/problems.jsonl", folder)
 
-
-DEMO_COMMANDS: Final = (
-    f"generate {DEMO} --run runs/demo --out merge-nli",
-    "build --run runs/demo --out merge-nli --overwrite --with-column quality",
-    "build --run runs/demo --set subsamples=2 --out merge-nli --overwrite --format json",
-    "predict --model nli --dataset merge-nli --out a.parquet",
-    "predict --model nli --dataset merge-nli --out b.jsonl --limit-seeds 4",
-    "predict --model nli --dataset merge-nli --out a.parquet --format json",
-    "baseline hypothesis-only --train problems.jsonl --dataset merge-nli --out c.parquet",
-    "score a.parquet --dataset merge-nli",
-    "score a.parquet --dataset merge-nli --format json",
-    "score c.parquet --dataset merge-nli --by mlms --n-bootstrap 100",
-    "score b.jsonl --dataset merge-nli --n-bootstrap 0",
-    "score b.jsonl --dataset merge-nli --n-bootstrap 0 --allow-missing",
-    "score a.parquet --n-bootstrap 0",
-    "compare a.parquet c.parquet --dataset merge-nli",
-    "report a.parquet c.parquet --dataset merge-nli --out report.html --n-bootstrap 100",
-    "report a.parquet c.parquet --dataset merge-nli --out report.md --n-bootstrap 100",
-    "check merge-nli",
-    "analyse seeds --run runs/demo",
-    "analyse seeds --run runs/demo --format json",
-    "analyse filters --run runs/demo",
-    "analyse filters --run runs/demo --format json",
-    "analyse composition --run runs/demo",
-    "analyse provenance --run runs/demo",
-    "analyse signals a.parquet --dataset merge-nli --n-bootstrap 20",
-    "show merge-nli --n 2",
-    "publish metric --repo somebody/seed_variant_accuracy",
-    "publish dataset merge-nli --repo somebody/merge-nli",
-    "export croissant merge-nli --overwrite",
-    "agreement judged_variants",
-    "agreement judged_variants --format json --n-bootstrap 100",
-    "agreement judged_options --format latex",
-    "agreement judged_variants judged_options --format markdown --n-bootstrap 0",
-    "annotate merge-nli --out study --per-class 3 --format json",
-    "models show nli",
-)
 
 # --- a made-up dataset: two sources, three masked LMs, paraphrases, votes ---
 
@@ -345,21 +198,6 @@ def _export(run: Path, made: report_data.Problems, manifest: Row) -> None:
     export_dataset(run, Path("merge-nli"))
 
 
-MADE_COMMANDS: Final = (
-    *_all("merge-nli", SCORES, COMPARISONS, ANALYSES, DATASETS),
-    "score a.parquet --dataset merge-nli --config snli_nouns --n-bootstrap 100",
-    "score a.parquet --dataset merge-nli --config snli_paraphrases --format json",
-    "score a.parquet --dataset merge-nli --config snli_paraphrases --config snli "
-    "--n-bootstrap 0 --per-seed p.csv",
-    "score a.parquet --dataset merge-nli --config snli_adverbs",
-    "compare a.parquet b.jsonl --dataset merge-nli --config snli_paraphrases",
-    "analyse fooling a.parquet b.jsonl --dataset merge-nli --config snli_paraphrases",
-    "report a.parquet b.jsonl --dataset merge-nli --config snli_paraphrases --config snli "
-    "--out p.html --n-bootstrap 20",
-    "baseline majority --dataset merge-nli --config snli_verbs --out verbs.jsonl",
-    "show merge-nli --config snli_paraphrases --n 2 --variants 3",
-)
-
 # --- other formats ---
 
 
@@ -380,42 +218,6 @@ def format_answers(folder: Path) -> None:
         wrong[3]["prediction"] = "maybe"
         write(folder / source / "wrong.csv", wrong)
 
-
-FORMAT_COMMANDS: Final = (
-    "generate --source pairs --data pairs.jsonl --recipe demo --limit 20 --fields first,second "
-    "--labels different,paraphrase --run runs/pairs --out merge-nli",
-    "generate --source reading --data reading.jsonl --recipe demo --limit 20 "
-    "--fields context,question,answer --labels incorrect,correct "
-    "--field-column context=passage --shared-fields context,question "
-    "--set min_replacements=8 --set variants_per_class=8 --run runs/reading --out merge-nli",
-    "(answers)",
-    "check merge-nli",
-    "baseline majority --dataset merge-nli --config pairs --out majority.parquet",
-    *(
-        item.format(source)
-        for source in ("pairs", "reading")
-        for item in (
-            "score {0}/a.parquet --dataset merge-nli",
-            "score {0}/a.jsonl --dataset merge-nli --format json --n-bootstrap 100",
-            "score {0}/a.parquet --n-bootstrap 0",
-            "score {0}/wrong.csv --dataset merge-nli",
-            "score {0}/a.parquet --dataset merge-nli --n-bootstrap 0 --per-seed {0}/seeds.csv",
-            "compare {0}/a.parquet {0}/b.jsonl --dataset merge-nli --n-bootstrap 100",
-            "report {0}/a.parquet {0}/b.jsonl --dataset merge-nli --out {0}/r.html "
-            "--n-bootstrap 20",
-            "report {0}/a.parquet {0}/b.jsonl --dataset merge-nli --out {0}/r.json "
-            "--n-bootstrap 20",
-            "analyse curves {0}/a.parquet {0}/b.jsonl --dataset merge-nli --format csv",
-            "analyse fooling {0}/a.parquet {0}/b.jsonl --dataset merge-nli --n-bootstrap 0",
-            "analyse shift {0}/a.parquet --dataset merge-nli",
-        )
-    ),
-    "score pairs/a.parquet reading/a.parquet --dataset merge-nli --n-bootstrap 0",
-    "compare pairs/a.parquet reading/b.jsonl --dataset merge-nli",
-    "export croissant merge-nli",
-    "export lm-eval merge-nli --out tasks",
-    "publish dataset merge-nli --repo somebody/merge-nli",
-)
 
 # --- messages about invalid predictions files ---
 
@@ -452,35 +254,6 @@ def make_messages(folder: Path) -> None:
 
 _SUFFIXES: Final = (".parquet", ".csv", ".jsonl")
 _PACKED: Final = ("packed.jsonl.gz", "packed.csv.gz", "packed.parquet.gz", "table.tsv")
-_WRONG: Final = tuple(name for name, _ in wrong_files([]))
-_BROKEN: Final = (
-    "empty.jsonl", "empty.csv", "words.txt", "fake.parquet", "cut.jsonl", "array.jsonl",
-    "blank.jsonl", "nan.jsonl", "semicolon.csv", "short-row.csv", "bom.csv", "latin1.csv",
-    "merge-nli", "nowhere.parquet", "nowhere.csv",
-)  # fmt: skip
-
-MESSAGE_COMMANDS: Final = (
-    "score good.parquet --dataset merge-nli --n-bootstrap 0",
-    "score good.parquet --dataset mnli --n-bootstrap 0",
-    "predict --model nowhere --dataset merge-nli --out x.parquet",
-    *(
-        f"score {name}{suffix} --dataset merge-nli --n-bootstrap 0"
-        for name in _WRONG
-        for suffix in _SUFFIXES
-    ),
-    *(f"score {name}.csv --n-bootstrap 0" for name in _WRONG),
-    *(f"score {name} --dataset merge-nli --n-bootstrap 0" for name in (*_BROKEN, *_PACKED)),
-    *(
-        f"{command} {name}.parquet --dataset merge-nli --n-bootstrap {n}"
-        for name in _WRONG
-        for command, n in (("compare good.parquet", 1), ("report good.parquet", 0))
-    ),
-    *(
-        f"score good.parquet {name}.jsonl --dataset merge-nli --n-bootstrap 0"
-        for name in ("null-prediction", "twice", "unknown-id")
-    ),
-)
-
 # --- SNLI, by real models ---
 
 
@@ -489,30 +262,6 @@ def make_snli(folder: Path) -> None:
         (folder / name).symlink_to(SHARED / "models" / name)
     (folder / "snli_test.jsonl").symlink_to(SHARED / "data" / "snli_test.jsonl")
 
-
-_SNLI: Final = "--dataset merge-nli"
-SNLI_COMMANDS: Final = (
-    "generate --source snli --data snli_test.jsonl --limit 80 --mlm bert-tiny-mlm "
-    "--mlm minilm-l6-mlm --set suggestions_per_occurrence=80 --set min_replacements=6 "
-    "--set variants_per_class=6 --set subsamples=3 --run runs/snli --out merge-nli",
-    "check merge-nli",
-    "predict --model bert-tiny-nli --dataset merge-nli --out tiny.parquet",
-    "predict --model minilm-l6-nli --dataset merge-nli --out minilm.parquet",
-    f"score tiny.parquet {_SNLI}",
-    f"score minilm.parquet {_SNLI} --format json",
-    f"score minilm.parquet {_SNLI} --cluster premise --by mlms",
-    f"compare tiny.parquet minilm.parquet {_SNLI}",
-    f"compare tiny.parquet minilm.parquet {_SNLI} --format json",
-    f"report tiny.parquet minilm.parquet {_SNLI} --out report.html",
-    f"analyse classes tiny.parquet minilm.parquet {_SNLI} --n-bootstrap 100",
-    f"analyse curves tiny.parquet minilm.parquet {_SNLI} --format csv",
-    f"analyse origins tiny.parquet minilm.parquet {_SNLI} --n-bootstrap 100",
-    f"analyse shift tiny.parquet minilm.parquet {_SNLI}",
-    f"analyse sizes tiny.parquet minilm.parquet {_SNLI} --n-bootstrap 0",
-    f"analyse overlap tiny.parquet {_SNLI}",
-    f"analyse signals tiny.parquet minilm.parquet {_SNLI} --n-bootstrap 20",
-    f"analyse provenance {_SNLI}",
-)
 
 # --- a million rows ---
 
@@ -531,23 +280,14 @@ def make_million(folder: Path) -> None:
     pq.write_table(pa.concat_tables([rows, rows.slice(700_000, 2)]), folder / "twice.parquet")
 
 
-MILLION_COMMANDS: Final = (
-    "check merge-nli", "score a.parquet --dataset merge-nli --n-bootstrap 0 --format json",
-    "score a.parquet --dataset merge-nli", "score b.parquet --dataset merge-nli --n-bootstrap 0",
-    "score missing.parquet --dataset merge-nli --n-bootstrap 0",
-    "score missing.parquet --dataset merge-nli --n-bootstrap 0 --allow-missing",
-    "score twice.parquet --dataset merge-nli --n-bootstrap 0",
-    "compare a.parquet b.parquet --dataset merge-nli --n-bootstrap 100",
-)  # fmt: skip
-
 WORLDS: Final = {
     world.name: world
     for world in (
-        World("demo", make_demo, DEMO_COMMANDS),
-        World("made", make_made, MADE_COMMANDS),
-        World("formats", make_formats, FORMAT_COMMANDS, steps={"(answers)": format_answers}),
-        World("messages", make_messages, MESSAGE_COMMANDS),
-        World("snli", make_snli, SNLI_COMMANDS, quick=False, needs=(SHARED,)),
-        World("million", make_million, MILLION_COMMANDS, quick=False),
+        World("demo", make_demo),
+        World("made", make_made),
+        World("formats", make_formats, steps={"(answers)": format_answers}),
+        World("messages", make_messages),
+        World("snli", make_snli, quick=False, needs=(SHARED,)),
+        World("million", make_million, quick=False),
     )
 }

@@ -5,10 +5,11 @@ Row = dict[str, Any]
 
 
 def wrong_files(good: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Yield each fault, as a file's name, and the file's rows; without rows, only the names."""
-    yield from ((name, _made(good, name) if good else []) for name in _CHANGED)
-    for name in _WHOLE:
-        yield name, _WHOLE[name]([dict(row) for row in good]) if good else []
+    """Yield each fault, as a file's name, and the file's rows."""
+    for name, changes in _CHANGED.items():
+        yield name, [*good[:5], good[5] | changes, *good[6:]]
+    for name, change in _WHOLE.items():
+        yield name, change([dict(row) for row in good])
 
 
 _CHANGED: dict[str, Row] = {
@@ -27,10 +28,6 @@ _CHANGED: dict[str, Row] = {
     "probabilities-null": {"probabilities": None},
     "probabilities-inner-null": {"probabilities": [0.5, None, 0.5]},
 }  # fmt: skip
-
-
-def _made(good: Sequence[Row], name: str) -> list[Row]:
-    return [*good[:5], good[5] | _CHANGED[name], *good[6:]]
 
 
 def _gold(rows: list[Row]) -> list[Row]:

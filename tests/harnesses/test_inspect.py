@@ -87,7 +87,7 @@ def test_the_hubs_benchmark(place: Place) -> None:
         }
         files["eval.yaml"] = benchmark(place.dataset)
         hub.make("dataset", "somebody/merge-nli").add("main", entries_of(files), "Data")
-        logs, environment = place.path / "hub-logs", hub.environment(None)
+        logs, environment = place.path / "hub-logs", hub.environment()
         command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-c", _RULE, str(logs)]
         run(command, place.path, {**environment, "HF_HUB_OFFLINE": "0"})
     (file,) = logs.glob("*.json")

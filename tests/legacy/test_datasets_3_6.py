@@ -1,5 +1,4 @@
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,9 +65,7 @@ def test_script_and_tag_load(tmp_path: Path, legacy: str) -> None:
         desk.good("dataset", "--repo", NAME, folder, "--yes")
 
         def load(**options: Any) -> Any:
-            kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
-            home = {"HF_HOME": str(tmp_path / options["revision"])}
-            there = kept | desk.hub.environment(None) | home
+            there = desk.hub.environment(HF_HOME=tmp_path / options["revision"])
             asked = json.dumps(options)
             return json.loads(output_of(legacy, "-c", CODE, asked, env=there, cwd=run.path))
 

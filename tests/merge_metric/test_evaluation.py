@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -355,11 +354,10 @@ def test_datasets_of_the_hub(folder: Path, tmp_path: Path) -> None:
         repo.add("main", {"snli/seeds.parquet": Entry(b"newer", True)}, "Other data")
 
         def evaluate(token: str | None = None, **environment: str) -> dict[str, Any]:
-            kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
-            home = {"HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+            ours = hub.environment(token, HF_HOME=tmp_path / "home", PYTHONPATH=ROOT)
             done = subprocess.run(
                 [sys.executable, "-c", _EVALUATE],
-                env=kept | hub.environment(token) | home | environment, capture_output=True,
+                env=ours | environment, capture_output=True,
                 text=True, check=False, timeout=300,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr

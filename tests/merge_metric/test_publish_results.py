@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers.dataset_files import files_of, write_rows
-from helpers.hub.publishing import STRANGER, TOKEN, Desk, Result
+from helpers.forks import Ended
+from helpers.hub.publishing import STRANGER, TOKEN, Desk
 from helpers.hub.repositories import Entry, Repo, entries_of
 from helpers.scored_folder import predicted, without
 from huggingface_hub import ModelInfo, eval_result_entries_to_yaml
@@ -46,7 +47,7 @@ def words(predictions: Path, folder: Path, *more: str) -> tuple[str | Path, ...]
     return ("results", predictions, *where, *more)
 
 
-def publish(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> Result:
+def publish(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> Ended:
     return desk.good(*words(predictions, folder, *more), **options)
 
 

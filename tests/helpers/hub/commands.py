@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from helpers.hub.endpoints import LoopbackHub
+from helpers.forks import Ended, Forks, forks_in
+from helpers.hub.endpoints import NO_WAITS, LoopbackHub
 from helpers.hub.files import Payload
-from helpers.hub.forks import ROOT, Forks, Result, environment_of
 from helpers.hub.layouts import CONVERSION, Layout
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import Repo, User, entries_of
@@ -23,45 +23,31 @@ STRANGER: Final = "hf_token_of_a_stranger"
 PROBLEMS: Final = many_problems(6, 2)
 
 _IMPORTS = """
-import datasets, huggingface_hub, torch, transformers
+import datasets, torch, transformers
 import transformers.models.bert.modeling_bert, transformers.models.roberta.modeling_roberta
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
-from generation.cli import app
-import merge_metric.models.classifier, merge_dataset.schema
+import generation.cli, merge_metric.models.classifier, merge_dataset.schema
 """
-_RUN = """
-if asked["offline"]:  # as these two read the variable when they are imported
-    os.environ["HF_HUB_OFFLINE"] = "1"
+_BEFORE = """
+if "HF_HUB_OFFLINE" in os.environ:  # these two read the variable when they are imported
     huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
-app(asked["arguments"], prog_name="merge-nli")
 """
 
 
 class Console:
     """Runs commands; `home` holds all caches; `marker` exists once a payload has run."""
 
-    def __init__(self, hub: LoopbackHub, scratch: Path) -> None:
-        self.hub = hub
-        self.folder, self.home = scratch / "work", scratch / "home"
-        self.marker = scratch / "payload-ran"
-        self.folder.mkdir()
-        self.home.mkdir()
-        write_folder(self.folder / "merge-nli", PROBLEMS)
-        environment = environment_of(
-            hub, HOME=self.home, HF_HOME=self.home / "huggingface",
-            XDG_CACHE_HOME=self.home / "cache", PYTHONPATH=ROOT, TOKENIZERS_PARALLELISM="false",
-            OMP_NUM_THREADS=1, **{Payload.MARKER: self.marker},
-        )  # fmt: skip
-        self._forks = Forks(_IMPORTS, _RUN, self.folder, environment)
-        self.close = self._forks.close
+    def __init__(self, hub: LoopbackHub, forks: Forks, home: Path, marker: Path) -> None:
+        self.hub, self.folder, self.home, self.marker = hub, forks.folder, home, marker
+        self._forks = forks
 
     def run(
         self, *arguments: object, offline: bool = False, token: str | None = None, **more: str
-    ) -> Result:
-        login = {} if token is None else {"HF_TOKEN": token}
-        return self._forks.ask(arguments, more | login, offline=offline)
+    ) -> Ended:
+        set_ = {"HF_TOKEN": token, "HF_HUB_OFFLINE": "1" if offline else None}
+        return self._forks.run(*map(str, arguments), environment=more | set_)
 
-    def predict(self, model: object, *options: object, **more: object) -> Result:
+    def predict(self, model: object, *options: object, **more: object) -> Ended:
         (self.folder / "predicted.parquet").unlink(missing_ok=True)
         return self.run(
             "predict", "--dataset", "merge-nli", "--config", "snli", "--model", model,
@@ -86,11 +72,19 @@ class Console:
 def console() -> Iterator[Console]:
     with loopback_hub() as hub, tempfile.TemporaryDirectory() as scratch:
         hub.users |= {TOKEN: User("somebody"), STRANGER: User("stranger")}
-        made = Console(hub, Path(scratch))
-        try:
-            yield made
-        finally:
-            made.close()
+        folder, home, logs, marker = (
+            Path(scratch, name) for name in ("work", "home", "logs", "payload-ran")
+        )
+        home.mkdir()
+        environment = hub.environment(
+            HOME=home, HF_HOME=home / "huggingface", XDG_CACHE_HOME=home / "cache",
+            TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS=1, **{Payload.MARKER: marker},
+        )  # fmt: skip
+        write_folder(folder / "merge-nli", PROBLEMS)
+        with forks_in(
+            folder, logs, environment, imports=NO_WAITS + _IMPORTS, before=_BEFORE
+        ) as forks:
+            yield Console(hub, forks, home, marker)
 
 
 def serve(hub: LoopbackHub, name: str, layout: Layout) -> Repo:

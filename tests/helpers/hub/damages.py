@@ -29,11 +29,14 @@ class Damage:
         return written(self.make(), folder)
 
 
+def _plain() -> Path:
+    return tiny_classifier("bert-uncased")
+
+
 @lru_cache(None)
 def _whole() -> dict[str, bytes]:
-    plain = tiny_classifier("bert-uncased")
-    weights = of.safetensors_of(of.tensors_of(plain))
-    return of.config_of(plain) | of.whole_tokenizer(plain) | weights
+    weights = of.safetensors_of(of.tensors_of(_plain()))
+    return of.config_of(_plain()) | of.whole_tokenizer(_plain()) | weights
 
 
 def _but(*left_out: str, **changed: bytes) -> Callable[[], Files]:
@@ -45,83 +48,51 @@ def _but(*left_out: str, **changed: bytes) -> Callable[[], Files]:
 
 
 def _config(**changes: Any) -> Callable[[], Files]:
-    return lambda: _whole() | of.config_of(tiny_classifier("bert-uncased"), **changes)
+    return lambda: _whole() | of.config_of(_plain(), **changes)
 
 
 def _pickle(write: Callable[[of.Tensors], Files]) -> Callable[[], Files]:
-    return lambda: {
-        **_but("model.safetensors")(),
-        **write(of.tensors_of(tiny_classifier("bert-uncased"))),
-    }
+    return lambda: {**_but("model.safetensors")(), **write(of.tensors_of(_plain()))}
 
 
 def _pickled(content: Callable[[of.Tensors], bytes]) -> Damage:
     return Damage(_pickle(lambda t: {"pytorch_model.bin": content(t)}), r"pytorch_model\.bin")
 
 
-def _cut(share: float) -> Callable[[], Files]:
+def _bytes(change: Callable[[bytes], bytes]) -> Damage:
+    """Weights of which the file's bytes are changed."""
+    return Damage(
+        lambda: _but(model__safetensors=change(_whole()["model.safetensors"]))(),
+        r"model\.safetensors",
+    )
+
+
+def _tensors(change: Callable[[dict[str, torch.Tensor]], of.Tensors]) -> Callable[[], Files]:
+    return lambda: _whole() | of.safetensors_of(change(of.tensors_of(_plain())))
+
+
+def _without(name: str) -> Callable[[], Files]:
+    """Weights without the tensors whose names begin so."""
+    return _tensors(lambda tensors: {k: v for k, v in tensors.items() if not k.startswith(name)})
+
+
+def _shards(left_out: str = "", *, place: str = "") -> Callable[[], Files]:
+    """Two shards without one of them, or with another place of a tensor in the index."""
+
     def make() -> Files:
-        content = _whole()["model.safetensors"]
-        return _whole() | {"model.safetensors": content[: int(len(content) * share)]}
-
-    return make
-
-
-def _flipped() -> Files:
-    """Weights with a header that is not JSON."""
-    content = bytearray(_whole()["model.safetensors"])
-    content[8:40] = b"\xff" * 32
-    return _whole() | {"model.safetensors": bytes(content)}
-
-
-def _index(**places: str) -> Callable[[], Files]:
-
-    def make() -> Files:
-        tensors = of.tensors_of(tiny_classifier("bert-uncased"))
-        files = of.safetensors_of(tensors, shards=2)
+        files = dict(of.safetensors_of(of.tensors_of(_plain()), shards=2))
         index = json.loads(files["model.safetensors.index.json"])
-        for path in places.values():
-            index["weight_map"]["classifier.weight"] = path
-        made = _but("model.safetensors")() | files
-        return made | {"model.safetensors.index.json": of.as_json(index)}
-
-    return make
-
-
-def _shard_missing(write: Callable[..., Files], name: str) -> Callable[[], Files]:
-    def make() -> Files:
-        files = dict(_pickle(lambda tensors: write(tensors, shards=2))())
-        del files[name]
-        return files
-
-    return make
-
-
-def _sizes() -> Files:
-    tensors = of.tensors_of(tiny_classifier("bert-uncased"))
-    tensors["bert.encoder.layer.1.intermediate.dense.weight"] = torch.zeros(48, 32)
-    return _whole() | of.safetensors_of(tensors)
-
-
-def _tensor(name: str, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
-    """Weights in which a tensor is another, or missing."""
-
-    def make() -> Files:
-        tensors = of.tensors_of(tiny_classifier("bert-uncased"))
-        tensors |= {name: change(tensors[name])} if change else {}
-        kept = {key: item for key, item in tensors.items() if change or key != name}
-        return _whole() | of.safetensors_of(kept)
+        if place:
+            index["weight_map"]["classifier.weight"] = place
+        files["model.safetensors.index.json"] = of.as_json(index)
+        files = {**_but("model.safetensors")(), **files}
+        return {path: content for path, content in files.items() if path != left_out}
 
     return make
 
 
 _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
-
-
-def _headless() -> Files:
-    tensors = of.tensors_of(tiny_classifier("bert-uncased"))
-    kept = {name: item for name, item in tensors.items() if not name.startswith("classifier")}
-    return _whole() | of.safetensors_of(kept)
+_INNER = "bert.encoder.layer.1.intermediate.dense.weight"
 
 
 def _custom() -> Files:
@@ -173,11 +144,11 @@ _ADAPTER: Final = "adapter_model.safetensors"
 
 DAMAGES: Final[Mapping[str, Damage]] = {
     # Half downloads and broken files.
-    "cut/half": Damage(_cut(0.5), r"model\.safetensors"),
-    "cut/in-the-header": Damage(_cut(0.002), r"model\.safetensors"),
-    "cut/empty": Damage(_cut(0), r"model\.safetensors"),
-    "cut/header-garbled": Damage(_flipped, r"model\.safetensors"),
-    "cut/pointer": Damage(_but(model__safetensors=of.LFS_POINTER), r"model\.safetensors"),
+    "cut/half": _bytes(lambda whole: whole[: len(whole) // 2]),
+    "cut/in-the-header": _bytes(lambda whole: whole[: len(whole) // 500]),
+    "cut/empty": _bytes(lambda whole: b""),
+    "cut/header-garbled": _bytes(lambda whole: whole[:8] + b"\xff" * 32 + whole[40:]),
+    "cut/pointer": _bytes(lambda whole: of.LFS_POINTER),
     "cut/pickle": _pickled(lambda t: of.pickles_of(t)["pytorch_model.bin"][:60_000]),
     "cut/pickle-pointer": _pickled(lambda _: of.LFS_POINTER),
     "cut/pickle-empty": _pickled(lambda _: b""),
@@ -185,23 +156,26 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "cut/gguf-in-the-header": _gguf(0.01),
     "cut/gguf-none": _gguf(None),
     # Indices.
-    "index/upwards": Damage(_index(a="../../../../etc/passwd"), r"index\.json"),
-    "index/absolute": Damage(_index(a="/etc/passwd"), r"index\.json"),
-    "index/another-format": Damage(_index(a="pytorch_model.bin"), r"index\.json"),
+    "index/upwards": Damage(_shards(place="../../../../etc/passwd"), r"index\.json"),
+    "index/absolute": Damage(_shards(place="/etc/passwd"), r"index\.json"),
+    "index/another-format": Damage(_shards(place="pytorch_model.bin"), r"index\.json"),
     "index/shard-missing": Damage(
-        _shard_missing(of.safetensors_of, "model-00002-of-00002.safetensors"),
-        r"model-00002-of-00002\.safetensors",
+        _shards("model-00002-of-00002.safetensors"), r"model-00002-of-00002\.safetensors"
     ),
     "index/pickle-shard-missing": Damage(
-        _shard_missing(of.pickles_of, "pytorch_model-00002-of-00002.bin"),
+        _pickle(lambda t: {
+            path: content for path, content in of.pickles_of(t, shards=2).items()
+            if path != "pytorch_model-00002-of-00002.bin"
+        }),
         r"pytorch_model-00002-of-00002\.bin",
     ),
-    "index/no-json": Damage(
-        lambda: {**_index()(), "model.safetensors.index.json": b"{"}, r"index\.json"
-    ),
-    "index/a-list": Damage(
-        lambda: {**_index()(), "model.safetensors.index.json": b"[]"}, r"index\.json"
-    ),
+    **{
+        f"index/{name}": Damage(
+            lambda content=content: {**_shards()(), "model.safetensors.index.json": content},
+            r"index\.json",
+        )
+        for name, content in (("no-json", b"{"), ("a-list", b"[]"))
+    },
     # Configurations.
     "config/layers": Damage(_config(num_hidden_layers=10_000_000), r"num_hidden_layers|layers"),
     "config/hidden-size": Damage(_config(hidden_size=10_000_000), r"hidden_size|size"),
@@ -224,16 +198,20 @@ DAMAGES: Final[Mapping[str, Damage]] = {
         _config(id2label=None, label2id=None), r"got LABEL_0, LABEL_1, LABEL_2: nothing says", ()
     ),
     "weights/no-number": Damage(
-        _tensor(_QUERY, lambda each: each * float("nan")), rf"got nan in {_QUERY}: .* is damaged"
+        _tensors(lambda t: t | {_QUERY: t[_QUERY] * float("nan")}),
+        rf"got nan in {_QUERY}: .* is damaged",
     ),
     "weights/overflow": Damage(
-        _tensor(_QUERY, lambda each: each + 1e5), rf"got inf in {_QUERY}: .* --dtype bfloat16",
+        _tensors(lambda t: t | {_QUERY: t[_QUERY] + 1e5}),
+        rf"got inf in {_QUERY}: .* --dtype bfloat16",
         ("--label-order", "e,n,c", "--dtype", "float16"),
     ),
-    "weights/missing": Damage(_tensor(_QUERY), rf"all weights of a Bert.* lacks 1.*{_QUERY}"),
+    "weights/missing": Damage(_without(_QUERY), rf"all weights of a Bert.* lacks 1.*{_QUERY}"),
     "config/custom-head": Damage(_custom, r"got BertForNatural\w+, which needs code"),
-    "sizes": Damage(_sizes, r"bert\.encoder\.layer\.1\.intermediate\.dense\.weight"),
-    "no-head": Damage(_headless, r"classifier"),
+    "sizes": Damage(
+        _tensors(lambda t: t | {_INNER: torch.zeros(48, 32)}), _INNER.replace(".", r"\.")
+    ),
+    "no-head": Damage(_without("classifier"), r"classifier"),
     # Tokenizers.
     "tokenizer/none": Damage(_but("tokenizer.json", "tokenizer_config.json"), r"tokenizer"),
     "tokenizer/configuration-only": Damage(_but("tokenizer.json"), r"tokenizer"),

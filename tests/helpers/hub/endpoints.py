@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +15,13 @@ from helpers.hub.repositories import Entry, PullRequest, Repo, User, entries_of,
 
 SIGNATURE = "X-Signature=s3cr3t"
 """Query of the upload addresses of large files: as secret as a password."""
+
+NO_WAITS = """
+import types
+import huggingface_hub.utils._http
+huggingface_hub.utils._http.time = types.SimpleNamespace(sleep=lambda seconds: None)
+"""
+"""Code without which the Hub's library waits half a minute before it tries again."""
 
 _KINDS = {"datasets": "dataset", "spaces": "space", "models": "model"}
 _FRAMEWORKS = {"inspect-ai", "harbor", "mteb"}
@@ -136,12 +144,14 @@ class LoopbackHub:
     def forgive(self) -> None:
         self._faults.clear()
 
-    def environment(self, token: str | None) -> dict[str, str]:
+    def environment(self, token: str | None = None, **ours: object) -> dict[str, str]:
+        """Environment without the user's Hub settings and offline mode, with this Hub's address."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
         login = {} if token is None else {"HF_TOKEN": token}
-        return login | {
+        return kept | login | {k: str(v) for k, v in ours.items()} | {
             "HF_ENDPOINT": self.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_UPDATE_DOWNLOAD_COUNTS": "0", "no_proxy": "127.0.0.1,localhost",
-            "http_proxy": self.url, "https_proxy": self.url,
+            "http_proxy": self.url, "https_proxy": self.url, "COLUMNS": "200",
         }  # fmt: skip
 
     def serve(

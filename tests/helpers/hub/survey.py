@@ -5,7 +5,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from helpers.hub.commands import TOKEN, Console, Result, serve
+from helpers.forks import Ended
+from helpers.hub.commands import TOKEN, Console, serve
 from helpers.hub.layouts import LAYOUTS, Layout
 from helpers.problem_folder import many_problems, write_folder
 from merge_metric.models.presets import read_presets
@@ -17,7 +18,7 @@ _SENTENCES: Final = (
 )
 
 
-Seen = tuple[Result, bool]
+Seen = tuple[Ended, bool]
 """The result of a command, and whether its output equals the plain model's."""
 
 
@@ -44,7 +45,7 @@ def _suggest(at: Console, name: str, layout: Layout, _: str | None) -> Iterator[
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (at.folder / "problems.jsonl").write_text(text)
 
-    def run(model: object, **more: Any) -> tuple[Result, list[bytes]]:
+    def run(model: object, **more: Any) -> tuple[Ended, list[bytes]]:
         folder = f"run-{len(list(at.folder.iterdir()))}"
         options = ("--source", "mine", "--data", "problems.jsonl", "--device", "cpu")
         result = at.run("suggest", *options, "--mlm", model, "--run", folder, **more)
@@ -79,7 +80,7 @@ def _predict(at: Console, name: str, layout: Layout, short: str | None) -> Itera
 
 def _probabilities(
     at: Console, dataset: str, *arguments: object, **more: Any
-) -> tuple[Result, dict[str, np.ndarray]]:
+) -> tuple[Ended, dict[str, np.ndarray]]:
     folder = at.folder / f"predicted-{len(list(at.folder.iterdir()))}"
     preset = "--preset" in arguments
     out = folder if preset else folder.with_suffix(".parquet")

@@ -1,5 +1,6 @@
 """Publishing a dataset folder, over real HTTP, to a loopback Hub."""
 
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -10,7 +11,8 @@ import datasets
 import pytest
 import yaml
 from helpers.dataset_files import read_rows
-from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, Result, checked
+from helpers.forks import Ended
+from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, checked
 from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
 
@@ -54,7 +56,7 @@ def main(desk: Desk) -> dict[str, bytes]:
     return desk.hub.repo("dataset", NAME).at()
 
 
-def publish(desk: Desk, dataset: Path, *more: str, code: int = 0, **options: Any) -> Result:
+def publish(desk: Desk, dataset: Path, *more: str, code: int = 0, **options: Any) -> Ended:
     result = desk.run("dataset", "--repo", NAME, dataset, "--yes", *more, **options)
     assert result.code == code, result.err
     return result
@@ -316,17 +318,15 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/token").write_text(TOKEN)
+def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path) -> None:
+    (desk.home / "token").write_text(TOKEN)
     held = desk.hub.fail("lfs-put", nth=2, hold=True)
-    process = desk.start("dataset", "--repo", NAME, small, "--yes", home=tmp_path / "home")
+    pid = desk.forks.start("publish", "dataset", "--repo", NAME, small, "--yes")
     assert held.reached.wait(60)
-    process.send_signal(signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
-    checked(Result(process.returncode, out, err))
+    os.kill(pid, signal.SIGKILL)
+    assert checked(desk.forks.end(pid)).code == -signal.SIGKILL
+    (desk.home / "token").unlink()
     held.release.set()
-    assert process.returncode == -signal.SIGKILL
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
     assert "lfs-put" in desk.written()
     assert "commit" not in desk.written()

