@@ -174,9 +174,6 @@ def compare_files(
     folder, chosen = as_dataset("dataset", dataset), as_texts("configs", configs)
     sources = as_sources("predictions", predictions)
     names = list(dict.fromkeys(source.model for source in sources))
-    if len(names) < 2:
-        only = f"only {names[0]}" if names else "none"
-        raise ValueError(f"expected predictions of two models or more, got {only}")
     frames = read_frames(
         sources,
         folder,

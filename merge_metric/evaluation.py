@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
 from merge_dataset.layout import as_dataset
-from merge_dataset.settings import as_path, as_texts, did_you_mean
+from merge_dataset.settings import as_path, as_texts
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, by_config, read_frames
@@ -60,22 +60,9 @@ class Evaluation:
     """Whether only a sample of the seeds was asked about."""
 
     def __getitem__(self, key: str) -> Any:
-        """Look up a configuration's result or, where there is one alone, a figure of it.
-
-        Raises:
-            KeyError: there is no such configuration or figure.
-        """
+        """Look up a configuration's result or, where there is one alone, a figure of it."""
         first, *more = self.results
-        known = {**({} if more else self.results[first]), **self.results}
-        if key in known:
-            return known[key]
-        hint = f"; of which one? evaluation[{first!r}][{key!r}]"
-        if not more or key not in self.results[first]:
-            hint = did_you_mean(str(key), known)
-        raise KeyError(
-            f"expected a configuration ({', '.join(self.results)})"
-            f"{'' if more else ' or a figure'}, got {key!r}{hint}"
-        )
+        return {**({} if more else self.results[first]), **self.results}[key]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the configurations."""
@@ -147,8 +134,6 @@ class Evaluation:
             ValueError: no other model, one name twice, or no configuration that all have.
         """
         every = self._beside(others)
-        if not others:
-            raise ValueError(f"expected evaluations of two models or more, got only {self.name}")
         frames = by_config(frame for evaluation in every for frame in evaluation.frames)
         shared = {config: its for config, its in frames.items() if len(its) == len(every)}
         if not shared:

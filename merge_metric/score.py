@@ -316,12 +316,7 @@ def read_gates(
         *(("fail-under", "fail-over", text) for text in fail_under),
         *(("fail-over", "fail-under", text) for text in fail_over),
     ):
-        key, equals, number = text.partition("=")
-        if not equals:
-            raise ValueError(
-                f"--{option}: expected FIGURE=VALUE, such as seed_variant_accuracy=0.7, got "
-                f"{text!r}"
-            )
+        key, _, number = text.partition("=")
         figure = named_figure(option, key.strip(), correctness_threshold)
         if figure.higher_is_better != (option == "fail-under"):
             better = "higher" if figure.higher_is_better else "lower"
@@ -333,10 +328,9 @@ def read_gates(
         with suppress(ValueError):
             limit = float(number)
         if not low <= limit <= high:  # NaN is neither
-            hint = f"; did you mean {limit / 100:g}?" if high == 1 and 1 < limit <= 100 else ""
             raise ValueError(
-                f"--{option}: expected a {'percent' if high == 100 else 'number'} from {low} to "
-                f"{high} for {figure.key}, got {number!r}{hint}"
+                f"--{option}: expected {figure.key}=VALUE with a number from {low} to {high}, got "
+                f"{text!r}"
             )
         gates.append((figure, limit))
     return gates

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib.util import find_spec
@@ -30,9 +29,7 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 
 def require_tracker(tracker: str) -> None:
-    """Raise ValueError for another tracker, ModuleNotFoundError without its package."""
-    if tracker not in TRACKERS:
-        raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
+    """Raise ModuleNotFoundError without the package of a tracker."""
     spec = find_spec(tracker)
     if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(
@@ -100,32 +97,15 @@ def _to_mlflow(figures: Mapping[str, float], about: Mapping[str, str], step: int
 def _to_tensorboard(
     figures: Mapping[str, float], about: Mapping[str, str], step: int | None
 ) -> str:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    from torch.utils.tensorboard import SummaryWriter
 
     name = re.sub(r"[^\w.-]+", "_", about["model"]).strip("._") or "model"
     folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", "tensorboard")).expanduser() / name
-    values = [
-        Summary.Value(tag=tag.replace("eval_", "eval/", 1), simple_value=value)
-        for tag, value in figures.items()
-    ]
-    values += [
-        Summary.Value(
-            tag=f"merge/{key}/text_summary",
-            metadata=create_summary_metadata(None, ""),
-            tensor=TensorProto(dtype="DT_STRING", string_val=[text.encode()]),
-        )
-        for key, text in about.items()
-    ]
-    writer = EventFileWriter(str(folder))
-    try:
-        summary = Summary(value=values)
-        writer.add_event(Event(wall_time=time.time(), step=step or 0, summary=summary))
-    finally:
-        writer.close()
+    with SummaryWriter(str(folder)) as writer:
+        for tag, value in figures.items():
+            writer.add_scalar(tag.replace("eval_", "eval/", 1), value, step or 0)
+        for key, text in about.items():
+            writer.add_text(f"merge/{key}", text, step or 0)
     return str(folder)
 
 

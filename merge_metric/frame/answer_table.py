@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -71,24 +69,22 @@ def as_sources(
     name: str, given: Predictions | Iterable[Predictions] | Mapping[str, Predictions]
 ) -> list[PredictionsSource]:
     """Turn one or several predictions, or a mapping of model names to them, into sources."""
-    names = list(map(str, given)) if isinstance(given, Mapping) else None
-    files = []
-    for item in as_list(
-        name,
-        given.values() if isinstance(given, Mapping) else given,
-        PREDICTIONS,
+    expected = (
         "one or several predictions files, as text (FILE or NAME=FILE) or pathlib.Path, or "
-        "evaluations",
-    ):
-        if isinstance(item, PredictionsSource):
-            files.append(item)
-        elif isinstance(item, HasPredictions):
-            files.append(PredictionsSource(item.name, item.predictions))
-        else:
-            files.append(parse_source(item))
-    if names is None:
-        return files
-    return [replace(item, model=model) for item, model in zip(files, names, strict=True)]
+        "evaluations"
+    )
+    items = given.values() if isinstance(given, Mapping) else given
+    sources = [
+        item
+        if isinstance(item, PredictionsSource)
+        else PredictionsSource(item.name, item.predictions)
+        if isinstance(item, HasPredictions)
+        else parse_source(item)
+        for item in as_list(name, items, PREDICTIONS, expected)
+    ]
+    if not isinstance(given, Mapping):
+        return sources
+    return [replace(source, model=str(model)) for source, model in zip(sources, given, strict=True)]
 
 
 def parse_source(text: str | Path) -> PredictionsSource:
@@ -218,12 +214,12 @@ class AnswerTable:
 
     def preview_of(self, config: str, condition: str) -> str:
         """Show the ids of a configuration's first problems whose answers meet a condition."""
-        seeds, variants = (self.dataset.numbers(config, split) for split in SPLITS)
+        variants, both = (self.dataset.numbers([config], *own) for own in (["variants"], SPLITS))
         order = f"ORDER BY file IN {variants}, file, row"
         shown = self.dataset.engine.fetch(
             f"SELECT variant_id FROM {self.dataset.problems(['variant_id'])} JOIN (FROM "
-            f"{self.answers} WHERE {condition} AND (file IN {seeds} OR file IN {variants}) "
-            f"{order} LIMIT {EXAMPLES + 1}) wanted USING (file, row) {order}"
+            f"{self.answers} WHERE {condition} AND file IN {both} {order} "
+            f"LIMIT {EXAMPLES + 1}) wanted USING (file, row) {order}"
         )
         return preview(shown["variant_id"])
 
@@ -311,25 +307,21 @@ def _join(
             "odd, digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
             f"FROM {given} LEFT JOIN seeds USING (seed_id)"
         )
-    signs = fetch(
-        f"SELECT min(wrong) FILTER (wrong >= 0) AS wrong, count(*) FILTER (odd) AS odd FROM {table}"
-    ).to_pylist()[0]
-    if signs["wrong"] is not None:
-        file, condition = conditions[signs["wrong"]]
+    wrong = fetch(f"SELECT min(wrong) AS first FROM {table} WHERE wrong >= 0")["first"][0].as_py()
+    if wrong is not None:
+        file, condition = conditions[wrong]
         file.explain(condition)
-    if signs["odd"]:
-        for row in fetch(
-            f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part "
-            "ORDER BY part"
-        ).to_pylist():
-            log.warning(
-                "%s: in %s of %s rows another label than the prediction is the most probable one; "
-                "are the probabilities in the order %s?",
-                files[row["part"]].path,
-                f"{row['n']:,}",
-                f"{files[row['part']].rows:,}",
-                ", ".join(files[row["part"]].written),
-            )
+    for row in fetch(
+        f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
+    ).to_pylist():
+        log.warning(
+            "%s: in %s of %s rows another label than the prediction is the most probable one; "
+            "are the probabilities in the order %s?",
+            files[row["part"]].path,
+            f"{row['n']:,}",
+            f"{files[row['part']].rows:,}",
+            ", ".join(files[row["part"]].written),
+        )
     sizes, n_repeated = dataset.sizes_in(table), 0
     is_more = any(sizes[file][0] > size for file, size in dataset.sizes.items())
     if sizes[None][0] or is_more:
@@ -439,21 +431,9 @@ def choose(model: AnswerTable) -> list[str]:
     return chosen
 
 
-@contextmanager
-def naming_files(where: str, folder: Path | None) -> Iterator[None]:
-    """Add the files' names to the message of a ValueError, unless it is about the dataset."""
-    try:
-        yield
-    except ValueError as error:
-        if folder is not None and str(error).startswith((f"{folder}{os.sep}", f"{folder}: ")):
-            raise
-        raise ValueError(f"{where}: {error}") from error
-
-
 def require_agreement(model: AnswerTable, config: str) -> str:
     """Require the dataset's seeds, gold labels and texts in predictions; return `Frame.texts`."""
-    seeds, variants = (model.dataset.numbers(config, split) for split in SPLITS)
-    files = f"({seeds[1:-1]}, {variants[1:-1]})"
+    files = model.dataset.numbers([config], *SPLITS)
     (signs,) = model.query(
         "SELECT coalesce(sum(texts), 0)::BIGINT AS texts, count(answer) AS asked, "
         "count(*) FILTER (wrong < 0) AS other, min(wrong) AS wrong, "
@@ -462,9 +442,10 @@ def require_agreement(model: AnswerTable, config: str) -> str:
     ).to_pylist()
     if not signs["other"]:
         return UNVERIFIED if signs["unverified"] else hex_of(signs["texts"])
+    where = f"{model.where}: {config}"
     if signs["wrong"] == OTHER_TEXTS:
         raise ValueError(
-            f"{config}: expected predictions for the texts of the dataset {model.folder}, got "
+            f"{where}: expected predictions for the texts of the dataset {model.folder}, got "
             f"predictions for other texts of {signs['other']:,} of {signs['asked']:,} problems: "
             f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run "
             "on, or run the model on this one"
@@ -474,7 +455,7 @@ def require_agreement(model: AnswerTable, config: str) -> str:
         "SELECT q.variant_id, p.seed_id AS their_seed, q.seed_id, p.label AS their_label, q.label, "
         f"count(*) OVER () AS n FROM {problems} q JOIN {model.answers} a USING (file, row) "
         f"JOIN {model.given} p ON p.answer = a.answer WHERE q.file IN {files} "
-        f"AND a.wrong = {signs['wrong']} ORDER BY q.file IN {variants}, q.file, q.row LIMIT 1"
+        f"AND a.wrong = {signs['wrong']} ORDER BY q.variant_id <> q.seed_id, q.file, q.row LIMIT 1"
     ).to_pylist()
     what, ours, theirs, asked = "seed", row["seed_id"], row["their_seed"], ""
     if signs["wrong"] == OTHER_LABEL:
@@ -482,7 +463,7 @@ def require_agreement(model: AnswerTable, config: str) -> str:
         ours, theirs = names.get(row["label"]), names[row["their_label"]]
         asked = f", and are its labels in the order {', '.join(model.labels)}"
     raise ValueError(
-        f"{config}: expected for {row['variant_id']!r} the {what} {ours!r}, as in the dataset, got "
+        f"{where}: expected for {row['variant_id']!r} the {what} {ours!r}, as in the dataset, got "
         f"{theirs!r}; it differs in {row['n']:,} of {signs['asked']:,} problems: is this the "
         f"dataset that the model was run on{asked}?"
     )
@@ -540,4 +521,4 @@ def judge_missing(
     ]:
         advice += f"; complete are {', '.join(complete_parts)}: name them with `config`"
     examples = model.preview_of(config, "answer IS NULL")
-    raise ValueError(f"{config}: {missing}: {examples}; {advice}")
+    raise ValueError(f"{model.where}: {config}: {missing}: {examples}; {advice}")

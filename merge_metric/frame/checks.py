@@ -286,14 +286,13 @@ _DISTRIBUTION: Final = "numbers from 0 to 1 with the sum 1"
 
 def require_columns(where: object, names: Sequence[str], rows: int) -> None:
     """Raise ValueError unless there are all required columns and at least one row."""
-    if lacking := [name for name in REQUIRED if name not in names]:
+    lacking = [name for name in REQUIRED if name not in names]
+    if lacking or not rows:
+        got = f"no {' and no '.join(lacking)} among {', '.join(names) or 'none'}"
         raise ValueError(
-            f"{where}: expected the columns {', '.join(REQUIRED)}, found no "
-            f"{' and no '.join(lacking)} among {', '.join(names) or 'none'}; `merge-nli predict` "
-            "writes such a file"
+            f"{where}: expected rows with {', '.join(REQUIRED)}, got {got if lacking else 'none'}; "
+            f"`merge-nli predict` writes them; a dataset has {' and '.join(OF_DATASET)}: give it"
         )
-    if not rows:
-        raise ValueError(f"{where}: expected at least one row, got none")
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:

@@ -73,10 +73,12 @@ class ConfigAnswers:
 
     @property
     def is_sound(self) -> NDArray[np.bool_]:
-        """Whether there are variants, all with the same label and no subsample below 0, (N,)."""
+        """Whether there are variants, all with the seed's label and no subsample below 0, (N,)."""
         seeds = self.seeds
-        sound = (seeds["n_rows"] > 0) & (seeds["low"] == seeds["high"]) & (seeds["least"] >= 0)
-        return np.asarray(sound)
+        sound = (seeds["n_rows"] > 0) & (seeds["least"] >= 0)
+        return np.asarray(
+            sound & (seeds["low"] == seeds["label"]) & (seeds["high"] == seeds["label"])
+        )
 
     @property
     def most_draws(self) -> int:
@@ -105,6 +107,8 @@ class ConfigAnswers:
 
         The first counts are None if the dataset contradicts itself.
         """
+        if self.n_orphans or not self.is_sound[self.is_complete].all():
+            return None, np.zeros(0, np.int64), {}
         engine, labels, most_draws = self.model.dataset.engine, self.model.labels, self.most_draws
         seeds = {name: values[self.is_complete] for name, values in self.seeds.items()}
         names = engine.columns("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
@@ -133,7 +137,7 @@ class ConfigAnswers:
                 labels=labels,
                 has_subsamples=most_draws > 0,
                 seed_ids=ids,
-                gold=seeds["low"],
+                gold=seeds["label"],
                 own=seeds["prediction"],
                 n_rows=by_answer.sum(axis=1),
                 clusters=clusters,
@@ -147,7 +151,7 @@ class ConfigAnswers:
         if most_draws > 1:
             again = "len(list_distinct(subsamples)) < len(subsamples)"
             is_odd |= len(engine.fetch(f"FROM {self.variants} WHERE {again} LIMIT 1")) > 0
-        if is_odd or not self.is_sound[self.is_complete].all() or (counts.n_variants == 0).any():
+        if is_odd or (counts.n_variants == 0).any():
             return None, by_answer, {}
         groups: dict[str, dict[str, SeedCounts]] = {}
         del whole, rows

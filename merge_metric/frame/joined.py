@@ -25,7 +25,6 @@ from merge_metric.frame.answer_table import (
     as_sources,
     choose,
     judge_missing,
-    naming_files,
     read_models,
     require_agreement,
     tell_other_draws,
@@ -195,39 +194,33 @@ def frames_of(
     if not model.dataset.formats:
         yield _frame_alone(model)
         return
-    with naming_files(model.where, folder):
-        # For each collection, as equal formats may have different optional columns.
-        formats = [format_in(folder, name) for name in collections(folder)]
-        known = dict.fromkeys(
-            name for of_collection in formats for name in groupings(of_collection)
+    # For each collection, as equal formats may have different optional columns.
+    formats = [format_in(folder, name) for name in collections(folder)]
+    known = dict.fromkeys(name for of_collection in formats for name in groupings(of_collection))
+    if unknown := [name for name in by if name not in known]:
+        raise ValueError(
+            f"expected columns to group by out of {', '.join(known)}, "
+            f"got {', '.join(map(repr, unknown))}"
         )
-        if unknown := [name for name in by if name not in known]:
-            raise ValueError(
-                f"expected columns to group by out of {', '.join(known)}, "
-                f"got {', '.join(map(repr, unknown))}"
-            )
-        configs = check_configurations(folder, configs) or choose(model)
-        for config in configs if cluster else ():
-            require_text(folder, config, cluster)
-        tell_other_draws(model, configs)
-        for config in configs:
-            yield _frame_of(
-                model,
-                config,
-                by=by,
-                cluster=cluster,
-                allow_missing=allow_missing,
-                with_rows=with_rows,
-                tell=tell,
-            )
-        seeds, variants = (
-            ", ".join(model.dataset.numbers(config, split)[1:-1] for config in configs)
-            for split in SPLITS
+    configs = check_configurations(folder, configs) or choose(model)
+    for config in configs if cluster else ():
+        require_text(folder, config, cluster)
+    tell_other_draws(model, configs)
+    for config in configs:
+        yield _frame_of(
+            model,
+            config,
+            by=by,
+            cluster=cluster,
+            allow_missing=allow_missing,
+            with_rows=with_rows,
+            tell=tell,
         )
-        (scored,) = model.query(
-            f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN ({seeds})) + "
-            f"(SELECT count(answer) FROM answers WHERE file IN ({variants})) AS n"
-        ).to_pylist()
+    seeds, variants = (model.dataset.numbers(configs, split) for split in SPLITS)
+    (scored,) = model.query(
+        f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN {seeds}) + "
+        f"(SELECT count(answer) FROM answers WHERE file IN {variants}) AS n"
+    ).to_pylist()
     if unscored := model.n_predictions - scored["n"]:
         log.info(
             "%s of %s predictions belong to other configurations and are not scored",
@@ -252,14 +245,12 @@ def _frame_of(
     if ours != labels:
         proposed = merging_advice(ours, labels)
         raise ValueError(
-            f"{config}: expected predictions out of the labels {', '.join(labels)}, got "
-            f"{', '.join(ours)}" + (f"; `merge_labels` {proposed} merges them" * bool(proposed))
+            f"{model.where}: {config}: expected predictions out of the labels "
+            f"{', '.join(labels)}, got {', '.join(ours)}"
+            + f"; `merge_labels` {proposed} merges them"
+            * bool(proposed)
         )
-    seeds_in, variants_in = (dataset.numbers(config, split) for split in SPLITS)
-    answers = ConfigAnswers.of(model, seeds_in, variants_in)
-    if answers.n_orphans or not answers.seeds["n_rows"].all():
-        wrong = "variants without their seed" if answers.n_orphans else "seeds without variants"
-        raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
+    answers = ConfigAnswers.of(model, *(dataset.numbers([config], split) for split in SPLITS))
     texts = require_agreement(model, config)
     complete = answers.is_complete
     if not complete.all():
@@ -273,8 +264,10 @@ def _frame_of(
         clusters = Clusters(cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]])
     counts, by_answer, groups = answers.count(grouped, clusters)
     if counts is None:
-        wrong = "variants whose gold labels, ids or subsamples contradict each other"
-        raise ValueError(_DAMAGED.format(folder=folder, config=config, wrong=wrong))
+        raise ValueError(
+            f"{folder}: {config}: expected every seed with variants of its gold label in every "
+            f"subsample, got others; the dataset is damaged: `merge-nli check {folder}` says more"
+        )
     variants: Rows | None = None
     values: dict[str, Any] = {}
     if with_rows:
@@ -303,21 +296,16 @@ def _frame_alone(model: AnswerTable) -> Frame:
     (file,) = model.predictions
     answers = ConfigAnswers.of(model, "(0)", "(1)")
     file.require_distinct()
-    agree = answers.seeds["low"] == answers.seeds["label"]
-    if answers.n_orphans or not len(agree) or not (answers.is_sound & agree).all():
-        table = file.table()
-        with naming_files(model.where, None):
-            split_predictions(**{name: table[name].to_pylist() for name in REQUIRED})
     counts, by_answer, _ = answers.count((), None)
+    if counts is None:
+        table = file.table()
+        try:
+            split_predictions(*(table[name].to_pylist() for name in REQUIRED))
+        except ValueError as error:
+            raise ValueError(f"{file.path}: {error}") from error
     assert counts is not None
     shift, repeats = answers.shift(counts), read_repeats([file])
     return Frame(model.name, ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
-
-
-_DAMAGED: Final = (
-    "{folder}: {config}: expected every seed with variants in every subsample, got {wrong}; the "
-    "dataset is damaged: `merge-nli check {folder}` says more"
-)
 
 
 def require_text(folder: Path, config: str, cluster: str) -> None:

@@ -67,8 +67,6 @@ def seed_results(
         ValueError: no frames, or frames with other texts or labels.
     """
     tables = [_of_frame(frame) for frame in as_frames("frames", frames, dataset, merge_labels)]
-    if not tables:
-        raise ValueError("expected frames, got none")
     if any(table.schema != tables[0].schema for table in tables):
         raise ValueError(
             "expected configurations with the same texts and labels, got several kinds; name "

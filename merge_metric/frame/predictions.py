@@ -15,11 +15,10 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from weakref import finalize
 
@@ -90,8 +89,6 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     for suffix in suffixes:
         if path.name.endswith(suffix):
             return suffix
-    if path.is_dir():
-        raise ValueError(f"{path}: expected a predictions file, got a folder")
     raise ValueError(
         f"{path}: expected the name of a predictions file to end in {', '.join(suffixes)}, "
         f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
@@ -153,18 +150,19 @@ def open_predictions(
     are merged as asked or else as the file's description says.
     """
     suffix_of(path, (*SUFFIXES, *CSV))
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a predictions file, found no file there")
-    stored, folder = path, ""
-    if path.suffix != ".parquet":
-        stored, folder = _converted(path)
-    with naming_damage(path), open_parquet(stored) as opened:
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
-    given = schema.names if stored == path else data_files.column_names(path)
-    source = f"(SELECT *, {ROW} FROM {parquet([stored])})"
-    file = PredictionsFile(path, schema, rows, [], source, engine or Engine(), where=f"{path}: ")
-    if folder:
-        finalize(file, rmtree, folder, ignore_errors=True)
+    with ExitStack() as kept:
+        stored = path
+        if path.suffix != ".parquet":
+            folder = kept.enter_context(TemporaryDirectory(prefix="merge-nli-"))
+            stored = _converted(path, Path(folder, "columns.parquet"))
+        with naming_damage(path), open_parquet(stored) as opened:
+            schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        given = schema.names if stored == path else data_files.column_names(path)
+        source = f"(SELECT *, {ROW} FROM {parquet([stored])})"
+        file = PredictionsFile(
+            path, schema, rows, [], source, engine or Engine(), where=f"{path}: "
+        )
+        finalize(file, kept.pop_all().close)  # a temporary file lives as long
     file.engine.files[stored] = path
     # The engine crashes where a row group does not describe a column.
     chunks = f"SELECT 1 FROM parquet_metadata({no_pattern(stored)}) WHERE path_in_schema = ''"
@@ -176,42 +174,26 @@ def open_predictions(
             raise ValueError(f"{path}: expected each column once, got {name} twice")
         if name in given if name in REQUIRED else file.has_values(name):
             file.names.append(name)
-    lacking = [name for name in OF_DATASET if name not in file.names]
-    if {"variant_id", "prediction"} <= {*file.names} and lacking:
-        if dataset is None:
-            raise ValueError(
-                f"{path}: expected the columns {', '.join(REQUIRED)}, found no "
-                f"{' and no '.join(lacking)}; give the dataset, which has them, too"
-            )
-        given = [*given, *lacking]
-    require_columns(path, given, rows)
+    require_columns(path, given if dataset is None else [*given, *OF_DATASET], rows)
     file.description = description_in(schema, path)
     recorded = file.description.get(MERGE_LABELS)
     file.merging = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
-    try:
-        _set_labels(file, dataset)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected labels in its metadata, got {error}") from error
+    _set_labels(file, dataset)
     require_types(file)
     return file
 
 
-def _converted(path: Path) -> tuple[Path, str]:
-    """Write the columns of a text file to a Parquet file in a temporary folder."""
-    given, folder = {*data_files.column_names(path)}, mkdtemp(prefix="merge-nli-")
-    optional = {*_TYPES}.difference(REQUIRED)
+def _converted(path: Path, stored: Path) -> Path:
+    """Write the columns of a text file to a Parquet file."""
+    given, optional = {*data_files.column_names(path)}, {*_TYPES}.difference(REQUIRED)
     if {"variant_id", "prediction"} <= given:
         optional |= {*OF_DATASET} - given
-    try:
-        tables = data_files.read_batches(path, _TYPES, optional=optional)
-        stored, first = Path(folder) / "columns.parquet", next(tables)
-        with RowGroupWriter(stored, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write(table)
-    except BaseException:
-        rmtree(folder, ignore_errors=True)
-        raise
-    return stored, folder
+    tables = data_files.read_batches(path, _TYPES, optional=optional)
+    first = next(tables)
+    with RowGroupWriter(stored, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write(table)
+    return stored
 
 
 def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
@@ -289,13 +271,11 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
             Parquet the schema's metadata.
 
     Raises:
-        TypeError: the path is none, or the table none of Arrow's.
+        TypeError: the path is none.
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
     path = as_path("path", path)
     suffix_of(path)
-    if not isinstance(table, pa.Table):
-        raise TypeError(f"table: expected a pyarrow.Table, got {type(table).__name__}")
     labels = labels_of(table.schema)
     checked = validate(table, "predictions to write", labels)
     for name in table.column_names:

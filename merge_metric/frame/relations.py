@@ -117,10 +117,11 @@ class DatasetRelations:
             f"AS seed FROM (SELECT DISTINCT seed_id FROM {rows})"
         )
 
-    def numbers(self, config: str, split: str) -> str:
-        """List the positions of a split's files, for `IN`; without files, an unused number."""
-        files, known = split_files(self.folder, config)[split], list(self.formats)
-        return f"({', '.join(str(known.index(file)) for file in files) or '-1'})"
+    def numbers(self, configs: Iterable[str], *splits: str) -> str:
+        """List the positions of files of some splits, for `IN`; without files, an unused number."""
+        known, of_configs = list(self.formats), [split_files(self.folder, name) for name in configs]
+        files = [file for split in splits for of_splits in of_configs for file in of_splits[split]]
+        return f"({', '.join(str(known.index(file)) for file in dict.fromkeys(files)) or '-1'})"
 
     def problems(
         self,
@@ -169,12 +170,6 @@ class DatasetRelations:
         ).to_pylist()
         counts = {row["file"]: (row["n"], row["missing"]) for row in rows}
         of_files = {file: counts.get(number, (0, 0)) for number, file in enumerate(self.formats)}
-        for file, size in self.sizes.items():
-            if size and not of_files[file][0]:
-                raise ValueError(
-                    f"{self.folder / file}: expected {size:,} rows, as its footer says, got none: "
-                    "the file is damaged; restore it from a copy"
-                )
         return {None: counts.get(None, (0, 0))} | of_files
 
 
@@ -256,9 +251,7 @@ def naming_dataset(folder: Path, file: str) -> Iterator[None]:
     try:
         with naming_damage(folder / file):
             yield
-    except FileNotFoundError as error:
-        raise ValueError(f"{folder / file}: expected a file, found none") from error
-    except ValueError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"{error}; `merge-nli check {folder}` says more") from error
 
 

@@ -134,8 +134,6 @@ def test_what_is_no_model(folder: Path) -> None:
     for model, kind in ((3, "int"), (AskedFunction, "type"), (("a", "b"), "tuple")):
         with pytest.raises(TypeError, match=f"Trainer, .*; got {kind}"):
             run(model, folder)
-    with pytest.raises(ValueError, match="expected one of wandb, mlflow, tensorboard, got 'x'"):
-        run(knows, folder).log("x")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -298,7 +296,7 @@ def test_results_are_those_of_the_commands(
     assert "label: neutral" in str(first.groups())
     with pytest.raises(ValueError, match="different names, got 2 called 'a'; say what each is"):
         first.compare(first)
-    with pytest.raises(ValueError, match=r"two models or more, got only a$"):
+    with pytest.raises(ValueError, match=r"two models or more, got a$"):
         first.compare()
     assert read_metadata(Path(files[0]))["kind"] == "function"
 

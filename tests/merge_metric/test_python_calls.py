@@ -188,13 +188,9 @@ def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -
     assert [*first] == ["snli"]
     assert first["snli"] is first.results["snli"]
     assert first["seed_accuracy"] == first["snli"]["seed_accuracy"]
-    with pytest.raises(KeyError, match=r"\(snli\) or a figure, got 'seed_acuracy'; did you mean"):
-        first["seed_acuracy"]
     several = ask(folder, "a", "neutral", ["snli", "snli_nouns"], n_bootstrap=20)
-    with pytest.raises(KeyError, match=r"of which one\? evaluation\['snli'\]\['seed_accuracy'\]"):
+    with pytest.raises(KeyError, match="seed_accuracy"):
         several["seed_accuracy"]
-    with pytest.raises(KeyError, match=r"a configuration \(snli, snli_nouns\), got 3"):
-        several[3]  # type: ignore[index]
     frame = several.to_pandas()
     assert frame["config"].tolist() == ["snli", "snli_nouns"]
     for row, result in enumerate(several.results.values()):  # no interval takes a figure's name

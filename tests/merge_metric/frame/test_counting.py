@@ -287,5 +287,5 @@ def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
     write_source(tmp_path / "merge-nli", seeds, variants, provenance=run_manifest("snli"))
     path = tmp_path / "p.parquet"
     write_predictions(path, pa.Table.from_pylist(answers(rng, [*seeds, *variants])))
-    with pytest.raises(ValueError, match="variants in every subsample"):
+    with pytest.raises(ValueError, match="gold label in every subsample"):
         score_file(path, tmp_path / "merge-nli", n_bootstrap=0)
