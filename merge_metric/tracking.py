@@ -29,7 +29,9 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 
 def require_tracker(tracker: str) -> None:
-    """Raise ModuleNotFoundError without the package of a tracker."""
+    """Raise ValueError for another tracker, ModuleNotFoundError without its package."""
+    if tracker not in TRACKERS:
+        raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
     spec = find_spec(tracker)
     if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(

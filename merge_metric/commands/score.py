@@ -25,7 +25,7 @@ from merge_dataset.commands.command_line import (
     statistics_option,
 )
 from merge_dataset.files import to_json
-from merge_metric.tracking import Tracker, log_results, require_tracker
+from merge_metric.tracking import log_results, require_tracker
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def score_command(
     for_spreadsheets: ForSpreadsheets = False,
     overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
     log_to: Annotated[
-        list[Tracker] | None,
+        list[str] | None,
         option(
             "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
             "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "

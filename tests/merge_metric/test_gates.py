@@ -66,6 +66,7 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
         ("--fail-under=matching_threshold=101", "a number from 0 to 100"),
         ("--fail-under=qt_gap=0.1",
          "qt_gap is the better the lower it is; use --fail-over qt_gap=0.1"),
+        ("--log-to=x", "expected one of wandb, mlflow, tensorboard, got 'x'"),
     ],
 )  # fmt: skip
 def test_unusable_gates(gate: str, message: str) -> None:
