@@ -4,10 +4,11 @@ For κ and α each item has a confusion or coincidence matrix. The matrix of a r
 sum of its items' matrices, weighted by how often each item was drawn.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Table, columns, interval_columns
+from merge_metric.tables import Column, Table, Texts, columns, interval_columns
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -201,6 +202,11 @@ Measure = Callable[[Floats], Floats]
 
 MEAN: Final = "(mean)"
 
+titled: Final = Texts(
+    tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")).__getitem__
+).table
+"""Function that makes a table with the title and the notes of its text in `tables.toml`."""
+
 _KAPPAS: Final[Mapping[str, tuple[str, Measure]]] = {
     "kappa": ("κ", partial(kappas, weighting="plain")),
     "kappa_linear": ("κ linear", partial(kappas, weighting="linear")),
@@ -216,11 +222,6 @@ _ALPHAS: Final[Mapping[str, tuple[str, Measure]]] = {
 _SAME_FOR_TWO: Final = {*list(_KAPPAS)[1:], *list(_ALPHAS)[1:]}
 """Keys of measures that equal the first where there are only two answers."""
 
-_INTERVALS: Final = (
-    "In brackets 95 % intervals: percentiles over {n:,} resamplings of the seeds; none where "
-    "more than one resampling in twenty leaves the figure undefined."
-)
-
 
 def pair_table(judgements: Judgements, settings: Settings) -> Table:
     """Tabulate Cohen's κ of pairs of annotators, by class and score, and averaged over pairs."""
@@ -230,19 +231,12 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         for score in part.codes
         for row in _pair_rows(part, score, _draws(part, settings))
     ]
-    weighting = (
-        "Linear and quadratic: a disagreement weighs its distance or the square of it, which "
-        "between good and not good is the same."
-    )
     shown = (
         *columns(a="one", b="other"),
         *columns("count", n_both="both"),
         *interval_columns("share", agreement="agree"),
     )
-    note = "Both: variants that both judged; agree: with the same answer, in percent."
-    notes = (note,) if judgements.about_meaning else (note, weighting)
-    title = "Agreement of two annotators: Cohen's κ"
-    return _agreement_table(Table("kappa", title, shown, tuple(rows), notes), _KAPPAS, settings)
+    return _agreement_table("kappa", shown, rows, _KAPPAS, settings, same=judgements.about_meaning)
 
 
 def alpha_table(judgements: Judgements, settings: Settings) -> Table:
@@ -258,25 +252,23 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
             note = _note(given, score, "no two judged the same")
             rows.append({**row, "n_answers": len(given), **_with_intervals(figures), "note": note})
     shown = columns("count", n_items="variants", n_answers="answers")
-    note = (
-        "Variants that two annotators or more judged, and the answers to them. Nominal: these are "
-        "the same or not; ordinal: they are ranks; interval: they differ by the square of their "
-        "distance. Where there are only two answers, that is all the same."
-    )
-    title = "Agreement of all annotators: Krippendorff's α"
-    return _agreement_table(Table("alpha", title, shown, tuple(rows), (note,)), _ALPHAS, settings)
+    return _agreement_table("alpha", shown, rows, _ALPHAS, settings)
 
 
 def _agreement_table(
-    table: Table, measures: Mapping[str, tuple[str, Measure]], settings: Settings
+    name: str,
+    own: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    measures: Mapping[str, tuple[str, Measure]],
+    settings: Settings,
+    **values: Any,
 ) -> Table:
-    """Add the columns of class, score and measures, and the notes that both tables have."""
-    headings = {key: heading for key, (heading, _) in measures.items() if key in table.rows[0]}
-    why = columns(note="") if any(row["note"] for row in table.rows) else ()
-    drawn = [_INTERVALS.format(n=settings.n_bootstrap)] if settings.n_bootstrap else []
-    shown = (*columns(**{"class": "class"}, score="score"), *table.columns)
-    shown += (*interval_columns("fraction", **headings), *why)
-    return replace(table, columns=shown, notes=(*table.notes, *drawn))
+    """Make a table with columns of its own between those of class and score and the measures'."""
+    headings = {key: heading for key, (heading, _) in measures.items() if key in rows[0]}
+    shown = (*columns(**{"class": "class"}, score="score"), *own)
+    shown += (*interval_columns("fraction", **headings),)
+    shown += columns(note="") if any(row["note"] for row in rows) else ()
+    return titled(name, shown, rows, n_bootstrap=settings.n_bootstrap, **values)
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
@@ -298,25 +290,20 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
             continue
         cells = {f"{score}{n}": f"{score} {n}" for score in (FLUENCY, REASONING) for n in answers}
         both_scores = np.concatenate([counts[FLUENCY], counts[REASONING]], axis=1).tolist()
-        tables.append(
-            Table(
-                name=f"confusion {a} {b}",
-                title=f"What {a} said (rows) where {b} said what (columns)",
-                columns=(*columns(answer=""), *columns("count", **cells)),
-                rows=tuple(
-                    {"answer": answer, **dict(zip(cells, numbers, strict=True))}
-                    for answer, numbers in zip(answers, both_scores, strict=True)
-                ),
-            )
-        )
-    title = f"Which of two annotators found {'pairs the same' if same else 'variants good'}"
+        shown = (*columns(answer=""), *columns("count", **cells))
+        of_answers = [
+            {"answer": answer, **dict(zip(cells, numbers, strict=True))}
+            for answer, numbers in zip(answers, both_scores, strict=True)
+        ]
+        name = f"confusion {a} {b}"
+        tables.append(titled("confusion", shown, of_answers, name, a=a, b=b))
     shown = (
         *columns(a="one", b="other"),
         *columns("count", both="both", a_only="only one", b_only="only other"),
         *columns("count", neither="neither"),
     )
-    binary = Table("confusion same" if same else "confusion good", title, shown, tuple(rows))
-    return [*tables, binary] if rows else []
+    name = "confusion same" if same else "confusion good"
+    return [*tables, titled("binary", shown, rows, name, same=same)] if rows else []
 
 
 # --- Rows ---

@@ -1,6 +1,6 @@
 """Shares of good variants, of scores, of equivalent paraphrases; LMs to drop (figures 9, 10)."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import Any, Final
@@ -10,7 +10,7 @@ import numpy as np
 from merge_dataset.annotation import ENOUGH
 from merge_dataset.annotation.sample import Item
 from merge_dataset.schema import VARIANT_CLASSES
-from merge_metric.agreement.coefficients import resampled
+from merge_metric.agreement.coefficients import resampled, titled
 from merge_metric.agreement.judgements import (
     FLUENCY,
     REASONING,
@@ -60,8 +60,19 @@ def share_table(judgements: Judgements, settings: Settings) -> Table:
         shown += interval_columns("share", good_weighted="weighted, %")
         weighted = {"fluency_weighted": "weighted F", "reasoning_weighted": "weighted R"}
         shown += interval_columns("number", **weighted)
-    notes = tuple(_notes(items, seeds, settings.n_bootstrap))
-    return Table("shares", "Good variants", tuple(shown), tuple(rows), notes)
+    judged = {item.cell for item in items} if seeds else set()
+    alike = {item.cell for item in items if item.chance is None} & judged
+    return titled(
+        "shares",
+        shown,
+        rows,
+        enough=ENOUGH,
+        n_bootstrap=settings.n_bootstrap,
+        weighted={cell: n for cell, n in seeds.items() if cell in judged},
+        is_likely=bool(judged - alike),
+        alike=alike,
+        left_out={cell: n for cell, n in seeds.items() if judged and n and cell not in judged},
+    )
 
 
 def score_shares_table(judgements: Judgements) -> Table:
@@ -80,14 +91,12 @@ def score_shares_table(judgements: Judgements) -> Table:
             shares = np.average(chosen / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
             rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
-    title = "Scores of fluency (F) and reasoning (R)"
     shown = (
         *columns(score="score", by="by", group=""),
         *columns("count", n="variants"),
         *columns("share", **{answer: answer for answer in ANSWERS}),
     )
-    notes = ("In percent. A variant counts once: of two annotators each one's score is a half.",)
-    return Table("scores", title, shown, tuple(rows), notes)
+    return titled("scores", shown, rows)
 
 
 def meaning_table(judgements: Judgements) -> Table:
@@ -107,17 +116,12 @@ def meaning_table(judgements: Judgements) -> Table:
             | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
             | {"n_by_all": by_all, "by_all": by_all / n, "by_all_ci": wilson(by_all, n)}
         )
-    title = "Paraphrases that mean the same as their original"
     shown = (
         *columns(by="by", group=""),
         *columns("count", n="pairs", n_answers="answers"),
         *interval_columns("share", yes="yes, %", by_all="by all, %"),
     )
-    notes = (
-        "Yes: of the answers; by all: pairs that every annotator who judged them found the same. "
-        "In brackets Wilson's 95 % intervals, which take answers, or pairs, for independent.",
-    )
-    return Table("meaning", title, shown, tuple(rows), notes)
+    return titled("meaning", shown, rows)
 
 
 # --- Groups ---
@@ -217,45 +221,6 @@ def _by_cell(items: Sequence[Item]) -> dict[Cell, list[int]]:
     return {cell: [i for i, own in enumerate(cells) if own == cell] for cell in sorted({*cells})}
 
 
-# --- Notes ---
-
-
-def _notes(items: Sequence[Item], seeds: Mapping[Cell, int], n_bootstrap: int) -> Iterator[str]:
-    resampling = f"; of the rest percentiles over {n_bootstrap:,} resamplings of the seeds"
-    yield (
-        f"A variant is good where F + R ≥ {ENOUGH}, F and R averaged over its annotators; in the "
-        "row of an annotator, by that one's scores. In brackets 95 % intervals: of shares of the "
-        "sample Wilson's, which take variants of a seed for independent"
-        + (f"{resampling}." if n_bootstrap else ".")
-    )
-    if not (items and seeds):
-        return
-    judged = {item.cell for item in items}
-    alike = {item.cell for item in items if item.chance is None}
-    within = (
-        "; within them the less likely a variant was to be drawn, the more it counts, as the "
-        "sample is spread evenly over masked LMs"
-    )
-    yield (
-        "Weighted: each source and class by its seeds in the dataset, "
-        f"{_listed({cell: n for cell, n in seeds.items() if cell in judged})}"
-        f"{within if judged - alike else ''}."
-    )
-    if alike:
-        yield (
-            "How likely variants were to be drawn is not known of "
-            f"{', '.join(f'{source} {name}' for source, name in sorted(alike))}: there each counts "
-            "as much, although a sample that is spread evenly over masked LMs has too many of "
-            "some; --session says how they were drawn."
-        )
-    if left_out := {cell: n for cell, n in seeds.items() if n and cell not in judged}:
-        yield f"Not judged, and so not counted in what is weighted: {_listed(left_out)}."
-
-
-def _listed(seeds: Mapping[Cell, int]) -> str:
-    return ", ".join(f"{source} {name} {n:,}" for (source, name), n in sorted(seeds.items()))
-
-
 # --- Masked LMs to drop ---
 
 DROP: Final = "drop"
@@ -264,13 +229,6 @@ UNKNOWN: Final = "unknown"
 
 FEWEST: Final = 10
 """Fewest judged variants that must go, and that must stay, for a verdict on a masked LM."""
-
-_RULE: Final = (
-    f"Verdict: {DROP} where the whole interval of the difference lies below zero, else {KEEP}; "
-    f"{UNKNOWN} where fewer than {FEWEST} judged variants go, or stay. Each masked LM is looked at "
-    f"as if the others stayed, and what two of them share goes with neither: drop one, then judge "
-    f"again."
-)
 
 
 def drop_table(judgements: Judgements) -> Table:
@@ -306,14 +264,4 @@ def drop_table(judgements: Judgements) -> Table:
         *interval_columns("points", difference="difference"),
         *columns(verdict="verdict"),
     )
-    notes = (
-        "Validated: judged variants that it validated in a text. Goes: those that would not be "
-        "there without it, as in one of their texts no other validated them. Stays: all other "
-        "judged variants. Difference: good of what goes less good of what stays, in "
-        "percentage points.",
-        "In brackets 95 % intervals: of shares Wilson's, of differences Newcombe's, which hold "
-        "where few variants go and where all of them are bad; resampling them would not. Both "
-        "take variants of a seed for independent.",
-        _RULE,
-    )
-    return Table("mlms", "Which masked LM to drop", shown, tuple(rows), notes)
+    return titled("mlms", shown, rows, fewest=FEWEST)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
-import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,10 +13,9 @@ from merge_metric.analyses.registry import ANALYSES, TEXTS
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
-from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Table, columns, figure_column
+from merge_metric.tables import Column, Texts, columns, figure_column
 from merge_metric.tables.plots import distinct, grouped
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
@@ -47,18 +45,8 @@ FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 FOOLING_COLUMNS: Final = tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
 
 
-_TEXTS: Final = jinja2.Environment(
-    loader=jinja2.FunctionLoader(lambda name: TEXTS.get(name) or ANALYSES[name].text),
-    undefined=jinja2.StrictUndefined,
-)
-_TEXTS.globals["show"] = show_value
-
-
-def titled(name: str, shown: Iterable[Column], rows: Iterable[Row], **values: Any) -> Table:
-    """Make the table of an analysis; its text, filled with values, has the title and the notes."""
-    text = _TEXTS.get_template(name).render(values)
-    title, *notes = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
-    return Table(name, title, tuple(shown), tuple(rows), tuple(notes))
+titled: Final = Texts(lambda name: TEXTS.get(name) or ANALYSES[name].text).table
+"""Function that makes the table of an analysis, with the title and the notes of its text."""
 
 
 def identity(frame: Frame) -> Row:

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import takewhile
@@ -350,6 +350,27 @@ def flat(row: Mapping[str, Value]) -> dict[str, Value]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Templates of titles and notes of tables."""
+
+    template_of: Callable[[str], str]
+    """Name → a title, and notes in further paragraphs; templates may include one another."""
+
+    def table(
+        self, text: str, shown: Iterable[Column], rows: Iterable[Row], name: str = "", **values: Any
+    ) -> Table:
+        """Make a table with a text, filled with values; by default it has the text's name."""
+        import jinja2
+
+        environment = jinja2.Environment(
+            loader=jinja2.FunctionLoader(self.template_of), undefined=jinja2.StrictUndefined
+        )
+        filled = environment.get_template(text).render(values, show=show_value)
+        title, *notes = map(_one_line, re.split(r"\n\s*\n", filled.strip()))
+        return Table(name or text, title, tuple(shown), tuple(rows), tuple(notes))
 
 
 # --- LaTeX ---
