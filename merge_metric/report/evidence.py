@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -55,6 +56,7 @@ from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
     Table,
+    Texts,
     columns,
     figure_column,
     figure_values,
@@ -62,6 +64,11 @@ from merge_metric.tables import (
 )
 
 log = logging.getLogger(__name__)
+
+TEXTS: Final = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+
+titled: Final = Texts(TEXTS["tables"].__getitem__).table
+"""Function that makes a table with the title and the notes of its text in `texts.toml`."""
 
 Result = Mapping[str, Any]
 """A result of `scoring.score`, or one of its groups."""
@@ -379,7 +386,6 @@ _SHOWN: Final = (
     *map(figure_column, _FIGURES),
 )
 _SHARED: Final = "shared-seeds"
-_PER_SEED: Final = "Per seed: variants in a subsample, on average."
 
 
 def _classes(
@@ -411,58 +417,28 @@ def _classes(
     if names[0] == _WORDS and len(names) == 3:  # the only word class equals all words
         names.remove(_WORDS)
     models = dict.fromkeys(chain(*(frames[config] for config in configs)))
-    units = resampled_units(cluster)
-    intervals = f", with 95 % intervals by bootstrap over {units}" * bool(settings.n_bootstrap)
-    tables = [
-        Table(
-            f"classes-{source}",
-            f"{source}: classes of variants",
-            (*columns(model="model", variants="variants"), *_SHOWN),
-            tuple(of_class[key] for key in product(models, names) if key in of_class),
-            (
-                f"In percent{intervals}; of fooling rates the lower is better. {_PER_SEED}",
-                "Classes have different seeds; those of paraphrases are problems that the model "
-                "which chose the paraphrases answers right.",
-            ),
-        )
-    ]
+    shown = (*columns(model="model", variants="variants"), *_SHOWN)
+    rows = [of_class[key] for key in product(models, names) if key in of_class]
+    values = {"units": resampled_units(cluster), "intervals": settings.n_bootstrap}
+    tables = [titled("classes", shown, rows, f"classes-{source}", source=source, **values)]
     for config in replacements:
-        table = _contrast(config, paraphrases[0], frames, units, settings)
-        tables += [table] if table.rows else []
-    return tables
-
-
-def _contrast(
-    replacements: str,
-    paraphrases: str,
-    frames: Mapping[str, Mapping[str, Frame]],
-    units: str,
-    settings: Settings,
-) -> Table:
-    """Compare both kinds of variants on the seeds that have both, so that only the kind differs."""
-    both, rows = (replacements, paraphrases), list[Row]()
-    for model in (model for model in frames[replacements] if model in frames[paraphrases]):
-        shared = shared_seeds([frames[config][model].counts for config in both])
-        if shared[0].seed_ids:
-            for config, counts in zip(both, shared, strict=True):
-                row = {"model": model, "config": config}
-                rows.append(row | _values(summarise(counts, settings), counts))
-            rows[-1] |= difference(shared[1], shared[0], settings)
-    interval = f", with 95 % interval by paired bootstrap over {units}" * bool(settings.n_bootstrap)
-    return Table(
-        f"{_SHARED}-{replacements}".replace("_", "-"),
-        f"{replacements} and {paraphrases} on the seeds that both have",
-        (
+        both, rows = (config, paraphrases[0]), list[Row]()
+        for model in (model for model in frames[config] if model in frames[both[1]]):
+            shared = shared_seeds([frames[of][model].counts for of in both])
+            if shared[0].seed_ids:  # only the kind of variants differs
+                for kind, of_kind in zip(both, shared, strict=True):
+                    row = {"model": model, "config": kind}
+                    rows.append(row | _values(summarise(of_kind, settings), of_kind))
+                rows[-1] |= difference(shared[1], shared[0], settings)
+        shown = (
             *columns(model="model", config="variants"),
             *_SHOWN,
             *interval_columns("points", difference=f"SV@{_CT} diff."),
-        ),
-        tuple(rows),
-        (
-            f"SV@{_CT} diff.: paraphrases less replacements{interval}. {_PER_SEED} SV accuracy at "
-            "high thresholds falls with their number, variant accuracy does not.",
-        ),
-    )
+        )
+        name = f"{_SHARED}-{config}".replace("_", "-")
+        values |= {"replacements": config, "paraphrases": both[1], "ct": _CT}
+        tables += [titled("contrast", shown, rows, name, **values)] if rows else []
+    return tables
 
 
 def _values(result: Result, counts: SeedCounts) -> Row:

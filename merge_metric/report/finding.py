@@ -15,7 +15,7 @@ from merge_dataset.schema import NLI, PARAPHRASE, WORD_CLASSES, parse_config_nam
 from merge_dataset.show import spans_in_seed
 from merge_metric.compare import ALPHA, Comparison
 from merge_metric.frame.plausibility import doubts_of_model
-from merge_metric.report.evidence import Configuration, Evidence, Result, joined
+from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, joined
 from merge_metric.report.sections import RELAXED, SEED, cell, interval_text, number
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -27,6 +27,10 @@ from merge_metric.seed_variant_accuracy.figures import (
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
 _SV: Final = sv_at(90)
+
+_FINDINGS: Final[Mapping[str, Mapping[str, str]]] = TEXTS["findings"]
+_OTHERS: Final = _FINDINGS["others"]
+"""Sentences that are not about the highest and the lowest value of a figure."""
 
 
 # --- Sentences about one configuration ---
@@ -45,7 +49,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     ]
     n = min(int(result["n_seeds"]) for result in scored.values())
     if n < FEW_SEEDS:
-        few = f"{n} seed{'' if n == 1 else 's'}: too few for a finding, which takes {FEW_SEEDS}."
+        few = _OTHERS["few_seeds"].format(n=n, s="" if n == 1 else "s", least=FEW_SEEDS)
         return [*doubts, few]
     comparison = configuration.comparison
     sentences = (
@@ -56,31 +60,6 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         _hardest_class(configuration),
     )
     return [*doubts, *filter(None, sentences)]
-
-
-_SPREAD: Final[Mapping[str, Mapping[str, str]]] = {
-    SEED.key: {
-        "one model": "{most} answers {high} % of the {n_seeds:,} seeds right{bounds}.",
-        "alike": "{who} answer {high} % of the seeds right.",
-        "few apart": "{most} answers {high} % of the seeds right, {least} {low} %.",
-        "many apart": "Of {n_models} models {most} answers the most seeds right, {high} %, and "
-        "{least} the fewest, {low} %.",
-        "not compared": "The models answer {low} to {high} % of the seeds right.",
-        "perhaps chance": "{who} answer {low} to {high} % of the seeds right{chance}.",
-    },
-    RELAXED.key: {
-        "one model": "{it} changes its answer on some variant of {of_most}{bounds}.",
-        "few apart": "{most} changes its answer on some variant of {of_most}, {others}.",
-        "many apart": "{least} is the steadiest: it changes its answer on some variant of "
-        "{of_least}; {most}, the least steady, on {most_share}.",
-    }
-    | dict.fromkeys(
-        ("alike", "not compared", "perhaps chance"),
-        "On some variant they change their answer to about {shares} of the seeds that they answer "
-        "right{chance}.",
-    ),
-}
-"""Figure → how far apart models are → sentence on the figure's highest and lowest value."""
 
 
 def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -103,17 +82,17 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
     if pair and figure == SEED:
         is_apart = pair["mcnemar_p_value_holm"] <= ALPHA
     if len(values) == 1:
-        kind = "one model"
+        kind = "one_model"
     elif low == high:
         kind = "alike"
     elif is_apart:
-        kind = "few apart" if len(values) <= (2 if figure == SEED else 3) else "many apart"
+        kind = "few_apart" if len(values) <= (2 if figure == SEED else 3) else "many_apart"
     else:
-        kind = "perhaps chance" if pair else "not compared"
+        kind = "perhaps_chance" if pair else "not_compared"
     interval = f" (95 % interval {' to '.join(map(number, bounds))} points)" if bounds else ""
     shares = {name: _share(value) for name, value in values.items()}
     others = sorted(values, key=lambda name: -(values[name].value or 0.0))[1:]
-    return _SPREAD[figure.key][kind].format(
+    return _FINDINGS[figure.key][kind].format(
         most=most,
         least=least,
         low=low,
@@ -123,19 +102,13 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
         who="Both models" if len(scored) == 2 else f"All {len(scored)} models",
         it="It" if len(scored) == 1 else most,
         bounds=_bounds(values[most], "" if figure == SEED else " %"),
-        chance=f"; the difference may be chance{interval}" if kind == "perhaps chance" else "",
+        chance=f"; the difference may be chance{interval}" if kind == "perhaps_chance" else "",
         most_share=shares[most],
         of_most=_of_right(values[most]),
         of_least=_of_right(values[least]),
         shares=" to ".join(dict.fromkeys((shares[least], shares[most]))),
         others=joined([f"{name} on {shares[name]}" for name in others]) if others else "",
     )
-
-
-_FALLING: Final = (
-    "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
-    "{how_far} points{of_whom}{but}."
-)
 
 
 def _falling(scored: Mapping[str, Result]) -> str:
@@ -159,12 +132,7 @@ def _falling(scored: Mapping[str, Result]) -> str:
         bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
         by = f"by {number(fall.value)} ({bounds}), which may be chance"
         but = f"; for {name} {'it is the same' if fall.value == 0 == fall.high else by}"
-    return _FALLING.format(how_far=how_far, of_whom=of_whom, but=but)
-
-
-_REORDERED: Final = (
-    "Seeds alone do not tell {a} and {b} apart, variants do: SV@90 is {of_a} % against {of_b} %."
-)
+    return _OTHERS["falling"].format(how_far=how_far, of_whom=of_whom, but=but)
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -178,13 +146,7 @@ def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> s
     pair = max(pairs, key=lambda row: row["seed_variant_accuracy"])
     of_a, of_b = (number(cell(scored[pair[side]], _SV).value) for side in "ab")
     more = f" The same holds for {len(pairs)} pairs of models." if len(pairs) > 1 else ""
-    return _REORDERED.format(a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
-
-
-_HARDEST_CLASS: Final = (
-    "Seeds with replaced {low}s are harder than those with replaced {high}s: SV@90 is lower by "
-    "{points} points."
-)
+    return _OTHERS["reordered"].format(a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
 
 
 def _hardest_class(configuration: Configuration) -> str:
@@ -199,7 +161,7 @@ def _hardest_class(configuration: Configuration) -> str:
     if not (hardest := _hardest(results)):
         return ""
     low, high, gaps = hardest
-    return _HARDEST_CLASS.format(low=low, high=high, points=_range(gaps))
+    return _OTHERS["hardest_class"].format(low=low, high=high, points=_range(gaps))
 
 
 def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
@@ -221,13 +183,6 @@ def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, 
 
 # --- Sentences about several configurations ---
 
-_SOURCES: Final = "{low} is harder than {high}: SV@90 of {whom} is lower by {points} points{more}."
-
-_PARAPHRASES: Final = (
-    "On the seeds that have both, SV@90 is {word} with paraphrases than with replaced words by "
-    "{points} points ({models}; {config})."
-)
-
 
 def overall_findings(evidence: Evidence) -> list[str]:
     """Write sentences that compare sources, and replacements with paraphrases."""
@@ -238,16 +193,16 @@ def overall_findings(evidence: Evidence) -> list[str]:
     for low, high, gaps in filter(None, map(_hardest, kinds.values())):
         one, points = len(gaps) == 1, number(min(gaps))
         whom, more = ("the model", "") if one else (f"each of {len(gaps)} models", " or more")
-        sentences.append(_SOURCES.format(low=low, high=high, whom=whom, points=points, more=more))
+        values = {"low": low, "high": high, "whom": whom, "points": points, "more": more}
+        sentences.append(_OTHERS["sources"].format(**values))
     for table in evidence.contrasts:
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
             if sure := [r for r in rows if min(sign * b for b in r["difference_ci"]) > 0]:
-                points = _range([100 * abs(row["difference"]) for row in sure])
-                models, config = joined([row["model"] for row in sure]), table.rows[0]["config"]
-                sentences.append(
-                    _PARAPHRASES.format(word=word, points=points, models=models, config=config)
-                )
+                named = {"word": word, "points": _range([100 * abs(r["difference"]) for r in sure])}
+                named |= {"models": joined([r["model"] for r in sure])}
+                named |= {"config": table.rows[0]["config"]}
+                sentences.append(_OTHERS["paraphrases"].format(**named))
     return sentences
 
 

@@ -49,7 +49,8 @@ _LABELS: Final = {
 
 def render_markdown(evidence: Evidence) -> str:
     """Render tables, findings and methods in GitHub's Markdown."""
-    return _render("report.md.j2", evidence, made=tables(evidence)) + "\n"
+    template = templates().get_template("report.md.j2")
+    return template.render(evidence=evidence, made=tables(evidence)) + "\n"
 
 
 def render_page(evidence: Evidence) -> str:
@@ -66,38 +67,46 @@ def render_page(evidence: Evidence) -> str:
         for text in (*scripts, stylesheet)
     )
     made, provenance = tables(evidence, for_page=True), evidence.provenance.values()
-    return _render(
-        "report.html.j2",
-        evidence,
-        made=made,
-        policy=(  # only these scripts run, and nothing is loaded
-            f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
-            "base-uri 'none'; form-action 'none'"
-        ),
-        style=stylesheet,
-        scripts=scripts,
-        uplot_licence=_asset("uPlot.LICENSE"),
-        data=embed(evidence, made),
-        sampled=describe_sample(evidence.sources),
-        few=len(evidence.models) <= FEW,
-        has_few=any(
-            map(
-                is_few_of,
-                (of for c in evidence.configurations for part in c.parts() for of in part.results),
-            )
-        ),
-        heat_range=heat_range(evidence),
-        mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
-        paraphrasers=dict.fromkeys(
-            f"{of['generator']['name']}, chosen by {of['nli_model']['name']}"
-            for of in provenance
-            if of.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= of.keys()
-        ),
+    return (
+        templates()
+        .get_template("report.html.j2")
+        .render(
+            evidence=evidence,
+            made=made,
+            policy=(  # only these scripts run, and nothing is loaded
+                f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
+                "base-uri 'none'; form-action 'none'"
+            ),
+            style=stylesheet,
+            scripts=scripts,
+            uplot_licence=_asset("uPlot.LICENSE"),
+            data=embed(evidence, made),
+            sampled=describe_sample(evidence.sources),
+            few=len(evidence.models) <= FEW,
+            has_few=any(
+                map(
+                    is_few_of,
+                    (
+                        of
+                        for c in evidence.configurations
+                        for part in c.parts()
+                        for of in part.results
+                    ),
+                )
+            ),
+            heat_range=heat_range(evidence),
+            mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
+            paraphrasers=dict.fromkeys(
+                f"{of['generator']['name']}, chosen by {of['nli_model']['name']}"
+                for of in provenance
+                if of.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= of.keys()
+            ),
+        )
     )
 
 
-def _render(template: str, evidence: Evidence, **values: Any) -> str:
-    """Render a template, which may call the functions of these modules by their names."""
+def templates() -> jinja2.Environment:
+    """Return the templates, which may call the functions of these modules by their names."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_metric.report"),
         autoescape=jinja2.select_autoescape(("html.j2",), default=False),
@@ -119,7 +128,7 @@ def _render(template: str, evidence: Evidence, **values: Any) -> str:
     }
     names = {"zip": zip, "DECISIVE": DECISIVE, "VERSION": VERSION}
     environment.globals |= vars(finding) | vars(sections) | globals() | names
-    return environment.get_template(template).render(evidence=evidence, **values)
+    return environment
 
 
 def plain(text: str) -> str:

@@ -1,16 +1,15 @@
 """The list of a report's sections, and their tables for documents; the page lays out its own."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.curves import matching_table
 from merge_metric.frame.noise import noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
-from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart
+from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, titled
 from merge_metric.report.seeds import MISSING, SourceSeeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -88,60 +87,17 @@ def interval_text(of: Estimate) -> str:
 
 # --- Origin of data and models ---
 
-Facts = list[tuple[str, str]]
-
-_MERE: Final = (
+OF_DATA: Final = (
     *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
     *("funnel", "eligible", "ablation", "files", "digest"),
 )
-"""Keys that MERE writes; they have their own wording, or are left to the dataset's card."""
+OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
+"""Keys of provenance that have their own wording, or are left to the dataset's card."""
 
 _OF_THE_RUN: Final = (
     *("name", "problems", "rows", "distinct_pairs", "label_order_check", "fingerprint", "prompt"),
 )
 """Keys about a run instead of its model, or shown elsewhere; the JSON has them."""
-
-
-def dataset_facts(provenance: Mapping[str, Any]) -> Facts:
-    """List facts about a source's data, whatever program wrote its provenance."""
-    data, problems, config = (
-        provenance.get(key) or {} for key in ("source_data", "problems", "config")
-    )
-    used = f"{problems['kept']:,} of {problems['read']:,} used" if problems else ""
-    recipe = (config.get("recipe"), provenance.get("ablation"))
-    shown = {k: v for k, v in config.items() if k not in ("recipe", "source", "ablation", "prompt")}
-    ours, of_paraphrases = set(_MERE), []
-    if provenance.get("kind") == PARAPHRASES:
-        ours |= {"kind", "generator", "nli_model", "prompt"}
-        right = problems.get("answered_right")
-        generator, nli_model = (
-            "; ".join(filter(None, (model.get("name"), model_text(model))))
-            for model in (provenance.get(key) or {} for key in ("generator", "nli_model"))
-        )
-        of_paraphrases = [
-            ("Answered right", "" if right is None else f"{right:,} by the NLI model below"),
-            ("Text generator", generator),
-            ("Prompt", provenance.get("prompt")),
-            ("NLI model", nli_model),
-        ]
-    mlms = []
-    for mlm in provenance.get("mlms") or ():
-        revision = f"revision {mlm['revision'][:12]}" if mlm.get("revision") else None
-        more = filter(None, (mlm.get("architecture"), mlm.get("dtype"), revision))
-        mlms.append(f"{mlm['name']} ({', '.join(more)})")
-    facts = [
-        ("Problems", ": ".join(filter(None, (data.get("description"), used)))),
-        *of_paraphrases,
-        ("Recipe", ", ablation ".join(filter(None, recipe))),
-        ("Masked language models", "; ".join(mlms)),
-        ("Tagger", provenance.get("tagger")),
-        ("Eligible seeds", _settings(provenance.get("eligible") or {})),
-        ("Settings", _settings(shown)),
-        ("Further", _settings({k: v for k, v in provenance.items() if k not in ours})),
-        ("Fingerprint", provenance.get("fingerprint")),
-        ("SHA-256 of the problems", data.get("sha256")),
-    ]
-    return [(term, str(text)) for term, text in facts if text]
 
 
 def model_text(description: Mapping[str, Any]) -> str:
@@ -153,16 +109,18 @@ def model_text(description: Mapping[str, Any]) -> str:
         shown["usage"] = usage_text(description, requests)
     if evidence := shown.get("label_order_evidence"):
         shown["label_order_evidence"] = describe_evidence(evidence)
-    return _settings(shown)
+    return settings_text(shown)
 
 
-def _settings(values: Mapping[str, Any], above: str = "") -> str:
-    """Write nested settings, those with a value."""
+def settings_text(
+    values: Mapping[str, Any], above: str = "", *, without: Collection[str] = ()
+) -> str:
+    """Write nested settings, those with a value, without some keys."""
     parts = []
-    for key, value in values.items():
+    for key, value in ((key, value) for key, value in values.items() if key not in without):
         name = above + key.replace("_", " ")
         if isinstance(value, Mapping):
-            parts.append(_settings(value, f"{name}, "))
+            parts.append(settings_text(value, f"{name}, "))
             continue
         texts = []
         for item in [value] if isinstance(value, str) or not isinstance(value, Sequence) else value:
@@ -251,39 +209,30 @@ def tables(evidence: Evidence, *, for_page: bool = False) -> dict[str, list[Tabl
     return made
 
 
-_FIGURES: Final[Mapping[str, tuple[str, tuple[Figure, ...], tuple[str, ...]]]] = {
-    "figures": (": {n_seeds:,} seeds, {n_variants:,} variants", HEADLINE, ()),
-    "word_class": (", by class of the replaced word", BREAKDOWN, ("word_class",)),
-    "label": (", by gold label", BREAKDOWN, ("label",)),
-    "fooling": (": fooling rates, relaxed (r_r) and strict (r_s)", (RELAXED, STRICT),
-                ("all", "label")),
-    "kin": (": summaries without a threshold, consistency and agreement", KIN, ()),
-}  # fmt: skip
-"""Table → its title after the configuration's name, its figures, and the kinds of parts that have
-rows; without any, there is a row per model for all variants."""
+_FIGURES: Final[Mapping[str, tuple[tuple[Figure, ...], tuple[str, ...]]]] = {
+    "figures": (HEADLINE, ()),
+    "word_class": (BREAKDOWN, ("word_class",)),
+    "label": (BREAKDOWN, ("label",)),
+    "fooling": ((RELAXED, STRICT), ("all", "label")),
+    "kin": (KIN, ()),
+}
+"""Table → its figures, and the kinds of parts that have rows; without any, there is a row per model
+for all variants."""
 
 
 def figures_table(evidence: Evidence, configuration: Configuration, name: str) -> Table:
     """Make a table of `_FIGURES`, with a row per model and part."""
-    title, figures, kinds = _FIGURES[name]
-    whole = configuration.parts()[0].some_result
-    intervals = _with_intervals(evidence)
-    notes = [f"In percent{intervals}."]
-    if name == "figures":
-        notes += [*filter(None, [configuration.mixture]), *of_answers(evidence, configuration)]
-    elif name == "kin":
-        notes.append(" ".join(f"{figure.heading}: {figure.meaning}" for figure in KIN))
-    elif name == "fooling":
-        notes = [
-            f"In percent of the seeds answered right{intervals}: those with a variant that gets "
-            "another answer, or the opposite one."
-        ]
-    return Table(
-        _name(name, configuration),
-        configuration.name + title.format(**whole),
+    figures, kinds = _FIGURES[name]
+    return titled(
+        name,
         (*([_PART] if kinds else []), _MODEL, *map(figure_column, figures)),
-        tuple(_rows(evidence, configuration.parts(*(kinds or ("all",))), figures, bool(kinds))),
-        tuple(notes),
+        _rows(evidence, configuration.parts(*(kinds or ("all",))), figures, bool(kinds)),
+        _name(name, configuration),
+        config=configuration.name,
+        whole=configuration.parts()[0].some_result,
+        intervals=_with_intervals(evidence),
+        figures=figures,
+        sentences=[*filter(None, [configuration.mixture]), *of_answers(evidence, configuration)],
     )
 
 
@@ -333,49 +282,38 @@ def heat_map(evidence: Evidence) -> Table:
         for row in _rows(evidence, of.parts("all", "word_class"), HEADLINE)
     )
     shown = (*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE))
-    notes = (f"In percent{_with_intervals(evidence)}.",)
-    return Table("heat-map", "Sources and word classes", shown, tuple(rows), notes)
+    return titled("heat-map", shown, rows, intervals=_with_intervals(evidence))
 
 
 def shift(evidence: Evidence, configuration: Configuration) -> Table:
     """Make the table of shifts of label probabilities; it has no rows without probabilities."""
-    return Table(
-        _name("shift", configuration),
-        f"{configuration.name}: shift of the label probabilities",
-        (_MODEL, *columns("fraction", **SHIFT)),
-        tuple(
-            {"model": name, **{key: result[key] for key in SHIFT}}
-            for name, result in zip(evidence.names, configuration.results, strict=True)
-            if result and "jsd_changed" in result
-        ),
-        (
-            "Over the variants of the seeds answered right, apart for answers that change and "
-            "that stay the same: Jensen–Shannon divergence from the seed in bits, "
-            "Kolmogorov–Smirnov statistic, standard deviation (σ) of the probabilities.",
-        ),
+    rows = (
+        {"model": name, **{key: result[key] for key in SHIFT}}
+        for name, result in zip(evidence.names, configuration.results, strict=True)
+        if result and "jsd_changed" in result
     )
+    shown = (_MODEL, *columns("fraction", **SHIFT))
+    name = _name("shift", configuration)
+    return titled("shift", shown, rows, name, config=configuration.name)
 
 
 def hardest(evidence: Evidence, source: SourceSeeds) -> Table:
     """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
-    has_both = PARAPHRASE in source.word_classes and len(source.word_classes) > 1
-    return Table(
+    shown = (
+        *columns(seed_id="seed"),
+        *columns("passage", **{name: name for name in source.texts}),
+        *columns(gold="gold", votes="votes", answers="answers"),
+        *columns("share", variants_right="variants right"),
+    )
+    return titled(
+        "hardest",
+        shown,
+        seed_rows(evidence, source, HARDEST),
         f"hardest-{source.source}",
-        f"{source.source}: the hardest seeds",
-        (
-            *columns(seed_id="seed"),
-            *columns("passage", **{name: name for name in source.texts}),
-            *columns(gold="gold", votes="votes", answers="answers"),
-            *columns("share", variants_right="variants right"),
-        ),
-        tuple(seed_rows(evidence, source, HARDEST)),
-        (
-            "By the share of variants answered right, in percent, averaged over models; each "
-            "distinct variant counts once. Answers to the seed itself, in the order "
-            f"{', '.join(evidence.names)}, and votes of annotators where known: "
-            f"{legend(evidence.labels)}.",
-            *(["Replacements and paraphrases count alike."] if has_both else []),
-        ),
+        source=source.source,
+        names=evidence.names,
+        legend=legend(evidence.labels),
+        has_both=PARAPHRASE in source.word_classes and len(source.word_classes) > 1,
     )
 
 

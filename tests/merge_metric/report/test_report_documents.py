@@ -10,7 +10,8 @@ from helpers.latex import PDFLATEX, compiled
 
 from merge_metric.analyses import analyse
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.sections import dataset_facts, model_text, tables
+from merge_metric.report.page import templates
+from merge_metric.report.sections import model_text, tables
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.report.write import render_latex, write_report
 
@@ -54,9 +55,10 @@ def test_hardest_as_the_analysis_has_them(
 def test_facts_of_other_makers() -> None:
     other = {"generator": "flan-t5-xl", "sampling": {"beams": 10, "seed": None}, "n": 12345}
     further = "generator: flan-t5-xl; sampling, beams: 10; n: 12,345"
-    assert dataset_facts(other) == [("Further", further)]
-    ours = dataset_facts({"config": {"recipe": "r"}, "ablation": "union"})
-    assert ours == [("Recipe", "r, ablation union")]
+    facts = templates().get_template("facts.j2").module.facts  # type: ignore[attr-defined]
+    assert facts(other, "{} = {}\n".format) == f"Further = {further}\n"
+    ours = facts({"config": {"recipe": "r"}, "ablation": "union"}, "{} = {}".format)
+    assert ours == "Recipe = r, ablation union"
     assert model_text({"rows": 3, "name": "x"}) == ""
     seeds = {"seeds": 40, "right": {"e,n,c": 30, "e,c,n": 10}, "p_value": 0.0001}
     assert model_text({"label_order_evidence": seeds}) == (
