@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,22 +25,13 @@ from merge_dataset.commands.command_line import (
     option,
     write_result,
 )
-from merge_dataset.executors import ExecutorError
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
     from merge_metric.models.presets import Preset
-    from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.driver import Outcome
     from merge_metric.predict.jobs import Done
-
-baseline_app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Predict without reading the premise, or without reading at all.",
-)
 
 PresetName = Annotated[
     str | None, input_option("A list of models of presets.toml, e.g. paper.", "--preset")
@@ -53,15 +44,12 @@ Dataset = Annotated[
 ]
 Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
-Out = Annotated[Path | None, option(_OUT.format(""))]
-Revision = Annotated[str | None, input_option("Revision of the dataset on the Hub.")]
-Tokenizer = Annotated[Path | None, option("A tokenizer.json by which --dry-run counts tokens.")]
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
 ]
 
 
-@command(extra="predict", failures=(ExecutorError,))
+@command(extra="predict")
 def predict_command(
     *,
     dataset: Dataset,
@@ -77,18 +65,20 @@ def predict_command(
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     merge_labels: MergeLabels = None,
-    dataset_revision: Revision = None,
+    dataset_revision: Annotated[
+        str | None, input_option("Revision of the dataset on the Hub.")
+    ] = None,
     dry_run: Annotated[
         bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
     ] = False,
     prices: Annotated[
-        str | None,
-        option(
-            "Of a million tokens of prompts and of answers, e.g. 0.15,0.6; for the cost.",
-            metavar="IN,OUT",
-        ),
+        tuple[float, float] | None,
+        option("Of a million tokens of prompts and of answers, for the cost.", metavar="IN OUT"),
     ] = None,
-    tokenizer: Tokenizer = None,
+    tokenizer: Annotated[
+        Path | None,
+        option("A tokenizer.json by which --dry-run counts tokens.", exists=True, dir_okay=False),
+    ] = None,
     batch_out: Annotated[
         Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
     ] = None,
@@ -122,7 +112,7 @@ def predict_command(
     \b
       merge-nli predict --base-url https://api.example.com/v1 --model reasoner
         --api-key-env EXAMPLE_KEY --chat-template --answers words --reasoning-effort low
-        --dataset merge-nli --config snli --limit-seeds 200 --dry-run --prices 1.1,4.4
+        --dataset merge-nli --config snli --limit-seeds 200 --dry-run --prices 1.1 4.4
 
     \b
       merge-nli predict --preset paper --only SMFA --dataset merge-nli
@@ -132,18 +122,20 @@ def predict_command(
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
     from merge_metric.models.presets import on_hub
-    from merge_metric.predict import batch_files
-    from merge_metric.predict.driver import check_output
-    from merge_metric.predict.jobs import open_files, run_models
+    from merge_metric.predict.batch_files import (
+        costs_text,
+        estimate,
+        take_results,
+        write_requests,
+    )
+    from merge_metric.predict.jobs import jobs_of, open_files, run_models
     from merge_metric.predict.problems import read_problems, sources_of
 
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset, and not both")
     entries = on_hub(*read_list(preset, only))
-    check_output(out, is_folder=preset is not None)
     distribution, request = distribution_of(dealt), ModelRequest(model=model or "", **given)
-    price = batch_files.read_prices(prices)
-    extra = {"prices": list(price)} if price else {}
+    jobs = jobs_of(request, preset, entries, {"prices": [*prices]} if prices else {})
     problems = read_problems(
         dataset,
         config or (),
@@ -153,44 +145,36 @@ def predict_command(
         rng_seed=rng_seed,
         merge_labels=merge_labels or (),
     )
-    batches = "--batch-out" if batch_out is not None else "--batch-in" if batch_in else ""
-    asked = "--dry-run" if dry_run else batches
-    if not asked:
+    if not (dry_run or batch_out or batch_in):
         done = run_models(
-            request,
-            problems,
-            preset=preset,
-            entries=entries,
-            distribution=distribution,
-            out=out,
-            extra=extra,
-            overwrite=overwrite,
+            jobs, problems, preset=preset, distribution=distribution, out=out, overwrite=overwrite
         )
         _report(done, dataset, output)
         return
-    if preset is not None or distribution is not None:
-        got = "--executor" if preset is None else f"--preset {preset}"
-        raise ValueError(f"{asked}: expected one --model, asked from here, got {got}")
-    if not (dry_run or request.base_url):
-        raise ValueError(f"{asked}: expected a model on a server, with --base-url")
-    if not dry_run and out is None and len(sources := sources_of(problems)) > 1:
+    if preset or distribution or not (dry_run or request.base_url):
         raise ValueError(
-            f"{asked}: expected problems of one source, or --out, a file for all of them, got "
+            "expected for --dry-run one --model, asked from here, and for batches one on a server, "
+            "with --base-url"
+        )
+    (job,) = jobs.values()
+    if dry_run:
+        costs = estimate(open_files(job, problems, out), prices=prices, tokenizer=tokenizer)
+        write_result(output, costs, costs_text(costs))
+        return
+    if out is None and len(sources := sources_of(problems)) > 1:
+        raise ValueError(
+            f"expected for a batch problems of one source, or --out, a file for all of them, got "
             f"{', '.join(sources)}: name configurations of one with --config"
         )
-    opened = open_files((request, extra), problems, out)
-    if dry_run:
-        costs = batch_files.plan((a for _, a in opened), prices=price, tokenizer=tokenizer)
-        write_result(output, costs, batch_files.plan_text(costs))
-    elif batch_out is not None:
-        made = batch_files.write_requests(*next(opened), batch_out, overwrite=overwrite)
-        lines = "\n".join(f"{path}: {count:,} requests" for path, count in made)
-        requests = {str(path): count for path, count in made}
+    ((server, asking),) = open_files(job, problems, out)
+    if batch_out is not None:
+        made = write_requests(server, asking, batch_out, overwrite=overwrite)
+        lines = "\n".join(f"{path}: {count:,} requests" for path, count in made.items())
+        requests = {str(path): count for path, count in made.items()}
         write_result(output, {"requests": requests}, lines or "no request is left")
     else:
-        server, asking = next(opened)
-        take = partial(batch_files.take_results, server, asking, batch_in or [])
-        _report(([asking.complete(take, extra, overwrite=overwrite)], [], None), dataset, output)
+        take = partial(take_results, server, asking, batch_in or [])
+        _report(([asking.complete(take, job[1], overwrite=overwrite)], []), dataset, output)
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
@@ -203,92 +187,62 @@ def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[
     return list(read_presets(preset, names)) if preset else [], names
 
 
-@baseline_app.command("hypothesis-only")
-@command(extra="predict", failures=(ExecutorError,))
-def hypothesis_only_command(
+@command(extra="predict")
+def baseline_command(
+    name: Annotated[
+        Literal["hypothesis-only", "majority"],
+        typer.Argument(
+            help="hypothesis-only learns labels from hypotheses alone (logistic regression); "
+            "majority takes the most frequent label of the dataset's seeds."
+        ),
+    ],
     *,
     train: Annotated[
-        Path, input_option("A file of problems to learn from, of any kind that generate reads.")
-    ],
+        Path | None,
+        input_option(
+            "What hypothesis-only learns from: a file of problems, of any kind that generate reads."
+        ),
+    ] = None,
     dataset: Dataset,
     config: Configs = None,
-    out: Out = None,
+    out: Annotated[Path | None, option(_OUT.format(""))] = None,
     overwrite: Overwrite = False,
     limit_seeds: LimitSeeds = None,
     rng_seed: SampleSeed = 0,
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
-    """Learn labels from hypotheses alone, and predict them (logistic regression).
+    """Predict without reading the premise, or without reading at all.
 
-    Of other tasks than NLI it reads all texts but the first.
+    Of other tasks than NLI, hypothesis-only reads all texts but the first.
 
     \b
     Examples:
-      merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
-        --config snli
+      merge-nli baseline majority --dataset merge-nli --config snli
 
     \b
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
         --executor slurm --memory-gb 8
     """
     from merge_metric.predict.baselines import BaselineRequest
-
-    request = BaselineRequest(name="hypothesis-only", train=str(train))
-    _run_baseline(request, dataset, config, out, overwrite, limit_seeds, rng_seed, dealt, output)
-
-
-@baseline_app.command("majority")
-@command(extra="predict", failures=(ExecutorError,))
-def majority_command(
-    *,
-    dataset: Dataset,
-    config: Configs = None,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    limit_seeds: LimitSeeds = None,
-    rng_seed: SampleSeed = 0,
-    dealt: Dealt,
-    output: Format = "text",
-) -> None:
-    """Always predict the most frequent label of the dataset's seeds.
-
-    \b
-    Examples:
-      merge-nli baseline majority --dataset merge-nli --config snli
-    """
-    from merge_metric.predict.baselines import BaselineRequest
-
-    request = BaselineRequest(name="majority")
-    _run_baseline(request, dataset, config, out, overwrite, limit_seeds, rng_seed, dealt, output)
-
-
-def _run_baseline(
-    request: BaselineRequest,
-    dataset: str,
-    config: list[str] | None,
-    out: Path | None,
-    overwrite: bool,
-    limit_seeds: int | None,
-    rng_seed: int,
-    dealt: Given,
-    output: OutputFormat,
-) -> None:
-    from merge_metric.predict.driver import check_output
     from merge_metric.predict.jobs import run_models
     from merge_metric.predict.problems import read_problems
 
-    check_output(out)
+    if (train is None) == (name == "hypothesis-only"):
+        raise ValueError("--train: expected a file of labelled problems with hypothesis-only alone")
     distribution = distribution_of(dealt)
     problems = read_problems(dataset, config or (), limit_seeds=limit_seeds, rng_seed=rng_seed)
-    done = run_models(request, problems, distribution=distribution, out=out, overwrite=overwrite)
+    request = BaselineRequest(name=name, train=None if train is None else str(train))
+    done = run_models(
+        {name: (request, {})}, problems, distribution=distribution, out=out, overwrite=overwrite
+    )
     _report(done, dataset, output)
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
     from merge_dataset.files import to_json
 
-    outcomes, failed, error = done
+    outcomes, failed = done
     if output == "json":
         files = [
             {
@@ -305,11 +259,7 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
     elif outcomes:
         typer.echo("\n\n".join(_tell(outcome, dataset) for outcome in outcomes))
     if failed:
-        reasons = "".join(f"\n  {reason}" for reason in failed)
-        typer.echo(f"\n{len(failed)} models failed:{reasons}", err=True)
-    if error is not None:
-        raise error
-    if failed:
+        typer.echo("\n  ".join([f"\n{len(failed)} models failed:", *failed]), err=True)
         raise typer.Exit(1)
 
 

@@ -126,9 +126,7 @@ class BaselineRequest:
     def open(self, problems: pa.Table) -> Model:
         """Train the baseline for the problems that it will be asked about."""
         if self.name == "hypothesis-only":
-            if self.train is None:
-                raise ValueError("train: expected a file of labelled problems, got none")
-            data = read_training_data(Path(self.train), format_of_problems(problems))
+            data = read_training_data(Path(str(self.train)), format_of_problems(problems))
             log.info("learning from %s hypotheses", f"{len(data[0]):,}")
             return HypothesisOnly(*data)
         labels = seeds_of(problems)["label"].to_numpy()
@@ -149,11 +147,9 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
         problem_format: Fields and labels of the problems.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file.
         ValueError: it cannot be read, lacks a column, has unknown labels or only one.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     known, spellings, texts = problem_format.labels, LABEL_SPELLINGS, [COLUMN_NAMES["hypothesis"]]
     if problem_format != NLI:
         texts = [(name,) for name in problem_format.fields[1:]]
@@ -164,24 +160,21 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
     for row in read_file(path):
         if row.problem:
             raise row.error
-        if not columns:
-            for names in (*texts, COLUMN_NAMES["label"]):
-                if not (present := [name for name in names if name in row.columns]):
-                    raise ValueError(
-                        f"{row.where}: expected a column {' or '.join(names)}, got "
-                        f"{', '.join(row.columns) or 'none'}"
-                    )
-                columns.append(present[0])
-        *parts, label = map(row.columns.get, columns)
-        if odd := [part for part in parts if not isinstance(part, str | None)]:
+        for names in (*texts, COLUMN_NAMES["label"]) if not columns else ():
+            if not (present := [name for name in names if name in row.columns]):
+                raise ValueError(
+                    f"{row.where}: expected a column {' or '.join(names)}, got "
+                    f"{', '.join(row.columns) or 'none'}"
+                )
+            columns.append(present[0])
+        *parts, label = values = [*map(row.columns.get, columns)]
+        spelled = label_text(label).lower()
+        if spelled not in spellings or not all(isinstance(part, str | None) for part in parts):
             raise ValueError(
-                f"{row.where}: expected texts in {', '.join(columns[:-1])}, got {odd[0]!r}"
+                f"{row.where}: expected texts and a label out of {', '.join(known)} in "
+                f"{', '.join(columns)}, got {values}"
             )
-        text, spelled = " ".join(part or "" for part in parts), label_text(label).lower()
-        if spelled not in spellings:
-            raise ValueError(
-                f"{row.where}: expected a label out of {', '.join(known)}, got {label!r}"
-            )
+        text = " ".join(part or "" for part in parts)
         if text.strip() and spellings[spelled]:
             hypotheses.append(text)
             labels.append(known.index(spellings[spelled]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -390,35 +389,20 @@ def _merge(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
             notes.setdefault(name, note)
 
 
-# --- Places for files ---
-
-
-def check_output(out: Path | None, *, is_folder: bool = False) -> None:
-    """Raise ValueError or OSError if predictions cannot be written to a file or folder."""
-    folder = out or PREDICTIONS
-    if out is not None and not is_folder:
-        suffix_of(out)
-        folder = out.parent
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    got = "a file" if not place.is_dir() else "one without permission"
-    if not (place.is_dir() and os.access(place, os.W_OK)):
-        raise PermissionError(f"{place}: expected a folder to write predictions to, got {got}")
-
-
 def other_predictions(
     out: Path, recorded: Mapping[str, Any], keys: Sequence[str]
 ) -> FileExistsError:
     """Make the error for a file of other predictions, whose metadata differ in the keys."""
-    given = "a file in which no model is named"
+    got = "a file in which no model is named"
     if recorded:
         asked = recorded.get("problems") or {}
         configs = "+".join(asked.get("configs") or []) or asked.get("dataset") or "a dataset"
         shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])
-        given = (
+        got = (
             f"those of {recorded.get('name', 'a model')} for {recorded.get('rows', 'the')} "
             f"problems of {configs}, which differ in {shown}{', …' * (len(keys) > _SHOWN)}"
         )
     return FileExistsError(
-        f"{out}: expected no predictions of another run, found {given}: name another file with "
+        f"{out}: expected no predictions of another run, found {got}: name another file with "
         "`out`, or replace it with `overwrite`"
     )

@@ -8,7 +8,8 @@ files are written; stores hold the answers.
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,62 +20,54 @@ import pyarrow as pa
 from merge_dataset.answer_store import slug
 from merge_dataset.executors import Distribution, ExecutorError, Task
 from merge_dataset.executors.calls import plan_of, run_blocks
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    read_row_groups,
-    read_schema,
-    working_in,
-)
+from merge_dataset.files import atomic, working_in
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
-from merge_metric.frame.predictions import read_metadata
+from merge_metric.frame.predictions import read_metadata, suffix_of
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.presets import Preset, request_of
-from merge_metric.models.prompts import SHOT_FILES
 from merge_metric.models.readiness import (
     Machine,
+    NamedModel,
     inspect_models,
     machine_for,
-    model_of_preset,
     require_all,
     this_machine,
 )
 from merge_metric.models.tokens import warn_of_unknown
-from merge_metric.predict.baselines import BaselineRequest, read_training_data
-from merge_metric.predict.driver import (
-    PREDICTIONS,
-    Asking,
-    Outcome,
-    other_predictions,
-)
+from merge_metric.predict.baselines import BaselineRequest
+from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, other_predictions
 from merge_metric.predict.problems import (
     SHOTS,
     Pairs,
     asked_format,
     description_of,
     format_of_problems,
-    on_disk,
+    mapped,
     part_of_source,
     sample_seeds,
     seeds_of,
     sources_of,
+    write_stream,
 )
 
 log = logging.getLogger(__name__)
 
-_PROBLEMS: Final = "problems.parquet"
+_PROBLEMS: Final = "problems.arrows"
 
 Request = ModelRequest | BaselineRequest
 
 Job = tuple[Request, Mapping[str, Any]]
 """Model or baseline to run over all problems, and more for the metadata, as its name in a list."""
 
-Done = tuple[list[Outcome], list[str], ExecutorError | None]
-"""Outcomes of models, reasons why others failed, and tasks that failed."""
+Ask = Callable[[], tuple[int, float]]
+"""Function that gets missing answers; it returns their number, and the seconds that it took."""
+
+Done = tuple[list[Outcome], list[str]]
+"""Outcomes of models, and reasons why others failed."""
 
 
 # --- Opening models ---
@@ -112,28 +105,23 @@ def labelled_seeds(problems: pa.Table) -> LabelledPairs:
 
 
 def require_usable(
-    request: ModelRequest,
-    problems: pa.Table,
-    machine: Machine | None = None,
-    *,
-    entries: Sequence[Preset] = (),
+    requests: Mapping[str, ModelRequest], problems: pa.Table, machine: Machine
 ) -> None:
-    """Inspect a model, or all models of a list, before the first one runs."""
-    labels = asked_format(problems).labels
-    check_order_asked(request.label_order, labels)
-    kinds: list[Any] = [entry.kind for entry in entries] or [request.kind or find_kind(request)]
-    models = [model_of_preset(entry, request) for entry in entries]
-    for kind in kinds:
+    """Inspect models, by their names, before the first one runs."""
+    labels, models = asked_format(problems).labels, list[NamedModel]()
+    for name, request in requests.items():
+        check_order_asked(request.label_order, labels)
+        kind = request.kind or find_kind(request)
         require_settings_used(request, kind)
-    alone = ("", request, CLASSIFIER if kinds == ["classifier"] else CAUSAL_LM)
-    looks = inspect_models(models or [alone], machine or this_machine(request.device), labels)
-    if entries and (count := len(seeds_of(problems))) < ENOUGH_SEEDS:
-        for look in looks:
-            if look["asks_seeds"]:
-                look["wrong"] = look["wrong"] or (
-                    f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} "
-                    f"seeds to find it out from, got {count}: take more, or give `label_order`"
-                )
+        models.append((name, request, CLASSIFIER if kind == "classifier" else CAUSAL_LM))
+    looks = inspect_models(models, machine, labels)
+    count = len(seeds_of(problems))
+    for look in looks:
+        if look["asks_seeds"] and count < ENOUGH_SEEDS:
+            look["wrong"] = look["wrong"] or (
+                f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} "
+                f"seeds to find it out from, got {count}: take more, or give `label_order`"
+            )
     good = [look["name"] for look in looks if not look["wrong"]]
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
@@ -189,182 +177,159 @@ def file_name(
 # --- Runs ---
 
 
+def jobs_of(
+    request: ModelRequest,
+    preset: str | None = None,
+    entries: Sequence[Preset] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Job]:
+    """Name the model of a request, or the models of a list that it is the settings of."""
+    if preset is None:
+        path = Path(request.model)
+        name = path.resolve().name if path.is_dir() else mask_urls(request.model)
+        return {name: (request, extra or {})}
+    more = {"preset": preset}
+    return {
+        entry.name: (
+            request_of(entry, request),
+            {**more, "short_name": entry.name, "group": entry.group},
+        )
+        for entry in entries
+    }
+
+
 def run_models(
-    request: Request,
+    jobs: Mapping[str, Job],
     problems: pa.Table,
     *,
     preset: str | None = None,
-    entries: Sequence[Preset] = (),
     distribution: Distribution | None = None,
     out: Path | None = None,
-    extra: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Done:
-    """Inspect and run a model, or all `entries` of a list with the settings of the request.
+    """Inspect models and run them, here or in tasks; files do not depend on the tasks.
 
-    In a list, a model that fails does not stop the others.
+    `out` is a file for all sources or, with a preset, the folder of all files. In a list, a model
+    that fails does not stop the others.
     """
-    folder = PREDICTIONS
-    if isinstance(request, BaselineRequest):
-        jobs: dict[str, Job] = {request.name: (request, {})}
-        if distribution is not None:
-            if request.train is not None:  # its errors are raised first
-                read_training_data(Path(request.train), format_of_problems(problems))
-            # Training takes most of the time, so one task does everything.
-            distribution = replace(distribution.without_gpus(), tasks=1)
-    else:
-        jobs = {
-            entry.name: (
-                request_of(entry, request),
-                {"preset": preset, "short_name": entry.name, "group": entry.group},
-            )
-            for entry in entries
-        }
-        if preset is not None:
-            folder, out = out or PREDICTIONS, None
-        else:
-            is_folder = Path(request.model).is_dir()
-            name = Path(request.model).resolve().name if is_folder else mask_urls(request.model)
-            jobs = {name: (request, extra or {})}
-        if distribution is not None and request.base_url:
+    folder, first = PREDICTIONS, next(iter(jobs))
+    if preset is not None:
+        folder, out = out or PREDICTIONS, None
+    elif out is not None:
+        suffix_of(out)
+    called = out.name if out else preset or first.rpartition("/")[2]
+    requests = {n: request for n, (request, _) in jobs.items() if isinstance(request, ModelRequest)}
+    if not requests and distribution is not None:
+        # Training takes most of the time, so one task does everything.
+        distribution = replace(distribution.without_gpus(), tasks=1)
+    if requests and (preset is not None or distribution is not None):
+        if distribution is not None and requests[first].base_url:
             raise ValueError(
                 "executor: expected a model that tasks load, got one on a server, which is asked "
                 "from here: with more requests at a time, see `concurrency`"
             )
-        if preset is not None or distribution is not None:
-            machine = None if distribution is None else machine_for(distribution, request.device)
-            require_usable(request, problems, machine, entries=entries)
+        require_usable(requests, problems, machine_for(distribution, requests[first].device))
     if out is not None and out.exists() and not overwrite:
-        recorded, (name,) = read_metadata(out), jobs  # before a model is loaded, or tasks wait
-        is_gguf = name.endswith(".gguf") or getattr(request, "gguf_file", None)
-        if recorded.get("name") != name and not is_gguf:
+        recorded = read_metadata(out)  # before a model is loaded, or tasks wait
+        is_gguf = first.endswith(".gguf") or (requests and requests[first].gguf_file)
+        if recorded.get("name") != first and not is_gguf:
             raise other_predictions(out, recorded, ["name"])
-    if distribution is not None:
-        return _run_in_tasks(jobs, problems, distribution, out, folder, overwrite=overwrite)
+    work = (folder if out is None else out.parent) / f".{slug(called)}.tasks"
+    goes_on = preset is not None or distribution is not None
+    caught = (ValueError, OSError, RuntimeError, ImportError) if goes_on else ()
     outcomes, failed = list[Outcome](), list[str]()
-    for name, job in jobs.items():
-        shown = f"{name} ({getattr(job[0], 'model', '')})"
-        if preset is not None:
-            log.info(shown)
-        try:
-            for model, asking in open_files(job, problems, out, folder):
-                ask = partial(asking.ask, model)
-                outcomes.append(asking.complete(ask, job[1], overwrite=overwrite))
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
-            if preset is None:
-                raise
-            failed.append(f"{shown}: {error}")
-            log.warning("failed: %s", failed[-1])
-    return outcomes, failed, None
+    with nullcontext() if distribution is None else working_in(work):
+        reports: Mapping[str, Any] = {}
+        if distribution is not None:
+            plan = {"out": out and str(out), "folder": str(folder), "overwrite": overwrite}
+            reports = _run_tasks(jobs, problems, distribution, work, plan)
+        for name, (request, extra) in jobs.items():
+            model = getattr(request, "model", "")
+            shown = f"{name} ({model})" if model not in ("", name) else name
+            if preset is not None:
+                log.info(shown)
+            try:
+                files: Iterator[tuple[Asking, Ask]]
+                if distribution is not None:
+                    files = _asked_in_tasks(reports[name], request, problems, out, folder)
+                else:
+                    opened = open_files((request, extra), problems, out, folder)
+                    files = ((asking, partial(asking.ask, model)) for model, asking in opened)
+                for asking, ask in files:
+                    outcomes.append(asking.complete(ask, extra, overwrite=overwrite))
+                    if distribution is not None:
+                        of_file = outcomes[-1].metadata
+                        warn_of_unknown(of_file["name"], of_file.get("unknown_tokens", {}))
+            except caught as error:
+                failed.append(f"{shown}: {error}")
+                log.warning("failed: %s", failed[-1])
+        if distribution is not None and not failed:
+            shutil.rmtree(work)
+    return outcomes, failed
 
 
-def _run_in_tasks(
+def _run_tasks(
     jobs: Mapping[str, Job],
     problems: pa.Table,
     distribution: Distribution,
-    out: Path | None,
-    folder: Path,
-    *,
-    overwrite: bool,
-) -> Done:
-    """Run models in tasks, each for one model; files do not depend on the number of tasks."""
-    folder = folder if out is None else out.parent
-    placed = {
-        name: (asdict(replace(request, **_absolute_paths(request))), dict(extra))
-        for name, (request, extra) in jobs.items()
-    }
-    called = (
-        out.name
-        if out is not None
-        else next(extra.get("preset", name.rpartition("/")[2]) for name, (_, extra) in jobs.items())
-    )
-    work = (folder / f".{slug(called)}.tasks").absolute()
-    plan = {
-        "jobs": placed,
-        "out": out and str(out.absolute()),
-        "folder": str(folder.absolute()),
-        "overwrite": overwrite,
-    }
+    work: Path,
+    plan: Mapping[str, Any],
+) -> dict[str, list[Any]]:
+    """Ask models in tasks, each for one; return what they report, None where a task failed."""
+    with atomic(work / _PROBLEMS) as temporary, temporary.open("wb") as file:
+        write_stream(file, [problems], problems.schema)
     tasks = Task.all(max(1, distribution.tasks // len(jobs)))
-    outcomes, failed = list[Outcome](), list[str]()
-    with working_in(work):
-        with (
-            atomic(work / _PROBLEMS) as temporary,
-            RowGroupWriter(temporary, problems.schema, problems.schema.metadata) as writer,
-        ):
-            writer.write(problems)
-        error: ExecutorError | None = None
-        try:
-            results: Mapping[str, Any] = run_blocks(
-                "merge_metric.predict.jobs:answer_task",
-                work,
-                [f"{name} {task}" for name in jobs for task in tasks],
-                replace(distribution, tasks=len(tasks) * len(jobs)),
-                plan,
-            )
-        except ExecutorError as failed_tasks:
-            results, error = failed_tasks.results, failed_tasks
-        for name, (request, extra) in jobs.items():
-            named = [f"{name} {task}" for task in tasks]
-            records = [results[task] for task in named if task in results]
-            if missing := len(tasks) - len(records):
-                failed.append(f"{name}: {missing} of {len(tasks)} tasks did not finish")
-                continue
-            parts = zip(by_source(problems, out), zip(*records, strict=True), strict=True)
-            try:
-                for part, of_file in parts:
-                    known = _common_description(of_file)
-                    file, repeats = folder / of_file[0]["out"], request.repeat_seeds
-                    asking = Asking(known, part, file, repeat_seeds=repeats)
-                    done = asking.complete(lambda: (0, 0.0), extra, overwrite=overwrite)
-                    inferred = sum(record["inferred"] for record in of_file)
-                    seconds = max(record["seconds"] for record in of_file)
-                    outcomes.append(replace(done, inferred=inferred, seconds=seconds))
-                    warn_of_unknown(known.identity["name"], done.metadata.get("unknown_tokens", {}))
-            except (ValueError, OSError) as failure:
-                failed.append(f"{name}: {failure}")
-        if not failed:
-            shutil.rmtree(work)
-    return outcomes, failed, error
+    blocks = [f"{name} {task}" for name in jobs for task in tasks]
+    requests = {name: (asdict(request), dict(extra)) for name, (request, extra) in jobs.items()}
+    try:
+        results: Mapping[str, Any] = run_blocks(
+            "merge_metric.predict.jobs:answer_task",
+            work,
+            blocks,
+            replace(distribution, tasks=len(blocks)),
+            {"jobs": requests, **plan},
+        )
+    except ExecutorError as error:
+        log.error("error: %s", error)
+        results = error.results
+    return {name: [results.get(f"{name} {task}") for task in tasks] for name in jobs}
 
 
-def _common_description(records: Sequence[Mapping[str, Any]]) -> Description:
-    """Return the description of the model that all tasks asked; raise ValueError for several."""
-    first = records[0]
-    one = {**first["identity"], "names": first["out"]}
-    for record in records[1:]:
-        two = {**record["identity"], "names": record["out"]}
-        if differing := [key for key in one | two if one.get(key) != two.get(key)]:
+def _asked_in_tasks(
+    reports: Sequence[Any], request: Request, problems: pa.Table, out: Path | None, folder: Path
+) -> Iterator[tuple[Asking, Ask]]:
+    """Yield the questions of each file, and the work that tasks reported for them."""
+    if missing := reports.count(None):
+        raise ExecutorError(f"{missing} of {len(reports)} tasks did not finish")
+    for part, of_file in zip(by_source(problems, out), zip(*reports, strict=True), strict=True):
+        first, *others = ({**report["identity"], "names": report["out"]} for report in of_file)
+        names = {key for other in others for key in first | other}
+        if differing := [n for n in names if any(first.get(n) != o.get(n) for o in others)]:
             raise ValueError(
                 f"expected the same model, device and versions in every task, got different "
-                f"{', '.join(differing)}; name them with `device`, `dtype` and `revision`, and "
-                "run the same command again"
+                f"{', '.join(sorted(differing))}; name them with `device`, `dtype` and `revision`, "
+                "and run the same command again"
             )
-    return Description(identity=first["identity"], facts=first["facts"])
-
-
-def _absolute_paths(request: Request) -> dict[str, Any]:
-    """Make paths in the settings absolute if they exist, as tasks may run in another folder."""
-    values = {name: getattr(request, name, None) for name in ("model", "shots", "train")}
-    if Path(values["shots"] or "").suffix not in SHOT_FILES:  # a name, not a path
-        del values["shots"]
-    paths = {name: Path(value) for name, value in values.items() if value}
-    return {name: str(path.absolute()) for name, path in paths.items() if path.exists()}
+        known = Description(identity=of_file[0]["identity"], facts=of_file[0]["facts"])
+        file = (folder if out is None else out.parent) / of_file[0]["out"]
+        count = sum(report["inferred"] for report in of_file)
+        work = count, max(report["seconds"] for report in of_file)
+        yield Asking(known, part, file, repeat_seeds=request.repeat_seeds), partial(tuple, work)
 
 
 def answer_task(folder: Path, named: str) -> list[dict[str, Any]]:
     """Ask a model about a task's pairs; return a record for each predictions file."""
     name, _, task = named.rpartition(" ")
-    plan, path = plan_of(folder), folder / _PROBLEMS
+    plan = plan_of(folder)
     settings, extra = plan["jobs"][name]
-    kind: type[BaselineRequest | ModelRequest]
-    kind = BaselineRequest if "train" in settings else ModelRequest
+    kind: type[Request] = BaselineRequest if "train" in settings else ModelRequest
     request = from_mapping(kind, settings)
-    problems = on_disk(read_row_groups(path), read_schema(path))
+    with (folder / _PROBLEMS).open("rb") as file:
+        problems = mapped(file)
     if isinstance(request, ModelRequest):
         machine = this_machine(request.device)
         if machine.device != "cpu":  # the command could not know it
-            require_usable(request, problems, machine)
+            require_usable({name: request}, problems, machine)
     out = plan["out"] and Path(plan["out"])
     records = []
     for model, asking in open_files((request, extra), problems, out, Path(plan["folder"])):

@@ -13,7 +13,7 @@ from heapq import nsmallest
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import Any, Final
+from typing import IO, Any, Final
 from weakref import WeakSet
 
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from merge_dataset.engine import connect
 from merge_dataset.files import ROWS, draw_rank, naming, read_row_groups, read_schema
 from merge_dataset.layout import (
-    PROVENANCE,
     all_configurations,
     as_dataset,
     format_in,
@@ -96,7 +95,6 @@ def read_problems(
         table lies on disk: see `on_disk`.
 
     Raises:
-        BlockingIOError: its files were replaced meanwhile.
         FileNotFoundError, NotADirectoryError: there is no such dataset.
         ValueError: it is no MERGE-NLI dataset, or lacks a configuration, or the problems are
             of several formats.
@@ -133,23 +131,14 @@ def _read_dataset(
         )
     (its,) = formats
     files = [split_files(folder, config) for config in chosen]
-    paths = [folder / name for of_config in files for split in SPLITS for name in of_config[split]]
-
-    def states() -> list[tuple[int, ...]]:
-        return [(it.st_ino, it.st_size, it.st_mtime_ns) for it in map(Path.stat, paths)]
-
-    before, names = states(), problem_schema(its).names
+    paths = (folder / name for of_config in files for split in SPLITS for name in of_config[split])
+    names = problem_schema(its).names
     tables = (table for path in paths for table in read_row_groups(path, names))
     shown = folder.resolve().name if folder == path else dataset
     description = {"dataset": shown, "revision": revision, "configs": chosen}
     problems = _distinct(tables, dataset, description, its)
     drawn = (name for of_config in files for name in of_config["variants"])
-    problems = _described(problems, {DRAWS: draw_digests(folder, drawn)})
-    if before != states():
-        raise BlockingIOError(
-            f"{folder}: expected files that stay while they are read, got others; read it again"
-        )
-    return problems
+    return _described(problems, {DRAWS: draw_digests(folder, drawn)})
 
 
 def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None = None) -> Path:
@@ -160,8 +149,7 @@ def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None
         return path
     from huggingface_hub import snapshot_download
 
-    of_configs = dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs)
-    wanted = [f"{collection}/*" for collection in of_configs]
+    wanted = [f"{collection_name(*parse_config_name(config))}/*" for config in configs]
     try:
         fetched = Path(
             snapshot_download(
@@ -173,21 +161,12 @@ def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None
             f"{name}: expected a dataset folder or a data set on the Hub, got an error: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    for collection in of_configs:
-        if not (fetched / collection / PROVENANCE).is_file():
-            raise FileNotFoundError(
-                f"{name}: expected {collection}/{PROVENANCE} there or, without a connection, in "
-                f"the cache, found none; with a connection, `hf download {name} --repo-type "
-                f"dataset --include '{collection}/*'` fetches all that is needed"
-            )
     require_dataset(fetched)
     return fetched
 
 
 def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | None) -> pa.Table:
     """Read the file of a run's problems."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of problems, found no file there")
     if configs:
         raise ValueError(f"{path}: expected no configurations for a file of problems")
     stored = read_schema(path)
@@ -230,16 +209,13 @@ def _distinct(
     if its != NLI:
         description = description | {_FORMAT: its.as_record()}
     problems = with_metadata(on_disk(cast(), schema), description)
-    for name in schema.names:
-        if count := problems[name].null_count:
-            raise ValueError(
-                f"{dataset}: expected a value of {name} in every row, got "
-                f"{count:,} rows without (or with an unknown label)"
-            )
-    if others := sorted(set(problems["label"].unique().to_pylist()) - {*range(len(its.labels))}):
+    codes = pa.array(range(len(its.labels)), pa.int64())
+    wrong = {name: problems[name].null_count for name in schema.names}
+    wrong["label"] = pc.sum(pc.invert(pc.is_in(problems["label"], codes))).as_py()
+    if lacking := [f"{count:,} rows without {name}" for name, count in wrong.items() if count]:
         raise ValueError(
-            f"{dataset}: expected labels 0 to {len(its.labels) - 1} ({', '.join(its.labels)}), "
-            f"got {others}"
+            f"{dataset}: expected ids, texts and a label out of {', '.join(its.labels)} in every "
+            f"row, got {', '.join(lacking)}"
         )
     first = _first_rows(*_digests(problems, ["variant_id"]))
     if (kept := first == np.arange(len(first))).all():
@@ -465,14 +441,24 @@ _MAPPED: Final[WeakSet[mmap.mmap]] = WeakSet()
 def on_disk(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Write tables to an unnamed temporary file that lives as long as the returned table."""
     with naming(Path(gettempdir())), TemporaryFile() as file:
-        with pa.ipc.new_stream(file, schema) as writer:
-            for table in tables:
-                writer.write_table(table)
-                forget_read()
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    _MAPPED.add(mapped)
-    return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
+        write_stream(file, tables, schema)
+        return mapped(file)
+
+
+def write_stream(file: IO[bytes], tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write tables to a file for `mapped`."""
+    with pa.ipc.new_stream(file, schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+            forget_read()
+    file.flush()
+
+
+def mapped(file: IO[bytes]) -> pa.Table:
+    """Open the tables in a file, which are read where they are needed."""
+    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _MAPPED.add(content)
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
 
 
 def forget_read() -> None:

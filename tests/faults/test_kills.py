@@ -26,7 +26,7 @@ GROUPS = {
     "demo": (2, ["demo"]),
 }  # fmt: skip
 
-FINISHED = ("expected no file, found one", "found an earlier export", "in which no model is named")
+FINISHED = ("expected no file, found one", "got an earlier export", "in which no model is named")
 """Refusals by a command that was already finished when it was killed."""
 
 SAYS_NOTHING = "found a file in which no model is named"

@@ -1,6 +1,7 @@
 import gzip
 import json
 import random
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,9 @@ def take(model: RemoteModel, out: Path, paths: list[Path]) -> None:
     asking.complete(results, {}, overwrite=False)
 
 
-def results_of(files: list[tuple[Path, int]]) -> list[str]:
+def results_of(files: Iterable[Path]) -> list[str]:
     """Lines of results in a provider's format."""
-    lines = [line for path, _ in files for line in path.read_text().splitlines()]
+    lines = [line for path in files for line in path.read_text().splitlines()]
     outcome = []
     for line in lines:
         request = json.loads(line)
@@ -88,8 +89,8 @@ def test_a_batch_is_as_good_as_asking(
     total = (N + (3 if words else 0)) * (words.samples if words else 1)
     path = tmp_path / "requests.jsonl"
     files = batch_files.write_requests(*file_of(model_at(url, words), out), path)
-    assert [place.name for place, _ in files[:2]] == ["requests.jsonl", "requests-2.jsonl"]
-    assert [n for _, n in files] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
+    assert [place.name for place in files][:2] == ["requests.jsonl", "requests-2.jsonl"]
+    assert [*files.values()] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
     with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
         batch_files.write_requests(*file_of(model_at(url, words), out), path)
     lines = results_of(files)
@@ -97,16 +98,16 @@ def test_a_batch_is_as_good_as_asking(
     failed = json.loads(lines.pop())
     failed["response"] = {"status_code": 429, "body": {"error": "slow down"}}
     parts = [lines[: total // 2], [*lines[total // 2 :], json.dumps(failed)]]
-    places = [tmp_path / f"results-{n}.jsonl" for n in range(2)]
+    places = [tmp_path / "results.jsonl.gz", tmp_path / "results.jsonl"]
     for place, part in zip(places, parts, strict=True):
         place.write_text("\n".join(part) + "\n\n", encoding="utf-8-sig")
     places[0].write_bytes(gzip.compress(places[0].read_bytes()))
     for _ in range(2):  # repeated results count once
-        with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* .HTTP 429"):
+        with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* HTTP 429"):
             take(model_at(url, words), out, places)
     left = tmp_path / "rest.jsonl"
     rest = batch_files.write_requests(*file_of(model_at(url, words), out), left)
-    assert sum(n for _, n in rest) == (words.samples if words else 1)
+    assert sum(rest.values()) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
     take(model_at(url, words), out, [last])
@@ -123,7 +124,7 @@ def test_a_batch_is_as_good_as_asking(
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
-    older = [place for place, _ in batch_files.write_requests(*file_of(model, out), path)]
+    older = batch_files.write_requests(*file_of(model, out), path)
     path.unlink()
     monkeypatch.setattr(batch_files, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
@@ -134,24 +135,24 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "r-2.jsonl").touch()
     files = batch_files.write_requests(*file_of(model, out), path, overwrite=True)
     assert len(older) > len(files) == 2
-    assert sorted(tmp_path.glob("r*.jsonl")) == sorted(place for place, _ in files)
-    assert sum(len(place.read_text().splitlines()) for place, _ in files) == N
+    assert sorted(tmp_path.glob("r*.jsonl")) == sorted(files)
+    assert sum(len(place.read_text().splitlines()) for place in files) == N
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("no JSON", r"line 1: expected a JSON object with custom_id, got 'no JSON'"),
+        ("no JSON", r"results.jsonl: line 1: expected a JSON object per line, got 'no JSON'"),
         ('{"custom_id": "other-0-0"}', r"line 1: expected a result of this run, whose custom_id"),
         ('{"custom_id": "RUN-0-1"}', r"line 1: expected a result of this run"),
-        ('{"custom_id": "RUN-0-0"}', r"15 are missing: 1 requests failed, such as 'no response'"),
+        ('{"custom_id": "RUN-0-0"}', r"15 are missing: 1 requests failed, .*: no response'"),
         ('{"custom_id": "RUN-0-0", "response": {"status_code": 200, "body": {}}}',
          r"15 are missing: 1 requests failed, .*line 1: expected a completion, got \{\}"),
     ],
 )  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    (file, _), *_ = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
+    file, *_ = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
     id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]
     path = tmp_path / "results.jsonl"
     path.write_text(line.replace("RUN", id_.partition("-")[0]))
@@ -160,23 +161,15 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_two_answers_to_one_request(tmp_path: Path) -> None:
+def test_the_first_answer_to_a_request_counts(tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    files = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
-    lines, paths = results_of(files), [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
-    again = lines[2].replace("chatcmpl", "other").replace("Answer: C", "Answer: A")
-    paths[0].write_text("\n".join(lines))
-    paths[1].write_text("\n".join(["", lines[1], again]))
-    told = r"2\.jsonl: line 3: expected one answer .*-2-0 than in .*1\.jsonl: line 3: leave"
-    with pytest.raises(ValueError, match=told):
-        take(model, out, paths)
-    for damaged in (
-        gzip.compress(paths[0].read_bytes())[:-9],
-        paths[0].read_text().encode("utf-16"),
-    ):
-        paths[0].write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"1\.jsonl: expected JSON lines in UTF-8, plain or"):
-            take(model, out, paths)
+    lines = results_of(batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl"))
+    again = [line.replace("Answer: C", "Answer: A") for line in lines]
+    paths = [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
+    for path, part in zip(paths, (lines, again), strict=True):
+        path.write_text("\n".join(part))
+    take(model, out, paths)
+    assert "Answer: C" in pq.read_table(out)["answer_text"].to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +196,13 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
     """They show requests, tokens and cost; nothing is asked or written."""
     out = tmp_path / "p.parquet"
     url = "http://localhost:1/v1"
-    more = ("--dry-run", "--prices", "1,10", "--repeat-seeds", 2, "--max-answer-tokens", 100)
+    more = ("--dry-run", "--prices", 1, 10, "--repeat-seeds", 2, "--max-answer-tokens", 100)
     told = json.loads(run(*command(url, dataset, out, *more, "--format", "json")).stdout)
     assert (told["requests"], told["most_answer_tokens"]) == (16, 1600)
     assert told["most_cost"] == pytest.approx((told["prompt_tokens"] + 16000) / 1e6)
     assert 16 * 15 < told["prompt_tokens"] < 16 * 60
     other = [*more, "--server-setting", "max_tokens=null"]
-    assert "expected a limit" in refused(*command(url, dataset, out, *other))
+    assert "a limit of an answer's tokens" in refused(*command(url, dataset, out, *other))
     other += ["--server-setting", "max_completion_tokens=500", "--format", "json"]
     told = json.loads(run(*command(url, dataset, out, *other)).stdout)
     assert told["most_answer_tokens"] == 8000
@@ -218,9 +211,6 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
     assert "(4 characters a token; other languages and tokenizers differ)" in text
     assert "cost: at most 0.02" in text
     assert [*tmp_path.iterdir()] == []
-    for prices in ("1", "a,b", "1,-1", "1,inf"):
-        told = refused(*command(url, dataset, out, "--prices", prices))
-        assert "--prices: expected two numbers" in told
 
 
 def test_sources_and_lists_of_models(
@@ -239,12 +229,12 @@ def test_sources_and_lists_of_models(
     assert json.loads(told.stdout)["requests"] == 4
     assert [*tmp_path.iterdir()] == [tmp_path / "merge-nli"]
     several = refused(*asked, "--batch-out", "r.jsonl")
-    assert "expected problems of one source, or --out" in " ".join(several.split())
+    assert "problems of one source, or --out" in " ".join(several.split())
     one = run(*asked, "--config", "mine", "--batch-out", "r.jsonl")
     assert one.stdout == "r.jsonl: 2 requests\n"
     for more in (["--preset", "paper"], ["--model", "m", "--executor", "local"]):
         output = " ".join(refused("predict", "--dataset", dataset, *more, "--dry-run").split())
-        assert f"--dry-run: expected one --model, asked from here, got {more[-2]}" in output
+        assert "expected for --dry-run one --model, asked from here" in output
 
 
 def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
@@ -253,8 +243,8 @@ def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
         written = run(*command(server.url, dataset, out, "--batch-out", requests))
         assert f"{requests}: 8 requests" in written.stdout
         results = tmp_path / "results.jsonl"
-        results.write_text("\n".join(results_of([(requests, 8)])))
-        more = ("--batch-in", results, "--prices", "1000,10000")
+        results.write_text("\n".join(results_of([requests])))
+        more = ("--batch-in", results, "--prices", 1000, 10000)
         read = run(*command(server.url, dataset, out, *more))
     assert server.requests == []
     assert "8 requests, 240 tokens of prompts and 40 of answers, cost 0.64" in read.stdout

@@ -112,7 +112,7 @@ def test_each_task_of_a_list_has_one_model(
     failed = predict(*command, "--out", "dealt", *TASKS, 5, "--workers", 3, code=1)
     assert tasks.blocks == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
     assert tasks.distribution == Distribution(executor="local", tasks=4, workers=3)
-    assert "1 models failed:\n  B: 1 of 2 tasks did not finish" in failed.stderr
+    assert f"1 models failed:\n  B ({MODEL}): 1 of 2 tasks did not finish" in failed.stderr
     assert Path("dealt/A-demo.parquet").read_bytes() == Path("one/A-demo.parquet").read_bytes()
     tasks.failing = ()
     predict(*command, "--out", "dealt", *TASKS, 5)

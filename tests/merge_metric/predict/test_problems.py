@@ -64,29 +64,13 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_dataset_that_is_replaced_meanwhile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise, problems and digests of draws could come from different datasets."""
-
-    def replaced(*args: Any) -> dict[str, str]:
-        file = folder / "demo" / "verbs" / "variants.parquet"
-        file.with_name("new").write_bytes(file.read_bytes())
-        file.with_name("new").replace(file)
-        return draw_digests(*args)
-
-    monkeypatch.setattr("merge_metric.predict.problems.draw_digests", replaced)
-    with pytest.raises(BlockingIOError, match="expected files that stay while they are read"):
-        read_problems(str(folder))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"premise": "Another."}, "two with different premise for 'snli:1'"),
         ({"label": 1}, "two with different label for 'snli:1'"),
-        ({"label": 3}, r"expected labels 0 to 2 \(entailment, neutral, contradiction\), got \[3\]"),
-        ({"hypothesis": None}, "expected a value of hypothesis in every row, got 1 rows without"),
+        ({"label": 3}, "a label out of entailment, .* in every row, got 1 rows without label"),
+        ({"hypothesis": None}, "texts and .* in every row, got 1 rows without hypothesis"),
     ],
 )
 def test_damaged_rows(folder: Path, change: dict[str, Any], message: str) -> None:
