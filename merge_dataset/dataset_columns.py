@@ -94,8 +94,8 @@ COLUMNS: Final = (
         "{field}_pll_change",
         "number",
         "log-likelihood of this row's sentence minus the seed's, in nats, as "
-        "pseudo-log-likelihood by a masked language model, or log-likelihood by a causal one; null "
-        "where it was not computed",
+        "pseudo-log-likelihood by a masked language model, or by a causal one as log-likelihood of "
+        "the tokens that differ and the next three; null where it was not computed",
         limit=("min_pll_change", None),
     ),
     _signal(

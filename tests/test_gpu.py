@@ -17,7 +17,7 @@ from helpers.tiny_models import sentences, tiny_model
 
 from generation.paraphrases.rounds import ParaphraseRequest
 from generation.paraphrases.text_generator import Generator
-from generation.signals.likelihoods import CausalLM, pseudo_log_likelihoods
+from generation.signals.likelihoods import CausalLM, item_of, pseudo_log_likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.classifier import Classifier
@@ -82,9 +82,8 @@ def test_language_models(kind: str) -> None:
 def test_likelihoods(kind: str) -> None:
     model = tiny_language_models.tiny_lm(kind)
     both = on_both(CausalLM, tiny_language_models, kind, model)
-    np.testing.assert_allclose(
-        *(lm.log_likelihoods(TEXTS)["pll"].to_numpy() for lm in both), atol=1e-3
-    )
+    items = [item_of(text, [], f"No {text}", []) for text in TEXTS]
+    np.testing.assert_allclose(*(lm.changes(items)["pll"].to_numpy() for lm in both), atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -1,8 +1,12 @@
 """Log-likelihoods of sentences, and of the words around replacements, by LMs; kept on disk.
 
-For a causal LM: the sum over tokens of log P(token | previous tokens), in nats. For a masked LM:
-PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is scored with itself
-and the later tokens of its word masked, so that a word's last pieces do not give away its first.
+For a causal LM: the sum of log P(token | previous tokens), in nats, over the tokens that a
+replacement changes and the three after them, minus that of the seed's; what stands before them is
+run once for all replacements. For judging variants it is as good as whole texts (signals.md).
+
+For a masked LM: PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is
+scored with itself and the later tokens of its word masked, so that a word's last pieces do not give
+away its first.
 
 Around a replacement, three words on each side are masked, one at a time, in the new text and in the
 seed's. The word whose log-probability falls most counts for a text; the mean is taken over texts
@@ -13,12 +17,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +32,15 @@ from generation.records import Span
 from generation.suggestions.masked_lm import Input
 from merge_dataset.answer_store import AnswerStore
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.prompts import common_prefix
 
 if TYPE_CHECKING:
+    import torch
+
     from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
-CAUSAL_SCHEME: Final = "log-likelihood"
+CAUSAL_SCHEME: Final = "log-likelihood-3"
 
 NEIGHBOURS_SCHEME: Final = "neighbours-3"
 BESIDE: Final = 3
@@ -46,12 +54,17 @@ _TOKENS_AT_ONCE: Final = 2**13
 _WINDOWS_REMEMBERED: Final = 2**18
 """Scores of windows kept for later texts, most of which differ in one word only."""
 
-_ROWS_CPU, _ROWS = 8, 64
-"""Rows of a causal LM's forward pass, on a CPU and elsewhere. The number is fixed, as matrix
-kernels round differently for fewer rows; smaller batches are filled up with copies."""
+FOLLOWING: Final = 3
+"""Number of tokens after a replacement of which a causal LM's log-likelihood is the sum."""
+_TOKENS_CPU, _TOKENS = 128, 2048
+"""Most tokens of a causal LM's forward pass, on a CPU and elsewhere: with a large vocabulary, the
+logits of each take a megabyte."""
 _MOST_TOKENS: Final = 1024
 """Longest input, in tokens, of a causal LM that has no limit or a higher one."""
 
+
+_Ids = tuple[int, ...]
+_Row = TypeVar("_Row")
 
 _SCORES: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
 """Log-likelihoods of sentences, or pseudo-log-likelihoods, in nats; and whether tokens were scored
@@ -124,10 +137,12 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
 
 
 class CausalLM:
-    """A causal language model that scores sentences."""
+    """A causal language model that scores replacements."""
 
     def __init__(self, loaded: Loaded) -> None:
         """Wrap a live `*ForCausalLM`."""
+        from merge_metric.models.fast_layers import keeps_apart, tokens_for, unsupported
+
         model, tokenizer, name, self.revision, _ = loaded
         self.name = name
         self.architecture = type(model).__name__
@@ -147,55 +162,89 @@ class CausalLM:
         self._start = int(start)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
+        self._shares = unsupported(model) is None
+        # Where texts change each other's results by rounding, each is run by itself.
+        self._most = tokens_for(model, _TOKENS_CPU, _TOKENS) if keeps_apart(model) else 1
 
-    def log_likelihoods(self, sentences: Sequence[str]) -> pa.Table:
-        """Return `pll` and `windowed` of each sentence; a long one in windows half overlapping."""
+    def changes(self, items: Sequence[str]) -> pa.Table:
+        """Return as `pll` the change of log-likelihood by each replacement, in nats.
+
+        Items are as `item_of` writes them. `windowed` are those of long texts, of which tokens
+        far from the first change are left out.
+        """
         from merge_metric.models.fast_layers import on_single_threads
 
+        pairs = [[text for text, _ in json.loads(item)] for item in items]
+        texts = list(dict.fromkeys(chain.from_iterable(pairs)))
         # "<s>" in a text is split into ordinary tokens: it does not start another text.
-        encoded = self._tokenizer(
-            list(sentences), add_special_tokens=False, split_special_tokens=True
-        ).input_ids
-        total = np.zeros(len(sentences))
-        # (length, row, ids with the start token first, index of the first score that counts)
-        windows: list[tuple[int, int, list[int], int]] = []
-        width = self.max_tokens - 1
-        for row, ids in enumerate(encoded):
-            start = done = 0
-            while done < len(ids):
-                window = [self._start, *ids[start : start + width]]
-                windows.append((len(window), row, window, done - start))
-                done = start + width
-                start += width // 2
-        windows.sort(key=lambda window: window[:2])
-        rows = _ROWS_CPU if self.device == "cpu" else _ROWS
+        encoded = self._tokenizer(texts, add_special_tokens=False, split_special_tokens=True)
+        ids = dict(zip(texts, encoded.input_ids, strict=True))
+        half, asked, windowed = self.max_tokens // 2, [], []
+        ends_of = defaultdict[_Ids, dict[_Ids, None]](dict)
+        for sides in ([ids[text] for text in pair] for pair in pairs):
+            same = len(common_prefix(sides))
+            after = len(common_prefix([side[same:][::-1] for side in sides]))
+            ends = [tuple(side[same : len(side) - after + FOLLOWING]) for side in sides]
+            beginning = (self._start, *sides[0][max(0, same + 1 - half) : same])
+            windowed.append(max(same + 1, *map(len, ends)) > half)
+            asked.append([(beginning, end[:half]) for end in ends])
+            ends_of[beginning].update((end, None) for _, end in asked[-1])
         batches = [
-            of_length[start : start + rows]
-            for _, same in groupby(windows, key=lambda window: window[0])
-            for of_length in [list(same)]
-            for start in range(0, len(of_length), rows)
+            some
+            for length, group in groupby(sorted(ends_of, key=len), key=len)
+            for some in _parts(list(group), self._most // length)
         ]
-        inputs = ([ids for _, _, ids, _ in batch] for batch in batches)
-        log_probs = on_single_threads(partial(self._run, rows=rows), inputs, self.device)
-        for batch, scores in zip(batches, log_probs, strict=True):
-            for (_, row, _, first), own in zip(batch, scores, strict=True):
-                total[row] += own[first:].sum()
-        return pa.table([total, [len(ids) >= self.max_tokens for ids in encoded]], schema=_SCORES)
+        scores: dict[tuple[_Ids, _Ids], float] = {}
+        for of_batch in on_single_threads(partial(self._run, ends_of), batches, self.device):
+            scores |= of_batch
+        pll = [scores[after] - scores[before] for before, after in asked]
+        return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=_SCORES)
 
-    def _run(self, inputs: Sequence[Sequence[int]], rows: int) -> np.ndarray[Any, Any]:
-        """Return [n, tokens − 1] log P of all tokens but the first, in float64."""
+    def _run(
+        self, ends_of: Mapping[_Ids, Iterable[_Ids]], beginnings: Sequence[_Ids]
+    ) -> dict[tuple[_Ids, _Ids], float]:
+        """Return log P of the ends of beginnings of equal length, by beginning and end."""
         import torch
 
-        padded = [*inputs, *[inputs[-1]] * (rows - len(inputs))]
-        ids = torch.tensor(padded, device=self._model.device)
-        if ids.shape[1] < 2:
-            return np.zeros((len(inputs), 0))
+        from merge_metric.models.fast_layers import PrefixCache
+
+        rows = [(n, end) for n, beginning in enumerate(beginnings) for end in ends_of[beginning]]
+        rows.sort(key=lambda row: len(row[1]))
+        result = {}
         with torch.inference_mode():
-            logits = self._model(input_ids=ids, use_cache=False).logits[:, :-1].float()
-            chosen = logits.gather(2, ids[:, 1:, None])[..., 0]
-            log_probs = chosen - logits.logsumexp(2)
-        scores: np.ndarray[Any, Any] = log_probs[: len(inputs)].double().cpu().numpy()
-        return scores
+            if self._shares:
+                # Layers of a single row round differently, so there are two.
+                cache = PrefixCache(self._model, [*beginnings, *beginnings[: len(beginnings) == 1]])
+            for length, group in groupby(rows, key=lambda row: len(row[1])):
+                for some in _parts(list(group), self._most // max(1, length)):
+                    places, ends = map(list, zip(*some, strict=True))
+                    if not self._shares:
+                        whole = [(*beginnings[n], *end[:-1]) for n, end in some]
+                        logits = self._logits(whole, use_cache=False)[:, -length:]
+                    else:
+                        logits = cache.logits[places]
+                    if self._shares and length > 1:
+                        own = {"past_key_values": cache.first(cache.length, places)}
+                        later = self._logits([end[:-1] for end in ends], use_cache=True, **own)
+                        logits = torch.cat([logits, later], 1)
+                    # Row by row, so that a large vocabulary's logits stay in the cache.
+                    for n, end, of_row in zip(places, ends, logits.float(), strict=True):
+                        log_probs = of_row[range(length), end] - of_row[:length].logsumexp(1)
+                        result[beginnings[n], end] = float(log_probs.double().sum())
+        return result
+
+    def _logits(self, rows: Sequence[_Ids], **options: Any) -> torch.Tensor:
+        import torch
+
+        ids = torch.tensor(rows, device=self._model.device)
+        ids = ids.expand(2, -1) if ids.numel() == 1 else ids
+        logits: torch.Tensor = self._model(ids, **options).logits
+        return logits[: len(rows)]
+
+
+def _parts(rows: Sequence[_Row], size: int) -> Iterator[Sequence[_Row]]:
+    size = max(1, size)
+    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 # --- Words beside replacements ---

@@ -66,7 +66,7 @@ NEIGHBOURS: Final = "neighbours"
 Score = Callable[[Any, Sequence[str]], pa.Table]
 KINDS: Final[Mapping[str, tuple[str, Head, Score]]] = {
     MASKED: (SCHEME, MASKED_LM, pseudo_log_likelihoods),
-    CAUSAL: (CAUSAL_SCHEME, CAUSAL_LM, CausalLM.log_likelihoods),
+    CAUSAL: (CAUSAL_SCHEME, CAUSAL_LM, CausalLM.changes),
     NEIGHBOURS: (NEIGHBOURS_SCHEME, MASKED_LM, neighbour_changes),
 }
 """Kind → name of the method, kind of model, and the function that scores with it."""
@@ -189,7 +189,7 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
             settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
             model = MaskedLM.load(path, name=name, **settings)
         identity = {field: str(getattr(model, field)) for field in OF_MODEL}
-        identities.append(identity | ({"scheme": scheme} if scoring.kind == NEIGHBOURS else {}))
+        identities.append(identity | ({"scheme": scheme} if scoring.kind != MASKED else {}))
         at_once = _TEXTS_AT_ONCE * (1 if model.device == "cpu" else 8)
 
         def answer(
@@ -199,9 +199,10 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
                 some = texts[start : start + size]
                 yield range(start, start + len(some)), score(model, some)
 
+        rows = (_texts(scoring, block)[1] for block in blocks)
         ask(
             likelihood_store(scoring.stores, identities[-1]),
-            (list(chain.from_iterable(_texts(scoring, block)[1])) for block in blocks),
+            (list(chain.from_iterable(chain.from_iterable(of_block))) for of_block in rows),
             answer,
             key=key_of,
             sizes=[sizes[block] for block in blocks],
@@ -219,8 +220,11 @@ def score_task(folder: Path, task: str) -> list[dict[str, str]]:
     return _fill_stores(scoring, Task.parse(task))
 
 
-def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
-    """Read a block's replacements and, for each, the texts to score or the items of `item_of`."""
+def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str, ...]]]]:
+    """Read a block's replacements and, for each, what to score for each text that it changes.
+
+    This is the new text and the old one, whose score is subtracted, or an item of `item_of`.
+    """
     kind, config = scoring.kind, scoring.config
     problems = tag_problems(
         read_block(scoring.run.problems, block), scoring.tagger, WORD_CLASSES, config.sharing
@@ -236,16 +240,20 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[str]]]:
     alone = with_columns(alone, {n: pc.list_element(words[n], 0) for n in words})
     if not config.scramble:
         alone, *_ = adapt(problems, alone, scoring.tagger, config)
-    texts = []
+    texts: list[list[tuple[str, ...]]] = []
     edits = [one.text_edits() for one in perturbations_of(alone, problems)]
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         old = seeds[seed_id].texts
         new = [substitute(text, *edit) for text, edit in zip(old, of_texts, strict=True)]
-        if kind == NEIGHBOURS:
-            sides = zip(old, of_texts, new, strict=True)
-            texts.append([item_of(text, edit[0], *after) for text, edit, after in sides if edit[0]])
-        else:
-            texts.append([*old, *(text for text, _ in new)])
+        sides = [(item, edit[0]) for item, edit in zip(old, of_texts, strict=True)]
+        texts.append(
+            [
+                () if not before[1]
+                else (after[0], before[0]) if kind == MASKED
+                else (item_of(*before, *after),)
+                for before, after in zip(sides, new, strict=True)
+            ]
+        )  # fmt: skip
     return rows, texts
 
 
@@ -260,7 +268,7 @@ def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]
     with atomic(file) as path, RowGroupWriter(path, schema) as written:
         for block in range(len(block_sizes(scoring.run.problems))):
             rows, of_rows = _texts(scoring, block)
-            texts = list(dict.fromkeys(chain.from_iterable(of_rows)))
+            texts = list(dict.fromkeys(text for row in of_rows for text in chain(*row)))
             scores = [store.read(np.array(list(map(key_of, texts)), KEY)) for store in stores]
             counts["texts"] += len(texts)
             windowed = [of_model["windowed"].to_numpy() for of_model in scores]
@@ -269,15 +277,15 @@ def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]
             means = np.mean([of_model["pll"].to_numpy() for of_model in scores], axis=0)
             of_text = dict(zip(texts, means.tolist(), strict=True))
             columns = {name: rows[name] for name in REPLACEMENT_KEY}
+            changes = [
+                [of_text[new[0]] - sum(map(of_text.__getitem__, new[1:])) if new else None
+                 for new in row]
+                for row in of_rows
+            ]  # fmt: skip
             if scoring.kind == NEIGHBOURS:
-                of_row = [float(np.mean([of_text[item] for item in row])) for row in of_rows]
-                columns[names[0]] = pa.array(of_row, pa.float32(), from_pandas=True)
-            else:
-                for n, name in enumerate(names):
-                    # A text without the word stays the same.
-                    sides = [(row[n], row[n + len(names)]) for row in of_rows]
-                    columns[name] = [
-                        None if old == new else of_text[new] - of_text[old] for old, new in sides
-                    ]
+                changes = [[np.mean([x for x in row if x is not None])] for row in changes]
+            for n, name in enumerate(names):
+                values = [row[n] for row in changes]
+                columns[name] = pa.array(values, pa.float32(), from_pandas=True)
             written.write(pa.table(columns, schema=schema))
     return counts

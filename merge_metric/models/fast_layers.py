@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 PACKED: Final = frozenset(
     {
         "albert", "bart", "bert", "camembert", "deberta-v2", "distilbert", "electra", "gemma2",
-        "llama", "mistral", "modernbert", "mpnet", "opt", "qwen2", "roberta", "t5", "xlm-roberta",
+        "gemma3_text", "llama", "mistral", "modernbert", "mpnet", "opt", "qwen2", "roberta", "t5",
+        "xlm-roberta",
     }
 )  # fmt: skip
 """Types of models that call their linear layers and do not read the weights inside."""
@@ -346,28 +347,30 @@ class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class PrefixCache:
-    """The state of a model after it has read a prefix."""
+    """The states of a model after it has read prefixes of equal length."""
 
-    def __init__(self, model: Any, ids: Sequence[int]) -> None:
-        """Run a causal LM over a non-empty prefix; keep all keys: its mask hides distant ones."""
+    def __init__(self, model: Any, prefixes: Sequence[Sequence[int]]) -> None:
+        """Run a causal LM over non-empty prefixes; keep all keys: its mask hides distant ones."""
         cache: Any = DynamicCache()
         with torch.inference_mode():
-            row = torch.tensor([list(ids)], device=model.device)
-            model(input_ids=row, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            rows = torch.tensor([list(ids) for ids in prefixes], device=model.device)
+            output = model(input_ids=rows, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        self.logits: torch.Tensor = output.logits
+        """[prefixes, 1, vocabulary] logits of the token after each."""
         self._states: list[tuple[torch.Tensor, torch.Tensor]] = [
             (layer.keys, layer.values) for layer in cache.layers
         ]
-        self.length = len(ids)
+        self.length = rows.shape[1]
         self.layer_bytes = max(
             (keys.nbytes + values.nbytes) // self.length for keys, values in self._states
         )
         """Bytes of memory per token in the largest layer."""
 
-    def first(self, length: int) -> DynamicCache:
-        """Return the state after the prefix's first `length` tokens, for batches of any size."""
+    def first(self, length: int, prefixes: Any = slice(None)) -> DynamicCache:
+        """Return the state after the first `length` tokens, of one prefix for each text or all."""
         cache = DynamicCache()
         cache.layers = [
-            _PrefixLayer(keys[..., :length, :], values[..., :length, :])
+            _PrefixLayer(keys[prefixes, ..., :length, :], values[prefixes, ..., :length, :])
             for keys, values in self._states
         ]
         return cache

@@ -174,7 +174,7 @@ class LanguageModel:
 
         def difference_of(longest: list[int]) -> float:
             reference, _ = self._run([longest], 0)
-            self._cache = PrefixCache(self._model, self._tokens.shared)
+            self._cache = PrefixCache(self._model, [self._tokens.shared])
             shared = len(common_prefix([self._tokens.shared, longest[:-1]]))
             return float(abs(self._run([longest], shared)[0] - reference).max())
 

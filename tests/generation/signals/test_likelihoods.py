@@ -1,6 +1,7 @@
-"""Pseudo-log-likelihoods against a loop over tokens, and their store."""
+"""Log-likelihoods against loops over tokens, and their store."""
 
 import math
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_language_models import next_token_probabilities, tiny_lm, tiny_tokenizer
+from helpers.tiny_language_models import (
+    CONTEXT,
+    next_token_probabilities,
+    tiny_lm,
+    tiny_tokenizer,
+)
+from helpers.tiny_language_models import KINDS as LM_KINDS
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from generation.signals import likelihoods
 from generation.signals.likelihoods import (
     CausalLM,
+    item_of,
     likelihood_store,
     pseudo_log_likelihoods,
 )
 from generation.suggestions.masked_lm import MaskedLM
 from merge_metric.models.checkpoints import Loaded
+from merge_metric.models.fast_layers import pack_linear_layers
 
 TEXTS = [
     *sentences()[:6],
@@ -152,44 +161,81 @@ def test_models_do_not_mix(tmp_path: Path) -> None:
     assert len(folders) == 1 + len(others)
 
 
-CAPTIONS = ["A girl jumps.", "Two dogs run in the snow.", "A girl jumps.", "No one sees a horse."]
+EDITS = [
+    ("A girl jumps.", "A dog jumps."),
+    ("A girl jumps.", "A girl sees."),
+    ("A girl jumps.", "Snow jumps."),
+    ("Two dogs run in the snow.", "Two dogs run in the air."),
+    ("A girl jumps.", "A dog jumps."),
+    ("A dog sees a dog in the snow.", "An old horse sees an old horse in the snow."),
+    ("A girl", "A girls"),
+]
+"""Texts before and after: one place or two, at the start and the end, of one token or more."""
+ITEMS = [item_of(old, [], new, []) for old, new in EDITS]
 
 
+@cache
 def lm_of(kind: str) -> CausalLM:
-    return CausalLM(Loaded(tiny_lm(kind), tiny_tokenizer(kind), kind, "0"))
+    return CausalLM(
+        Loaded(pack_linear_layers(deepcopy(tiny_lm(kind))), tiny_tokenizer(kind), kind, "0")
+    )
 
 
-def slow_log_likelihood(kind: str, text: str, width: int) -> float:
-    """Sum log P(token), each given the tokens before it in its window of `width` tokens."""
+def slow_change(kind: str, old: str, new: str, most: int = CONTEXT) -> float:
+    """Sum log P of the tokens that differ and the next three, each given all before it."""
     lm, tokenizer = lm_of(kind), tiny_tokenizer(kind)
-    ids = tokenizer(text, add_special_tokens=False).input_ids
-    total = 0.0
-    for place, token in enumerate(ids):
-        # The first window with the token.
-        start = max(0, math.ceil((place + 1 - width) / (width // 2))) * (width // 2)
-        before = [lm._start, *ids[start:place]]
-        total += math.log(next_token_probabilities(tiny_lm(kind), before)[token])
-    return total
+    ids = [tokenizer(text, add_special_tokens=False).input_ids for text in (old, new)]
+    same = next(n for n in range(999) if len({tuple(side[: n + 1]) for side in ids}) == 2)
+    after, shortest = 0, min(map(len, ids)) - same
+    while after < shortest and ids[0][-1 - after] == ids[1][-1 - after]:
+        after += 1
+    totals = []
+    for side in ids:
+        end = min(len(side) - after + 3, len(side), same + most // 2)
+        first = max(0, same + 1 - most // 2)
+        totals.append(
+            sum(
+                math.log(
+                    next_token_probabilities(tiny_lm(kind), [lm._start, *side[first:n]])[side[n]]
+                )
+                for n in range(same, end)
+            )
+        )
+    return totals[1] - totals[0]
 
 
 @pytest.mark.slow(but=["llama"])
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "llama-bytes", "mistral"])
-def test_scores_are_sums_of_log_probabilities(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(LM_KINDS.keys() - {"llama-words"}))
+def test_changes_are_of_sums_of_log_probabilities(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lm = lm_of(kind)
-    result = lm.log_likelihoods(CAPTIONS)
-    expected = [slow_log_likelihood(kind, text, lm.max_tokens - 1) for text in CAPTIONS]
-    np.testing.assert_allclose(result["pll"].to_numpy(), expected, rtol=1e-5)
+    result = lm.changes(ITEMS)
+    expected = [slow_change(kind, *pair) for pair in EDITS]
+    np.testing.assert_allclose(result["pll"].to_numpy(), expected, atol=1e-4)
     assert not result["windowed"].to_numpy().any()
-    assert result["pll"].to_numpy()[0] == result["pll"].to_numpy()[2]
-    for n, text in enumerate(CAPTIONS):
-        assert lm.log_likelihoods([text])["pll"].to_pylist() == [result["pll"].to_numpy()[n]]
+    # To the bit: alone, in other batches, and by more threads.
+    alone = [lm.changes([item])["pll"].to_pylist()[0] for item in ITEMS]
+    assert result["pll"].to_pylist() == alone
+    monkeypatch.setattr(lm, "_most", min(lm._most, 9))
+    assert lm.changes(ITEMS[::-1])["pll"].to_pylist() == alone[::-1]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert lm.changes(ITEMS)["pll"].to_pylist() == alone
+    finally:
+        torch.set_num_threads(threads)
 
 
-def test_long_texts_are_scored_within_windows() -> None:
-    lm = lm_of("llama")
-    lm.max_tokens = 9
-    text = "A girl jumps and a dog runs and no one sees a horse in the snow."
-    result = lm.log_likelihoods([text, "A girl."])
-    assert result["windowed"].to_pylist() == [True, False]
-    expected = [slow_log_likelihood("llama", item, 8) for item in (text, "A girl.")]
-    np.testing.assert_allclose(result["pll"].to_numpy(), expected, rtol=1e-5)
+def test_tokens_far_from_a_replacement_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm_of("llama"), "max_tokens", 12)
+    before = "A girl jumps and a dog runs and no one sees a "
+    pairs = [
+        (f"{before}horse.", f"{before}dog."),
+        ("A girl.", "A dog."),
+        ("A dog runs and no one sees a dog.", "A horse runs and no one sees a horse."),
+    ]
+    result = lm_of("llama").changes([item_of(old, [], new, []) for old, new in pairs])
+    assert result["windowed"].to_pylist() == [True, False, True]
+    expected = [slow_change("llama", *pair, most=12) for pair in pairs]
+    np.testing.assert_allclose(result["pll"].to_numpy(), expected, atol=1e-4)

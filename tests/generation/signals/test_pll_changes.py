@@ -22,7 +22,7 @@ from generation import Config, build, generate
 from generation.problems import on_disk as blocks
 from generation.run_folder import RunFolder
 from generation.signals import pll_changes
-from generation.signals.likelihoods import CausalLM, pseudo_log_likelihoods
+from generation.signals.likelihoods import CausalLM, item_of, pseudo_log_likelihoods
 from generation.signals.pll_changes import write_changes
 from generation.suggestions.masked_lm import MaskedLM
 from generation.variants.signal_columns import zipf_frequency
@@ -273,14 +273,14 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     tiny_tokenizer("llama").save_pretrained(folder)
     options = ("--device", "cpu", "--format", "json")
     made = json.loads(run_command("signals", "--run", run.path, "--lm", folder, *options).stdout)
-    assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood")
+    assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood-3")
     assert "mlm" not in made
     lm = CausalLM(load(inspect(folder, CAUSAL_LM), device="cpu", dtype="float32"))
     problems = {row["seed_id"]: row for row in rows_in(run.problems)}
     for row in rows_in(run.signals)[:5]:
         before = problems[row["seed_id"]]["premise"]
-        pll = lm.log_likelihoods([changed(before, row), before])["pll"].to_numpy()
-        assert row["premise_pll_change"] == pytest.approx(pll[0] - pll[1], abs=1e-4)
+        (change,) = lm.changes([item_of(before, [], changed(before, row), [])])["pll"].to_pylist()
+        assert row["premise_pll_change"] == np.float32(change)
     build(run.path, overwrite=True)
     export_dataset(run.path, tmp_path / "data")
     assert "Causal language model of the changes of log-likelihood" in render(tmp_path / "data")
