@@ -19,7 +19,7 @@ _PANELS: Final = {
     "Make a dataset": "demo generate suggest build paraphrase signals",
     "Run models": "models predict baseline",
     "Measure": "score compare analyse report",
-    "Judge and check": "show check annotate agreement",
+    "Judge and check": "show check annotate judge agreement",
     "Share": "register export publish",
 }
 """Panel of the help → its commands, in this order."""
@@ -72,7 +72,9 @@ class _Commands(TyperGroup):
             case "report" | "agreement":
                 from merge_metric.commands import report as module
             case "show" | "check" | "annotate":
-                from merge_dataset.commands import judge as module
+                from merge_dataset.commands import show as module
+            case "judge":
+                from merge_metric.commands import judge as module
             case "register" | "publish":
                 from merge_metric.commands import publish as module
             case "export":

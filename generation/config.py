@@ -305,6 +305,28 @@ class Config(ProblemSettings):
     )
     no_compounds: bool = _flag("No parts of compounds and particle verbs.", option="--no-compounds")
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
+    judged: tuple[str, ...] = setting(
+        (),
+        "Judgements: a session, or files of annotators or of merge-nli judge; may be repeated.",
+        commands="build",
+        panel=_FILTERS,
+        omit_if_default=True,
+    )
+    min_judged: float | None = setting(
+        None,
+        "Least mean F + R, 2 to 10, of variants in --judged; others go.",
+        commands="build",
+        panel=_FILTERS,
+        omit_if_default=True,
+    )
+    trust_judge: bool = setting(
+        False,
+        "Filter by a model whose trial has an AUC below 0.7, too.",
+        commands="build",
+        panel=_FILTERS,
+        option="--trust-judge",
+        omit_if_default=True,
+    )
     scored_by: Literal["", "mlms"] = setting(
         "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
     )
@@ -377,6 +399,10 @@ class Config(ProblemSettings):
             (
                 0 <= (self.min_quality or 0) <= 1,
                 f"min_quality: expected a probability from 0 to 1, got {self.min_quality}",
+            ),
+            (
+                (self.min_judged is None) == (not self.judged),
+                "judged, min_judged: expected both or neither, got one of them",
             ),
             (
                 self.class_filter or not (self.same_number or self.same_tense),

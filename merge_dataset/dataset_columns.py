@@ -184,6 +184,13 @@ COLUMNS: Final = (
         by_dictionary=True,
     ),
     _optional(
+        "judged",
+        "number",
+        "fluency plus reasoning, from 2 to 10: mean over the people or models that judged the "
+        "variant; null where nobody did",
+        limit=("min_judged", None),
+    ),
+    _optional(
         "common_mlm_count",
         "count",
         "how many models validated the replacement in every sentence in which it stands, "

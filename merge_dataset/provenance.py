@@ -40,11 +40,12 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Kind → keys of a manifest that the dataset keeps, in this order."""
 
-_OPTIONAL: Final = ("signals", "neighbours", "asked")
+_OPTIONAL: Final = ("signals", "neighbours", "judged", "asked")
 """Further keys of a run of replacements that the dataset keeps if they are there, in this order.
 
 `signals` describes the model that scored texts, a masked LM under `mlm` or a causal one under `lm`;
-`neighbours` the masked LMs that scored the words beside replacements; `asked` gives the numbers of
+`neighbours` the masked LMs that scored the words beside replacements; `judged` the people and
+models whose judgements filtered, and the models' trials; `asked` gives the numbers of
 questions asked and of all questions, and the settings, if only questions that could matter were
 asked."""
 

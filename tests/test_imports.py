@@ -22,7 +22,7 @@ SPACE = "merge_metric.seed_variant_accuracy"
 
 ARROWS = {
     "generation": ("merge_dataset.schema", "merge_dataset.dataset_columns", "merge_dataset.files",
-        "merge_dataset.answer_store", "merge_dataset.engine",
+        "merge_dataset.annotation", "merge_dataset.answer_store", "merge_dataset.engine",
         "merge_dataset.executors", "merge_dataset.settings",
         "merge_dataset.provenance", "merge_dataset.data_files", "merge_dataset.redaction",
         "merge_dataset.hub.repository", "merge_dataset.known_sources",

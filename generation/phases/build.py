@@ -21,6 +21,7 @@ from generation.signals.pll_changes import NEIGHBOURS, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.grammar import require_library
+from generation.variants.judged import judged_variants
 from generation.variants.reasons import (
     FUNNEL_COLUMNS,
     KEPT,
@@ -32,6 +33,7 @@ from generation.variants.reasons import (
 )
 from generation.variants.signal_columns import (
     CAUSAL,
+    JUDGED,
     SignalFile,
     cure,
     require_columns,
@@ -156,6 +158,8 @@ def build(
         if not ablation:
             require_asked(base.path, config, suggested)
         signals = _model_signals(out, base, config, asked=made_from["mlms"], used=mlms)
+        if config.judged:
+            signals[JUDGED] = judged_variants(out, config)
         if ablation:  # keeps the seeds that are eligible without it
             base.require("build")
             base.require_unchanged(base.manifest, [base.variants.name], "build")

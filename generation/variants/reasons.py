@@ -128,6 +128,12 @@ def _limit(column: str) -> Drops:
     return drops
 
 
+def _not_judged(left: Flags, rows: pa.Table, config: Config) -> Flags:
+    if config.min_judged is None:
+        return np.zeros_like(left)
+    return np.asarray(rows["judged"].is_null().to_numpy())
+
+
 class Reason(RejectionReason):
     """Reasons why suggestions, words and problems yield no variants, in the order of steps."""
 
@@ -196,6 +202,8 @@ class Reason(RejectionReason):
     IN_COMPOUND = ("in_compound", "signals",
         "replaces a part of a compound or particle verb (no_compounds)", _limit("in_compound"))
     LOW_QUALITY = "low_quality", "signals", "quality below min_quality", _limit("quality")
+    NOT_JUDGED = "not_judged", "signals", "nobody judged it (min_judged)", _not_judged
+    POORLY_JUDGED = "poorly_judged", "signals", "judged below min_judged", _limit("judged")
 
     NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"
     REJECTED_BY_SIGNALS = ("rejected_by_signals", "words",

@@ -25,12 +25,15 @@ from generation.variants import grammar
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.dataset_columns import COLUMNS, LIMITS, OF_WORDS, OPTIONAL
 from merge_dataset.files import read_table
+from merge_dataset.schema import variant_id
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MASKED, CAUSAL = "mlm", "lm"
 """Keys of the model in `signals.json`, by the model's kind."""
+JUDGED: Final = "judged"
+"""Name of the file, and of the signal, of judgements that filter."""
 
 
 def zipf_frequencies(texts: pa.ChunkedArray) -> pa.Array:
@@ -183,6 +186,15 @@ def _fill_neighbour_change(rows: BlockRows) -> pa.Array:
     return neighbours.of(rows.written)["neighbour_change"].combine_chunks()
 
 
+def _fill_judged(rows: BlockRows) -> pa.Array:
+    if (judged := rows.signals.get(JUDGED)) is None:
+        return pa.nulls(len(rows.written), pa.float32())
+    known = read_table(judged.path)
+    ids = pa.array([variant_id(*key) for key in keys_of(rows.written)], pa.string())
+    at = pc.index_in(ids, value_set=known["variant_id"].combine_chunks())
+    return known["judged"].combine_chunks().take(at)
+
+
 def _fill_common_mlm_count(rows: BlockRows) -> pa.Array:
     table = rows.written
     standing = {
@@ -209,6 +221,7 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     ),
     "neighbour_change": _fill_neighbour_change,
     "quality": _fill_quality,
+    "judged": _fill_judged,
     "common_mlm_count": _fill_common_mlm_count,
 }
 """Signal → the function that computes it for the replacements of a block."""

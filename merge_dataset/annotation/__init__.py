@@ -27,6 +27,8 @@ from merge_dataset.files import (
     draw_rank,
     read_json,
     read_record,
+    read_schema,
+    read_table,
     read_text,
     target_of,
     working_in,
@@ -58,6 +60,9 @@ SCHEMAS: Final = {
 
 ENOUGH: Final = 9
 """Least F + R of a good variant (paper, section 4)."""
+
+TRUSTED: Final = 0.7
+"""Least AUC in its trial of a model whose judgements may filter."""
 
 
 def is_good(total: Any, annotators: Any = 1) -> Any:
@@ -273,8 +278,9 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
 
     Args:
         paths: One or several session folders, whose files in `answers/` are read; tables (.csv)
-            with the columns in `SCHEMAS`, and exports of Label Studio (.json). An answer may stand
-            in several of them. Where a file does not name the annotator, its own name does.
+            with the columns in `SCHEMAS`, exports of Label Studio (.json), and files of
+            `merge-nli judge` (.parquet). An answer may stand in several of them. Where a file does
+            not name the annotator, its own name does.
 
     Returns:
         A table with the columns in `SCHEMAS` for the kind of judgement, sorted by annotator and
@@ -297,7 +303,7 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
         if not files or (items is None and path.suffix not in _READERS):
             raise ValueError(
                 f"{path}: expected a session folder with files in {ANSWERS}/, a filled table "
-                "(.csv) or an export of Label Studio (.json), found none"
+                "(.csv), an export of Label Studio (.json) or a judge's file (.parquet), found none"
             )
         for file in files:
             for place, record in _READERS[file.suffix](file):
@@ -412,5 +418,31 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-_READERS: Final = {".csv": _read_table, ".json": _read_label_studio}
+def read_judge(path: Path) -> dict[str, Any]:
+    """Read what a file of `merge-nli judge` says of the model and its `trial`."""
+    described: dict[str, Any] = json.loads(
+        (read_schema(path).metadata or {}).get(b"merge_nli", "{}")
+    )
+    if "trial" not in described:
+        raise ValueError(f"{path}: expected a file of `merge-nli judge`, got another one")
+    return described
+
+
+def _read_judgements(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a model's judgements, without those of its trial."""
+    annotator = read_judge(path)["name"]
+    found: dict[str, dict[str, Any]] = {}
+    rows = read_table(path, ["variant_id", "prediction"])
+    for name, score in zip(
+        *(rows[column].to_pylist() for column in rows.column_names), strict=True
+    ):
+        asked, _, variant = name.partition(":")
+        if asked in ASKED["scores"] and score is not None:
+            found.setdefault(variant, {"variant_id": variant})[asked] = score
+    for variant, scores in found.items():
+        if len(scores) == 1 + len(ASKED["scores"]):  # otherwise an answer named no score
+            yield f"{path}: {variant}", {"annotator": annotator, "comment": "", **scores}
+
+
+_READERS: Final = {".csv": _read_table, ".json": _read_label_studio, ".parquet": _read_judgements}
 """Suffix → function that yields the place and the values of the answers in a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -29,9 +30,12 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from merge_dataset.executors import Distribution
     from merge_metric.models.presets import Preset
     from merge_metric.predict.driver import Outcome
-    from merge_metric.predict.jobs import Done
+    from merge_metric.predict.jobs import Done, Job
 
 PresetName = Annotated[
     str | None, input_option("A list of models of presets.toml, e.g. paper.", "--preset")
@@ -46,6 +50,25 @@ Configs = Annotated[list[str] | None, config_option("all classes, and paraphrase
 _OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
 Overwrite = Annotated[
     bool, option("Replace predictions of another model or of other settings.", "--overwrite")
+]
+
+DryRun = Annotated[
+    bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
+]
+Prices = Annotated[
+    tuple[float, float] | None,
+    option("Of a million tokens of prompts and of answers, for the cost.", metavar="IN OUT"),
+]
+Tokenizer = Annotated[
+    Path | None,
+    option("A tokenizer.json by which --dry-run counts tokens.", exists=True, dir_okay=False),
+]
+BatchOut = Annotated[
+    Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
+]
+BatchIn = Annotated[
+    list[Path] | None,
+    input_option("Take answers from these results of batches; may be repeated."),
 ]
 
 
@@ -68,24 +91,11 @@ def predict_command(
     dataset_revision: Annotated[
         str | None, input_option("Revision of the dataset on the Hub.")
     ] = None,
-    dry_run: Annotated[
-        bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
-    ] = False,
-    prices: Annotated[
-        tuple[float, float] | None,
-        option("Of a million tokens of prompts and of answers, for the cost.", metavar="IN OUT"),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        option("A tokenizer.json by which --dry-run counts tokens.", exists=True, dir_okay=False),
-    ] = None,
-    batch_out: Annotated[
-        Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
-    ] = None,
-    batch_in: Annotated[
-        list[Path] | None,
-        input_option("Take answers from these results of batches; may be repeated."),
-    ] = None,
+    dry_run: DryRun = False,
+    prices: Prices = None,
+    tokenizer: Tokenizer = None,
+    batch_out: BatchOut = None,
+    batch_in: BatchIn = None,
     given: Annotated[Given, OptionsOf(ModelRequest, "predict", defaults=True)],
     dealt: Dealt,
     output: Format = "text",
@@ -122,14 +132,8 @@ def predict_command(
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
     from merge_metric.models.presets import on_hub
-    from merge_metric.predict.batch_files import (
-        costs_text,
-        estimate,
-        take_results,
-        write_requests,
-    )
-    from merge_metric.predict.jobs import jobs_of, open_files, run_models
-    from merge_metric.predict.problems import read_problems, sources_of
+    from merge_metric.predict.jobs import jobs_of
+    from merge_metric.predict.problems import read_problems
 
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset, and not both")
@@ -145,13 +149,56 @@ def predict_command(
         rng_seed=rng_seed,
         merge_labels=merge_labels or (),
     )
+    done = ask_model(
+        jobs,
+        problems,
+        output,
+        preset=preset,
+        distribution=distribution,
+        out=out,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        prices=prices,
+        tokenizer=tokenizer,
+        batch_out=batch_out,
+        batch_in=batch_in,
+    )
+    if done:
+        _report(done, dataset, output)
+
+
+def ask_model(
+    jobs: Mapping[str, Job],
+    problems: pa.Table,
+    output: OutputFormat,
+    *,
+    preset: str | None = None,
+    distribution: Distribution | None = None,
+    out: Path | None,
+    overwrite: bool,
+    dry_run: bool,
+    prices: tuple[float, float] | None,
+    tokenizer: Path | None,
+    batch_out: Path | None,
+    batch_in: list[Path] | None,
+) -> Done | None:
+    """Run models; or print what a run takes, or write a batch instead, and return None."""
+    from merge_metric.predict.batch_files import (
+        costs_text,
+        estimate,
+        take_results,
+        write_requests,
+    )
+    from merge_metric.predict.jobs import open_files, run_models
+    from merge_metric.predict.problems import sources_of
+
     if not (dry_run or batch_out or batch_in):
-        done = run_models(
+        return run_models(
             jobs, problems, preset=preset, distribution=distribution, out=out, overwrite=overwrite
         )
-        _report(done, dataset, output)
-        return
-    if preset or distribution or not (dry_run or request.base_url):
+    request = next(iter(jobs.values()))[0]
+    is_remote = isinstance(request, ModelRequest) and request.base_url
+    if preset or distribution or not (dry_run or is_remote):
         raise ValueError(
             "expected for --dry-run one --model, asked from here, and for batches one on a server, "
             "with --base-url"
@@ -160,7 +207,7 @@ def predict_command(
     if dry_run:
         costs = estimate(open_files(job, problems, out), prices=prices, tokenizer=tokenizer)
         write_result(output, costs, costs_text(costs))
-        return
+        return None
     if out is None and len(sources := sources_of(problems)) > 1:
         raise ValueError(
             f"expected for a batch problems of one source, or --out, a file for all of them, got "
@@ -172,9 +219,9 @@ def predict_command(
         lines = "\n".join(f"{path}: {count:,} requests" for path, count in made.items())
         requests = {str(path): count for path, count in made.items()}
         write_result(output, {"requests": requests}, lines or "no request is left")
-    else:
-        take = partial(take_results, server, asking, batch_in or [])
-        _report(([asking.complete(take, job[1], overwrite=overwrite)], []), dataset, output)
+        return None
+    take = partial(take_results, server, asking, batch_in or [])
+    return [asking.complete(take, job[1], overwrite=overwrite)], []
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:

@@ -136,7 +136,8 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
 def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any]) -> None:
     """Warn of signs that answers are not the model's answers to these problems."""
     is_majority = metadata.get("kind") == "baseline" and metadata.get("name") == "majority"
-    if is_majority or not len(tally.gold):  # this baseline always predicts one label
+    # This baseline always predicts one label; a judge's scores have no gold labels.
+    if is_majority or "trial" in metadata or not len(tally.gold):
         return
     for sentence in (*_doubts_of_labels(tally), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)

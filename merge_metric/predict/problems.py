@@ -53,7 +53,7 @@ SHOTS: Final = "shots"
 _SHOTS: Final = 6
 """Number of examples per source, as in the paper; with more labels, one of each."""
 
-_FORMAT: Final = "format"
+FORMAT: Final = "format"
 """Key in the description of problems other than NLI: their fields and labels."""
 
 
@@ -207,7 +207,7 @@ def _distinct(
             ) from error
 
     if its != NLI:
-        description = description | {_FORMAT: its.as_record()}
+        description = description | {FORMAT: its.as_record()}
     problems = with_metadata(on_disk(cast(), schema), description)
     codes = pa.array(range(len(its.labels)), pa.int64())
     wrong = {name: problems[name].null_count for name in schema.names}
@@ -253,7 +253,7 @@ def sources_of(problems: pa.Table) -> list[str]:
 
 def format_of_problems(problems: pa.Table) -> ProblemFormat:
     """Return the format of problems that `read_problems` recorded."""
-    recorded = description_of(problems).get(_FORMAT)
+    recorded = description_of(problems).get(FORMAT)
     if recorded is None:
         return NLI
     return ProblemFormat(tuple(recorded["fields"]), tuple(recorded["labels"]))

@@ -27,7 +27,7 @@ def test_help_groups_the_commands() -> None:
     assert {"demo", "generate"} <= named[0]
     assert {"models", "predict", "baseline"} == named[1]
     assert {"score", "compare", "analyse", "report"} == named[2]
-    assert {"show", "check", "annotate", "agreement"} == named[3]
+    assert {"show", "check", "annotate", "judge", "agreement"} == named[3]
     assert {"register", "export", "publish"} == named[4]
     assert "─ Commands ─" not in shown
     assert "Start with: merge-nli demo" in shown

@@ -1,0 +1,236 @@
+"""Judges: models that are asked about the fluency and reasoning of variants, and trials of them.
+
+A judge is asked two questions about each variant by the machinery of `merge-nli predict`. The first
+questions are its trial: they are about variants that were judged already. All answers stand in one
+file, which `merge_dataset.annotation` reads like a person's.
+"""
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merge_dataset.annotation import SESSION, is_good, read_answers, read_session
+from merge_dataset.annotation.sample import Item, choose, items_of
+from merge_dataset.files import read_row_groups, read_table
+from merge_dataset.layout import split_files
+from merge_dataset.schema import ProblemFormat
+from merge_dataset.show import marked
+from merge_metric.agreement.coefficients import auc, confusions, kappas, resampled
+from merge_metric.frame.predictions import read_metadata, rewrite_metadata, with_metadata
+from merge_metric.predict.problems import FORMAT, on_disk, problem_schema
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
+from merge_metric.seed_variant_accuracy.resampling import interval
+from merge_metric.tables import Table, columns, interval_columns
+
+_HERE: Final = Path(str(resources.files(__name__)))
+BUNDLED: Final = _HERE / "trial"
+"""A session with 120 judged variants of SNLI and MultiNLI, 20 of each source and class."""
+QUESTIONS: Final = _HERE / "questions.toml"
+"""The prompt, as for `--shots` of `merge-nli predict`."""
+
+ASKED: Final[dict[str, str]] = {
+    example["asked"].partition(":")[0].lower(): example["asked"]
+    for example in tomllib.loads(QUESTIONS.read_text(encoding="utf-8"))["example"]
+}
+"""Score → its question."""
+JUDGED: Final = ProblemFormat(
+    ("gold_label", "original_problem", "variant_problem", "asked"), ("1", "2", "3", "4", "5")
+)
+"""Questions to judges, as a format of problems: their labels are the scores."""
+
+OF_TRIAL: Final = "trial:"
+"""Beginning of the ids of the trial's questions, before score and variant."""
+
+
+def questions(
+    judged: Path | None, configs: Sequence[str] = (), *, against: Path = BUNDLED
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Make the questions about variants, those of the trial first.
+
+    Args:
+        judged: A dataset folder, or a session of `merge-nli annotate`; None for the trial alone.
+        configs: Configurations of the dataset; all that have replacements by default.
+        against: A session with judgements, by which the judge is judged.
+
+    Returns:
+        Questions as problems, for `predict`, and the trial's judgements, for its metadata. In
+        the trial each question is a seed, whose gold label is the mean score, rounded.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such folder, or it has other judgements.
+    """
+    given = read_answers(against)
+    if "fluency" not in given.column_names or not len(given):
+        raise ValueError(
+            f"{against}: expected a session with scores of fluency and reasoning in answers/, "
+            f"got {'none' if not len(given) else 'one about paraphrases'}"
+        )
+    means = given.group_by("variant_id").aggregate([(score, "mean") for score in ASKED])
+    scores = {row["variant_id"]: [row[f"{score}_mean"] for score in ASKED]
+              for row in means.to_pylist()}  # fmt: skip
+    schema = problem_schema(JUDGED)
+
+    def tables() -> Iterator[pa.Table]:
+        session = read_session(against)
+        yield _table((session.items[name] for name in scores), scores)
+        for items in _items(judged, configs) if judged else ():
+            yield _table(items)
+
+    about = {"dataset": judged.resolve().name if judged else against.name, "configs": []}
+    described = {**about, "revision": None, FORMAT: JUDGED.as_record()}
+    seeds = {
+        name: session_item.seed_id for name, session_item in read_session(against).items.items()
+    }
+    trial = {"against": against.name, "variants": {n: [*s, seeds[n]] for n, s in scores.items()}}
+    return with_metadata(on_disk(tables(), schema), described), {"trial": trial}
+
+
+def _items(judged: Path, configs: Sequence[str]) -> Iterator[Iterable[Item]]:
+    if (judged / SESSION).is_file():
+        session = read_session(judged)
+        if session.kind != "scores":
+            raise ValueError(
+                f"{judged}: expected a session of replacements, got one of paraphrases"
+            )
+        yield session.items.values()
+        return
+    for config in choose(judged, configs):
+        for name in split_files(judged, config)["variants"]:
+            for table in read_row_groups(judged / name, ["variant_id"]):
+                yield items_of(judged, config, table["variant_id"].to_pylist())
+
+
+def _table(items: Iterable[Item], scores: Mapping[str, Sequence[float]] | None = None) -> pa.Table:
+    """Make questions about variants; about those of a trial, with the scores that they have."""
+    rows = []
+    for item in items:
+        texts = [
+            "\n".join(
+                f"{field.replace('_', ' ').capitalize()}: "
+                f"{marked(text, spans[field], '**{}**'.format)}"
+                for field, text in whole.items()
+            )
+            for whole, spans in (
+                (item.seed_texts, item.seed_spans), (item.variant_texts, item.variant_spans)
+            )
+        ]  # fmt: skip
+        for n, (score, asked) in enumerate(ASKED.items()):
+            name = f"{score}:{item.variant_id}"
+            ids = [name, f"{score}:{item.seed_id}"] if scores is None else [OF_TRIAL + name] * 2
+            gold = 0 if scores is None else int(np.rint(scores[item.variant_id][n])) - 1
+            rows.append((*ids, item.label, *texts, asked, gold))
+    schema = problem_schema(JUDGED)
+    return pa.table(dict(zip(schema.names, zip(*rows, strict=True), strict=True)), schema)
+
+
+# --- The trial ---
+
+Ints = NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """Scores of a judge, and of those who judged before, of n variants."""
+
+    judge: str
+    against: str
+    seed_ids: tuple[str, ...]
+    given: NDArray[np.float64]
+    """Means of fluency and reasoning, (n, 2), 1 to 5."""
+    judged: Ints
+    """The judge's scores, (n, 2), 1 to 5; 0 where its answer names none."""
+
+    def figures(self, settings: Settings = USUAL) -> dict[str, NDArray[np.float64]]:
+        """Compute figures of the variants that the judge scored, and of resamplings of the seeds.
+
+        Returns:
+            `auc` of F + R for what is good; `kappa_good`; and of `fluency` and `reasoning` a
+            quadratic `kappa_…` and a `bias_…`, the judge's mean less the others': each of all
+            and then of `n_bootstrap` resamplings, (1 + B,); NaN where undefined.
+        """
+        scored = np.flatnonzero((self.judged > 0).all(axis=1))
+        given, judged = self.given[scored], self.judged[scored]
+        seeds = [self.seed_ids[n] for n in scored]
+        weights = np.concatenate([np.ones((1, len(given))), resampled(seeds, settings)])
+        total = judged.sum(axis=1, dtype=np.int64)
+        good = is_good(given.sum(axis=1))
+        found = {"auc": auc(np.unique(total, return_inverse=True)[1], good, weights)}
+        pairs = {"good": (1 + good, 1 + is_good(total))}
+        for n, score in enumerate(ASKED):
+            pairs[score] = np.rint(given[:, n]), judged[:, n]
+            with np.errstate(invalid="ignore"):
+                bias = weights @ (judged[:, n] - given[:, n]) / weights.sum(axis=1)
+            found[f"bias_{score}"] = bias
+        for name, both in pairs.items():
+            one, other = (codes.astype(np.int8) for codes in both)
+            matrices = confusions(one, other, 2 if name == "good" else 5)
+            own = np.tensordot(weights, matrices, axes=1)
+            found[f"kappa_{name}"] = kappas(own, "plain" if name == "good" else "quadratic")
+        return found
+
+
+def read_trial(file: Path) -> Trial:
+    """Read the trial of a judge's file."""
+    metadata = read_metadata(file)
+    if "trial" not in metadata:
+        raise ValueError(f"{file}: expected a file of `merge-nli judge`, got one without a trial")
+    trial = metadata["trial"]
+    rows = read_table(file, ["variant_id", "prediction"])
+    answers = dict(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
+    variants = trial["variants"]
+    judged = [
+        [int(answers[f"{OF_TRIAL}{score}:{name}"] or 0) for score in ASKED] for name in variants
+    ]
+    return Trial(
+        judge=metadata["name"],
+        against=trial["against"],
+        seed_ids=tuple(seed for *_, seed in variants.values()),
+        given=np.array([scores for *scores, _ in variants.values()]),
+        judged=np.array(judged, np.int8),
+    )
+
+
+_HEADINGS: Final = {
+    "auc": "AUC of F + R for what is good",
+    "kappa_good": "κ of good or not",
+    "kappa_fluency": "κ of fluency, quadratic",
+    "kappa_reasoning": "κ of reasoning, quadratic",
+    "bias_fluency": "fluency: judge's mean less theirs",
+    "bias_reasoning": "reasoning: judge's mean less theirs",
+}
+
+
+def keep_figures(file: Path, settings: Settings = USUAL) -> tuple[Trial, Table]:
+    """Compute the figures of a judge's trial, and keep them in its file, where builds read them."""
+    trial = read_trial(file)
+    table = trial_table(trial, settings)
+    metadata = read_metadata(file)
+    own = {row["key"]: {"value": row["value"], "ci": row["value_ci"]} for row in table.rows}
+    if metadata["trial"].get("figures") != own:
+        metadata["trial"]["figures"] = own
+        rewrite_metadata(file, metadata)
+    return trial, table
+
+
+def trial_table(trial: Trial, settings: Settings = USUAL) -> Table:
+    """Tabulate the figures of a trial, with 95 % intervals over resampled seeds."""
+    rows = []
+    figures = trial.figures(settings)
+    for key, heading in _HEADINGS.items():
+        value, *samples = figures[key].tolist()
+        row = {"key": key, "figure": heading, "value": None if np.isnan(value) else value}
+        is_known = row["value"] is not None and samples
+        rows.append(row | {"value_ci": interval(np.array(samples)).tolist() if is_known else None})
+    n, scored = len(trial.judged), int((trial.judged > 0).all(axis=1).sum())
+    note = f"{n:,} variants of {trial.against} that were judged already"
+    note += "." if scored == n else f"; answers to {n - scored:,} name no score and do not count."
+    title = f"Trial of {trial.judge}"
+    shown = (*columns(figure=""), *interval_columns("fraction", value="value"))
+    return Table("trial", title, shown, tuple(rows), (note,))
