@@ -115,36 +115,38 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        origin: BaseException | None = error
-        while origin is not None:
-            message = str(origin)
-            if "duckdb" in type(origin).__module__ or message == _INTERRUPTED:
-                if message == _INTERRUPTED or "KeyboardInterrupt" in message:
-                    raise KeyboardInterrupt from error
-                if message.startswith("Out of Memory"):
-                    raise MemoryError(
-                        f"{MEMORY_VARIABLE}: expected more memory for this data, got "
-                        f"{os.environ.get(MEMORY_VARIABLE) or 'the default'}"
-                    ) from error
-                if os.strerror(errno.ENOSPC) in message:
-                    raise MemoryError(
-                        f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds "
-                        f"memory, got a full disk; make room there, name another folder, or allow "
-                        f"more memory by {MEMORY_VARIABLE}"
-                    ) from error
-                if gone := re.search('No files found that match the pattern "(.+)"', message):
-                    path = re.sub(r"\[([\[*?])\]", r"\1", gone[1])  # as written by `parquet`
-                    raise FileNotFoundError(
-                        errno.ENOENT, os.strerror(errno.ENOENT), path
-                    ) from error
-                if os.strerror(errno.EMFILE) in message:
-                    name = re.search('file "(.+)"', message)
-                    raise OSError(
-                        errno.EMFILE, os.strerror(errno.EMFILE), name and name[1]
-                    ) from error
-            context = None if origin.__suppress_context__ else origin.__context__
-            origin = origin.__cause__ or context
+        for cause in causes(error):
+            message = str(cause)
+            if "duckdb" not in type(cause).__module__ and message != _INTERRUPTED:
+                continue
+            if message == _INTERRUPTED or "KeyboardInterrupt" in message:
+                raise KeyboardInterrupt from error
+            if message.startswith("Out of Memory"):
+                memory = os.environ.get(MEMORY_VARIABLE) or "the default"
+                raise MemoryError(
+                    f"{MEMORY_VARIABLE}: expected more memory for this data, got {memory}"
+                ) from error
+            if os.strerror(errno.ENOSPC) in message:
+                raise MemoryError(
+                    f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds memory, "
+                    f"got a full disk; make room there, name another folder, or allow more memory "
+                    f"by {MEMORY_VARIABLE}"
+                ) from error
+            number, name = errno.ENOENT, re.search('match the pattern "(.+)"', message)
+            if os.strerror(errno.EMFILE) in message:
+                number, name = errno.EMFILE, re.search('file "(.+)"', message)
+            if name or number == errno.EMFILE:  # with the brackets that `parquet` writes
+                path = name and re.sub(r"\[([\[*?])\]", r"\1", name[1])
+                raise OSError(number, os.strerror(number), path) from error
         raise
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause or what it arose from, the cause of that, and so on."""
+    for _ in range(99):  # chains may be circular
+        if error is not None:
+            yield error
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def parquet(paths: Iterable[Path], *, by_name: bool = False) -> str:

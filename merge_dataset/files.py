@@ -106,12 +106,12 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     For a moment the old folder is `.NAME.old`; if the process is killed then, it stays.
     """
     made, old = partial_path(target), target.with_name(f".{target.name}.old")
-    try:
+    with naming(target), ExitStack() as stack:
+        stack.callback(shutil.rmtree, made, ignore_errors=True)
         made.mkdir(parents=True)
         yield made
-        for path in made.rglob("*"):
-            if path.is_file():
-                sync(path)
+        for path in filter(Path.is_file, made.rglob("*")):
+            sync(path)
         if target.exists():
             if old.exists():
                 remove(old)
@@ -119,8 +119,6 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         made.rename(target)
         if old.exists():
             remove(old)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager
@@ -140,6 +138,7 @@ def naming(path: Path) -> Iterator[None]:
 
 _CURES: Final[Mapping[int, str]] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
+    errno.EIO: "see whether the disk is in order",
     errno.EFBIG: "allow larger files (ulimit -f)",
     errno.EMFILE: "allow more open files (ulimit -n)",
     **dict.fromkeys(
@@ -154,21 +153,16 @@ def describe_os_error(error: OSError) -> str:
 
     >>> print(describe_os_error(OSError(errno.ENOSPC, "No space left on device", "run/a.json")))
     run/a.json: no space left on device; make room there, then give the same command again
-    >>> inside = partial_path(Path("run/candidates")) / "0" / "words.json"
-    >>> print(describe_os_error(OSError(errno.EIO, "Input/output error", str(inside))))
-    run/candidates: input/output error
     """
     if error.errno is None or error.strerror is None:
         return str(error)
-    what = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
     cure = _CURES.get(error.errno)
-    where = "the output: " if cure else ""  # other targets are named already: see `naming`
+    where = "the output" if cure else ""  # other targets are named already: see `naming`
     if error.filename:
-        path = Path(os.fsdecode(error.filename))
-        # If the file is inside something that is being written: that file or folder.
-        lasting = map(target_of, (*reversed(path.parents), path))
-        where = f"{next((target for target in lasting if target), path)}: "
-    return f"{where}{what}{f'; {cure}, then give the same command again' if cure else ''}"
+        where = os.fsdecode(error.filename)
+    reason = f"{error.strerror[:1].lower()}{error.strerror[1:]}"
+    told = f"{reason}; {cure}, then give the same command again" if cure else reason
+    return f"{where}: {told}" if where else told
 
 
 def size_in_words(size: int) -> str:
@@ -245,41 +239,37 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
-    def take(lock: BaseFileLock) -> BaseFileLock:
-        timeout = 0
-        while True:
+    lock: BaseFileLock = FileLock(lock_file, is_singleton=True, fallback_to_soft=False)
+    timeout, is_held = 0, False
+    while not is_held:
+        try:
             lock_file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire(timeout=timeout)
-            except FileNotFoundError:
-                continue  # the holder has removed the folder, which stayed empty
-            except Timeout as error:
-                since = ""
-                with suppress(OSError):
-                    changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
-                    since = f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
-                if not wait:
-                    is_soft = isinstance(lock, SoftFileLock)
-                    cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
-                    raise BlockingIOError(refusal + since + cure) from error
-                log.info("%s: waiting for another command%s", lock_file.parent, since)
-                timeout = -1
-            else:
-                return lock
-
-    try:
-        lock = take(FileLock(lock_file, is_singleton=True, fallback_to_soft=False))
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-            raise
-        # Under another name, as `FileLock` leaves its own file.
-        soft = lock_file.with_name(f"{lock_file.name}.taken")
-        lock = take(SoftFileLock(soft, is_singleton=True))
-        log.warning(
-            "%s: this file system has no locks, so that the file stands for one; remove it if a "
-            "killed command leaves it",
-            soft,
-        )
+            lock.acquire(timeout=timeout)
+            is_held = True
+        except FileNotFoundError:
+            pass  # the holder has removed the folder, which stayed empty
+        except Timeout as error:
+            since = ""
+            with suppress(OSError):
+                changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
+                since = f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
+            if not wait:
+                is_soft = isinstance(lock, SoftFileLock)
+                cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
+                raise BlockingIOError(refusal + since + cure) from error
+            log.info("%s: waiting for another command%s", lock_file.parent, since)
+            timeout = -1
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+            # Under another name, as `FileLock` leaves its own file.
+            soft = lock_file.with_name(f"{lock_file.name}.taken")
+            lock = SoftFileLock(soft, is_singleton=True)
+            log.warning(
+                "%s: this file system has no locks, so that the file stands for one; remove it if "
+                "a killed command leaves it",
+                soft,
+            )
     try:
         if lock.lock_counter == 1:
             with suppress(OSError):
@@ -359,13 +349,12 @@ def read_record(
     path: Path, *keys: str, verify: bool = True, remedy: str = "Restore it from a copy"
 ) -> dict[str, Any]:
     """Read a JSON object from `write_record`; verify its digest."""
-    value = read_json(path)
+    value, wanted = read_json(path), (*keys, *[_DIGEST] * verify)
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    wanted = (*keys, _DIGEST) if verify else keys
     missing = [key for key in wanted if key not in value]
     digest = value.pop(_DIGEST, None)
-    if verify and _DIGEST not in missing and digest != digest_of(value):
+    if verify and digest not in (None, digest_of(value)):
         raise ValueError(
             f"{path}: expected what was written, got other contents: the file is damaged or was "
             f"edited; restore it from a copy"

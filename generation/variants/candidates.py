@@ -34,7 +34,7 @@ from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
 from merge_dataset.answer_store import AnswerStore, slug
-from merge_dataset.files import partial_path
+from merge_dataset.files import naming, partial_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,8 +154,9 @@ class BlockWork:
         """Write all masked LMs' candidates beside a path, and delete them when the context ends."""
         folder = partial_path(path)
         try:
-            for name, store in self.stores.items():
-                write_candidates(folder / slug(name), store, self.questions, self.config)
+            with naming(path):
+                for name, store in self.stores.items():
+                    write_candidates(folder / slug(name), store, self.questions, self.config)
             yield replace(self, folder=folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 
 import typer
 
-from merge_dataset.engine import engine_errors
+from merge_dataset.engine import causes, engine_errors
 from merge_dataset.executors import COMMANDS, EXECUTORS, Distribution
 from merge_dataset.files import describe_os_error, to_json
 from merge_dataset.redaction import mask_urls
@@ -305,10 +305,7 @@ def needing(extra: str) -> Iterator[None]:
 
 def is_stop(error: BaseException | None) -> bool:
     """Return whether Ctrl+C is the error or its cause."""
-    for _ in range(99):  # chains of causes may be circular
-        if error is not None and not isinstance(error, KeyboardInterrupt):
-            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return isinstance(error, KeyboardInterrupt)
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 @contextmanager
@@ -322,18 +319,15 @@ def user_errors(
     for name in ("httpx", "httpx2"):  # the type depends on huggingface_hub's release
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").propagate = False  # it has its own handler
-    usual: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, MemoryError)
-    usual += (ModuleNotFoundError, *failures)
-    caught: tuple[type[Exception], ...] = (RuntimeError, *usual)
     try:
         with engine_errors():
             yield
     except BrokenPipeError:
         raise  # the reader closed the output
-    except caught as error:
+    except Exception as error:
         # Python before 3.13 raises RuntimeError for a link that leads to itself.
         loop = re.fullmatch("Symlink loop from '(.+)'", str(error))
-        if is_stop(error) or not (loop or isinstance(error, usual)):
+        if is_stop(error) or not (loop or isinstance(error, (*_USUAL, *failures))):
             raise
         match error:
             case ModuleNotFoundError():
@@ -347,9 +341,7 @@ def user_errors(
                 text = describe_os_error(error)
             case UnicodeEncodeError(encoding="utf-8"):
                 place = error.object[max(error.start - 20, 0) : error.end + 20]
-                text = (
-                    f"expected text in UTF-8, got {place!r}; rename a file or folder of this name"
-                )
+                text = f"expected text in UTF-8, got {place!r}; rename the file or folder"
             case UnicodeEncodeError():  # of a request's header, which may be a key
                 text = (
                     f"expected ASCII in the header of a request, got a character outside it at "
@@ -361,6 +353,16 @@ def user_errors(
             text = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
         typer.echo(f"error: {mask_urls(in_options(text))}", err=True)
         raise typer.Exit(1 if isinstance(error, failures) else 2) from error
+
+
+_USUAL: Final[tuple[type[Exception], ...]] = (
+    ValueError,
+    TypeError,
+    OSError,
+    MemoryError,
+    ModuleNotFoundError,
+)
+"""Errors of wrong use, and of what is missing."""
 
 
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:
