@@ -17,12 +17,11 @@ from merge_dataset.schema import (
     NLI,
     WORD_CLASSES,
     ProblemFormat,
-    check_source,
+    is_source,
 )
 from merge_dataset.settings import (
     INPUT,
     RUNNING,
-    as_path,
     check_members,
     check_settings,
     did_you_mean,
@@ -167,7 +166,6 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     given = [place for place in (settings.data, settings.dataset) if place is not None]
     is_nli, source, fields = settings.fields == NLI.fields, settings.source, settings.fields
     object.__setattr__(settings, "source", source or "snli")
-    check_source(settings.source)
     labels = settings.labels or LABELS
     ProblemFormat(fields, labels)  # checks its values itself
     if settings.labels or is_nli:
@@ -183,6 +181,11 @@ def check_problem_settings(settings: ProblemSettings) -> None:
             not given or source not in ("", DEMO_SOURCE),
             f"`source`: expected a name of your own for the problems of {''.join(given)}, or "
             f"one of {', '.join(KNOWN_SOURCES)} if they are from there, got {source!r}",
+        ),
+        (
+            is_source(settings.source),
+            f"source: expected a name of lower-case letters, digits and hyphens such as anli-r1, "
+            f"got {source!r}",
         ),
         (
             len(set(settings.shared_fields)) != 1,
@@ -429,7 +432,7 @@ class Config(ProblemSettings):
         >>> Config.from_recipe("poster").min_replacements_scope
         'word'
         """
-        path = as_path("recipe", recipe)
+        path = Path(recipe)
         if path.suffix == ".toml":
             values = parse_toml(read_text(path), str(recipe))
         else:

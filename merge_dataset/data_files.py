@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
@@ -160,17 +160,14 @@ def parse_object(text: str) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: expected each key once, got 'label' twice
     """
-    wanted = "a JSON object per line"
     try:
         value = _DECODER.decode(text.rstrip())
-    except json.JSONDecodeError as error:
-        shown = f"{error.msg} in column {error.colno}"
-        raise ValueError(f"expected {wanted}, got {_shown(text)} ({shown})") from error
-    except RecursionError:
-        raise ValueError(f"expected {wanted}, got one nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"expected {wanted}, got {_shown(json.dumps(value))}")
-    return value
+        problem = "" if isinstance(value, dict) else type(value).__name__
+    except (json.JSONDecodeError, RecursionError) as error:
+        value, problem = {}, str(error)
+    if problem:
+        raise ValueError(f"expected a JSON object per line, got {_shown(text)} ({problem})")
+    return dict(value)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -209,17 +206,16 @@ def _read_json(path: Path, place: str) -> Iterator[Row]:
 
 
 def _read_array(path: Path, place: str, first: int, text: str) -> Iterator[Row]:
-    if undecoded := _undecoded(path, place, first, text):
-        raise undecoded.error
+    undecoded = _undecoded(path, place, first, text)
     try:
-        values = _DECODER.decode(text.rstrip())
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{place}{first + error.lineno - 1}: expected an array of JSON objects, got "
-            f"{_shown(text[error.pos :])} ({error.msg})"
-        ) from None
+        values = [] if undecoded else _DECODER.decode(text.rstrip())
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"{place} expected an array of JSON objects: {error}") from None
+        line = first + getattr(error, "lineno", 1) - 1
+        wrong = text[getattr(error, "pos", 0) :]
+        problem = f"expected an array of JSON objects, got {_shown(wrong)} ({error})"
+        undecoded = Row(f"{place}{line}", problem=problem)
+    if undecoded:
+        raise undecoded.error
     for number, value in enumerate(values, start=1):
         where = f"{place} row {number}"
         if isinstance(value, dict):
@@ -366,14 +362,14 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     return names[number] if number < len(names) else f"class {number} of {len(names)}"
 
 
-# --- Some columns of CSV or JSON lines, which are required ---
+# --- Some columns of CSV or JSON lines, of which each row has to be readable ---
 
 
 def column_names(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, or the keys in the first line of JSON lines."""
     if _kind(path)[0] in _CSV:
         return list(next(_read_delimited(path, f"{path}: line "), Row("")).columns)
-    for row in _required(path):
+    for row in _readable(read_file(path, f"{path}: line ")):
         return list(row.columns)
     raise ValueError(f"{path}: expected a JSON object per line, got an empty file")
 
@@ -383,22 +379,20 @@ def line_number(path: Path, row: int) -> int:
     return next(islice(read_file(path), row, None)).line
 
 
-def _required(path: Path) -> Iterator[Row]:
-    """Read the rows of a file of which each has to be readable."""
-    for row in read_file(path, f"{path}: line "):
+def _readable(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
         if row.problem:
             raise row.error
         yield row
 
 
 def read_rows(
-    path: Path, required: Sequence[str], optional: Sequence[str] = (), *, by_hand: bool = False
+    path: Path, required: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file with a header, each with the number of its first line.
+    """Yield the rows of a CSV table that people fill in, each with the number of its first line.
 
-    A missing cell of a required column is an error, or empty in tables that people fill in
-    `by_hand`, as some spreadsheets leave it out. There, the last line needs a line end, as it was
-    cut off without.
+    Rows may end early, as some spreadsheets leave out empty cells. The last line needs a line end,
+    as it was cut off without.
     """
     rows = _read_delimited(path, f"{path}: line ", padded=True)
     header, number = list(next(rows, Row("")).columns), 1
@@ -408,52 +402,37 @@ def read_rows(
             f"{' and no '.join(lacking)} among {', '.join(header) or 'none'}"
         )
     names = [name for name in (*required, *optional) if name in header]
-    for row in rows:
-        if row.problem:
-            raise row.error
+    for row in _readable(rows):
         number = row.line
-        if not by_hand and None in map(row.columns.get, required):
-            count = sum(cell is not None for cell in row.columns.values())
-            raise ValueError(
-                f"{row.where}: expected {len(header)} columns, got {count}; is the file cut off?"
-            )
         yield number, {name: row.columns[name] or "" for name in names}
-    if by_hand and path.read_bytes()[-1:] not in (b"\n", b"\r"):
+    if path.read_bytes()[-1:] not in (b"\n", b"\r"):
         raise ValueError(
             f"{path}: line {number}: expected a line end after the last row, got none: the file "
             f"was cut off there; or, if it is whole, end its last line"
         )
 
 
-def read_batches(
-    path: Path, columns: Mapping[str, Sequence[pa.DataType]], *, optional: Collection[str]
-) -> Iterator[pa.Table]:
-    """Read some columns of CSV or of JSON lines, some megabytes at a time.
+def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
+    """Read some columns of CSV or of JSON lines, some megabytes at a time; at least one table.
 
     Each column has possible types (string, int64, `NUMBERS`); in JSON, the first line with a value
-    decides, and values are null in lines without the key. In CSV all but lists are strings, and
-    columns that are not `optional` are required.
+    decides, and values are null in lines without the key. In CSV all but lists are strings.
     """
     if _kind(path)[0] not in _CSV:
         yield from _json_batches(path, columns)
         return
-    required = [name for name in columns if name not in optional]
-    rows = read_rows(path, required, [name for name in columns if name in optional])
-    some = list(islice(rows, _ROWS))
-    if not some:
-        yield pa.table({name: pa.array([], pa.string()) for name in required})
-    while some:
-        arrays: dict[str, pa.Array] = {}
-        for name in some[0][1]:
-            cells: list[Any] = [row[name].strip() or None for _, row in some]
-            if NUMBERS in columns[name]:
-                cells = [
-                    _list(cell, f"{path}: line {n}: {name}: expected")
-                    for (n, _), cell in zip(some, cells, strict=True)
-                ]
-            arrays[name] = pa.array(cells, NUMBERS if NUMBERS in columns[name] else pa.string())
+    header, rows = column_names(path), _readable(read_file(path, f"{path}: line "))
+    some: list[Row] | None = None
+    while some is None or len(some) == _ROWS:
+        some, arrays = list(islice(rows, _ROWS)), dict[str, pa.Array]()
+        for name in (name for name in columns if name in header):
+            cells: list[Any] = [row.columns[name].strip() or None for row in some]
+            kind = NUMBERS if NUMBERS in columns[name] else pa.string()
+            if kind == NUMBERS:
+                places = (f"{row.where}: {name}: expected" for row in some)
+                cells = list(map(_list, cells, places))
+            arrays[name] = pa.array(cells, kind)
         yield pa.table(arrays)
-        some = list(islice(rows, _ROWS))
 
 
 def _list(cell: str | None, expected: str) -> list[float] | None:
@@ -467,11 +446,12 @@ def _list(cell: str | None, expected: str) -> list[float] | None:
 
 def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
     # pyarrow is fast, but its messages have no line number: if it fails, Python finds the line.
-    row, types = next(_required(path)).columns, dict[str, pa.DataType]()
+    place = f"{path}: line "
+    row, types = next(_readable(read_file(path, place))).columns, dict[str, pa.DataType]()
     for name, kinds in columns.items():
         value = row.get(name)
         if value is None and name in row and len(kinds) > 1:
-            values = (row.columns.get(name) for row in _required(path))
+            values = (row.columns.get(name) for row in _readable(read_file(path, place)))
             value = next((value for value in values if value is not None), None)
         fitting = (kind for kind in kinds if value is None or _KINDS[kind][1](value))
         types[name] = next(fitting, kinds[0])
@@ -485,7 +465,7 @@ def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> I
                     table.validate(full=True)
                     yield table
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        for read in _required(path):
+        for read in _readable(read_file(path, place)):
             for name, kind in types.items():
                 expected, fits = _KINDS[kind]
                 if (value := read.columns.get(name)) is not None and not fits(value):

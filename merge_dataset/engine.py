@@ -87,21 +87,18 @@ def naming_damaged(files: Mapping[Path, Path]) -> Iterator[None]:
     """
     import duckdb
 
+    others = (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.BinderException)
     try:
         yield
-    except (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.BinderException):
-        raise
     except duckdb.Error as error:
-        if gone := next((path for path in files if not path.exists()), None):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(gone)) from error
-        if any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EMFILE)):
+        is_full = any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EMFILE))
+        if is_full or isinstance(error, others):
             raise
         for path, name in files.items():
             read_pages(path, name)
-        reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{', '.join(map(str, files.values()))}: expected whole Parquet files, got one that "
-            f"cannot be read; restore it from a copy, or make it anew ({reason})"
+            f"cannot be read; restore it from a copy, or make it anew ({error})"
         ) from error
 
 
@@ -116,29 +113,32 @@ def engine_errors() -> Iterator[None]:
         yield
     except Exception as error:
         for cause in causes(error):
-            message = str(cause)
-            if "duckdb" not in type(cause).__module__ and message != _INTERRUPTED:
-                continue
-            if message == _INTERRUPTED or "KeyboardInterrupt" in message:
-                raise KeyboardInterrupt from error
-            if message.startswith("Out of Memory"):
-                memory = os.environ.get(MEMORY_VARIABLE) or "the default"
-                raise MemoryError(
-                    f"{MEMORY_VARIABLE}: expected more memory for this data, got {memory}"
-                ) from error
-            if os.strerror(errno.ENOSPC) in message:
-                raise MemoryError(
-                    f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds memory, "
-                    f"got a full disk; make room there, name another folder, or allow more memory "
-                    f"by {MEMORY_VARIABLE}"
-                ) from error
-            number, name = errno.ENOENT, re.search('match the pattern "(.+)"', message)
-            if os.strerror(errno.EMFILE) in message:
-                number, name = errno.EMFILE, re.search('file "(.+)"', message)
-            if name or number == errno.EMFILE:  # with the brackets that `parquet` writes
-                path = name and re.sub(r"\[([\[*?])\]", r"\1", name[1])
-                raise OSError(number, os.strerror(number), path) from error
+            if own := _own_error(cause):
+                raise own from error
         raise
+
+
+def _own_error(error: BaseException) -> BaseException | None:
+    message, memory = str(error), os.environ.get(MEMORY_VARIABLE) or "the default"
+    if "duckdb" not in type(error).__module__ and message != _INTERRUPTED:
+        return None
+    if message == _INTERRUPTED or "KeyboardInterrupt" in message:
+        return KeyboardInterrupt()
+    if message.startswith("Out of Memory"):
+        return MemoryError(f"{MEMORY_VARIABLE}: expected more memory for this data, got {memory}")
+    if os.strerror(errno.ENOSPC) in message:
+        return MemoryError(
+            f"TMPDIR: expected room in {tempfile.gettempdir()} for what exceeds memory, got a full "
+            f"disk; make room there, name another folder, or set {MEMORY_VARIABLE} higher"
+        )
+    for number, pattern in (
+        (errno.EMFILE, f'(?:file "(.+)": )?{os.strerror(errno.EMFILE)}'),
+        (errno.ENOENT, 'match the pattern "(.+)"'),
+    ):
+        if name := re.search(pattern, message):  # with the brackets that `parquet` writes
+            path = re.sub(r"\[([\[*?])\]", r"\1", name[1] or "")
+            return OSError(number, os.strerror(number), path)
+    return None
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -45,7 +45,6 @@ from merge_dataset.schema import (
     arrow_schema,
     format_of,
 )
-from merge_dataset.settings import as_path
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +70,9 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
         FileNotFoundError: a file of the run is missing.
         FileExistsError: `out` holds something else than a dataset, or a collection of this
             name that is made otherwise.
-        TypeError: `run` or `out` is no path.
         ValueError: the run's files are not what they should be, or were changed since.
     """
-    run, out = as_path("run", run), as_path("out", out).expanduser().resolve()
+    run, out = Path(run), Path(out).expanduser().resolve()
     manifest = _read_manifest(run)
     is_paraphrases = provenance.kind_of(manifest) == provenance.PARAPHRASES
     problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))

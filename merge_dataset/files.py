@@ -127,12 +127,11 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.errno not in _CURES:
-            raise
-        parts = Path(os.fsdecode(error.filename)).parts if error.filename else ()
-        if not parts or any(part.startswith(f".{path.name}.") for part in parts):
-            error.filename, error.filename2 = str(path), None
-            error.strerror = os.strerror(error.errno)  # pyarrow's message has more lines
+        if error.errno is not None and error.errno in _CURES:
+            parts = Path(os.fsdecode(error.filename)).parts if error.filename else ()
+            if not parts or any(part.startswith(f".{path.name}.") for part in parts):
+                error.filename, error.filename2 = str(path), None
+                error.strerror = os.strerror(error.errno)  # pyarrow's message has more lines
         raise
 
 
@@ -195,13 +194,10 @@ def read_text(path: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        if what := format_of_bytes(content):
-            raise ValueError(
-                f"{path}: expected text in UTF-8, got {what}; unpack or convert it"
-            ) from error
+        line = content.count(b"\n", 0, error.start) + 1
+        what = format_of_bytes(content) or f"the byte 0x{content[error.start]:02X} in line {line}"
         raise ValueError(
-            f"{path}: line {content.count(bytes([10]), 0, error.start) + 1}: expected text in "
-            f"UTF-8, got the byte 0x{content[error.start]:02X}; save the file as UTF-8"
+            f"{path}: expected text in UTF-8, got {what}; convert the file to it"
         ) from error
 
 
@@ -329,11 +325,8 @@ def read_json(path: Path) -> Any:
     """Read a JSON file, with or without a byte-order mark."""
     try:
         return json.loads(read_text(path).removeprefix("\ufeff"))
-    except RecursionError as error:
-        raise ValueError(f"{path}: expected JSON, got lists or objects nested too deep") from error
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"{path}: expected JSON, got something else at {place}") from error
+    except (RecursionError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: expected JSON, got something else: {error}") from error
 
 
 # --- Digests ---
@@ -349,21 +342,16 @@ def read_record(
     path: Path, *keys: str, verify: bool = True, remedy: str = "Restore it from a copy"
 ) -> dict[str, Any]:
     """Read a JSON object from `write_record`; verify its digest."""
-    value, wanted = read_json(path), (*keys, *[_DIGEST] * verify)
+    value: dict[str, Any] = read_json(path)
+    wanted, got = (*keys, *[_DIGEST] * verify), ""
     if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    missing = [key for key in wanted if key not in value]
-    digest = value.pop(_DIGEST, None)
-    if verify and digest not in (None, digest_of(value)):
-        raise ValueError(
-            f"{path}: expected what was written, got other contents: the file is damaged or was "
-            f"edited; restore it from a copy"
-        )
-    if missing:
-        raise ValueError(
-            f"{path}: expected a record with {', '.join(wanted)}, got one without "
-            f"{', '.join(missing)}: is it another file's? {remedy}"
-        )
+        got = f"a JSON {type(value).__name__}: is it another file's? {remedy}"
+    elif missing := [key for key in wanted if key not in value]:
+        got = f"one without {', '.join(missing)}: is it another file's? {remedy}"
+    elif value.pop(_DIGEST, None) != digest_of(value) and verify:
+        got = "other contents: it is damaged or was edited; restore it from a copy"
+    if got:
+        raise ValueError(f"{path}: expected a record with {', '.join(wanted)}, got {got}")
     return value
 
 
@@ -448,20 +436,13 @@ def naming_damage(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError:
-        raise
-    except pa.ArrowNotImplementedError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: expected a Parquet file that pyarrow {pa.__version__} can read, got another: "
-            f"{reason}"
-        ) from error
     except (ValueError, OSError, pa.ArrowException) as error:
-        is_name = isinstance(error, UnicodeEncodeError)
-        cure = "rename it" if is_name else "restore it from a copy, or make it anew"
-        raise ValueError(
-            f"{path}: expected a whole Parquet file, got {damage_of(path)}; {cure}"
-        ) from error
+        got, cure = damage_of(path), "restore it from a copy, or make it anew"
+        if isinstance(error, UnicodeEncodeError):
+            cure = "rename it"
+        elif isinstance(error, pa.ArrowNotImplementedError):
+            got, cure = " ".join(str(error).split()), f"pyarrow {pa.__version__} cannot read it"
+        raise ValueError(f"{path}: expected a whole Parquet file, got {got}; {cure}") from error
 
 
 def damage_of(path: Path) -> str:

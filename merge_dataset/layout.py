@@ -18,7 +18,7 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_dataset.schema import split_files as split_files
-from merge_dataset.settings import as_path, did_you_mean
+from merge_dataset.settings import did_you_mean
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
@@ -96,18 +96,9 @@ def leftovers(folder: Path) -> list[Path]:
     )
 
 
-def as_dataset(name: str, given: object) -> Path:
-    """Turn a text or path into a path: a dataset folder, or that of a registered name.
-
-    Args:
-        name: Name of the argument, for messages.
-        given: The folder, or a name given by `merge-nli register`; a folder there comes first.
-
-    Raises:
-        NotADirectoryError: the folder that was registered is gone.
-        TypeError: it is no path.
-    """
-    path = as_path(name, given)
+def as_dataset(given: str | Path) -> Path:
+    """Turn a folder, or else a name given by `merge-nli register`, into the dataset's folder."""
+    path = Path(given)
     if path.exists() or path.name != str(path):
         return path
     import datasets
@@ -118,13 +109,7 @@ def as_dataset(name: str, given: object) -> Path:
     if not records:
         return path
     newest = max(records, key=lambda record: record.parent.stat().st_mtime)
-    folder = Path(read_record(newest, FOLDER)[FOLDER])
-    if not folder.is_dir():
-        raise NotADirectoryError(
-            f"{path}: expected the dataset folder {folder}, which was registered by this name, "
-            "found none; give the folder where it is now, or register that"
-        )
-    return folder
+    return Path(read_record(newest, FOLDER)[FOLDER])
 
 
 def require_dataset(folder: Path) -> None:

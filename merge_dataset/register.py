@@ -27,7 +27,6 @@ from merge_dataset.files import (
 from merge_dataset.layout import FOLDER, REGISTERED, all_configurations, require_dataset
 from merge_dataset.merge_nli import builder
 from merge_dataset.schema import content_hash
-from merge_dataset.settings import as_path
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +75,10 @@ def register_dataset(
         BlockingIOError: another command replaces files meanwhile.
         FileExistsError: the name is another folder's.
         NotADirectoryError: `folder` is no folder.
-        TypeError: a path is none.
         ValueError: the check found problems, which the message lists; or the name is none.
     """
-    folder = as_path("folder", folder)
-    cache_dir = None if cache_dir is None else as_path("cache_dir", cache_dir)
+    folder = Path(folder)
+    cache_dir = None if cache_dir is None else Path(cache_dir)
     if not folder.is_dir():
         require_dataset(folder)
     name = registered_name(folder, name)

@@ -85,30 +85,28 @@ class ProblemFormat:
     """Optional columns in files; formats that differ in nothing else are equal."""
 
     def __post_init__(self) -> None:
-        """Check names; raises ValueError saying what they can be."""
-        if len(self.fields) < 2:
-            raise ValueError(f"fields: expected two or more, got {', '.join(self.fields)}")
-        if odd := [name for name in self.fields if not _FIELD.fullmatch(name)]:
-            raise ValueError(
-                f"fields: expected lower-case letters, digits and underscores, a letter first, "
-                f"got {odd[0]!r}"
-            )
-        if unknown := [name for name in self.optional if name not in OPTIONAL]:
-            raise ValueError(
-                f"optional: expected names of {', '.join(OPTIONAL)}, got {unknown[0]!r}"
-            )
-        names = _column_names(self.fields, self.optional)
-        if clash := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(
-                f"fields: expected names that differ from each other and from the dataset's "
-                f"columns, got {', '.join(self.fields)}, which makes two columns {clash[0]!r}"
-            )
-        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise ValueError(
-                f"labels: expected two or more different ones, got {', '.join(self.labels)}"
-            )
-        if odd := [label for label in self.labels if not label or label != label.strip()]:
-            raise ValueError(f"labels: expected text without white space around it, got {odd[0]!r}")
+        """Raise ValueError for names that files cannot have."""
+        fields, labels = self.fields, self.labels
+        names = _column_names(fields, self.optional)
+        is_few, is_twice = len(fields) < 2, len(labels) < 2 or len({*labels}) < len(labels)
+        for expected, wrong in {
+            "fields: expected two or more": (fields or ("none",)) * is_few,
+            "fields: expected lower-case letters, digits and underscores, a letter first": [
+                name for name in fields if not _FIELD.fullmatch(name)
+            ],
+            f"optional: expected names of {', '.join(OPTIONAL)}": [
+                name for name in self.optional if name not in OPTIONAL
+            ],
+            "fields: expected names that differ from each other and from the dataset's columns": [
+                name for name in names if names.count(name) > 1
+            ],
+            "labels: expected two or more different ones": (labels or ("none",)) * is_twice,
+            "labels: expected text without white space around it": [
+                label for label in labels if not label or label != label.strip()
+            ],
+        }.items():
+            if wrong:
+                raise ValueError(f"{expected}, got {', '.join(map(repr, wrong))}")
 
     @property
     def described(self) -> str:
@@ -152,18 +150,8 @@ NLI: Final = ProblemFormat(("premise", "hypothesis"), LABELS)
 
 
 def is_source(name: str) -> bool:
-    """Tell whether `name` can name a source; see `check_source`."""
+    """Tell whether `name` is lower-case letters, digits and single hyphens, as of a source."""
     return _SLUG.fullmatch(name) is not None
-
-
-def check_source(source: str) -> str:
-    """Return `source` if it is lower-case letters, digits and single hyphens, else raise."""
-    if not is_source(source):
-        raise ValueError(
-            f"source: expected a name of lower-case letters, digits and hyphens such as anli-r1, "
-            f"got {source!r}"
-        )
-    return source
 
 
 def config_name(source: str, variant_class: str | None = None) -> str:
@@ -172,23 +160,19 @@ def config_name(source: str, variant_class: str | None = None) -> str:
     >>> config_name("snli", "noun"), config_name("mnli-m"), config_name("snli", PARAPHRASE)
     ('snli_nouns', 'mnli-m', 'snli_paraphrases')
     """
-    check_source(source)
     return source if variant_class is None else f"{source}_{CONFIG_SUFFIXES[variant_class]}"
 
 
 def parse_config_name(name: str) -> tuple[str, str | None]:
     """Split a configuration's name into source and class; inverse of `config_name`."""
     source, _, suffix = name.partition("_")
-    check_source(source)
-    if not suffix:
-        return source, None
-    for variant_class, ending in CONFIG_SUFFIXES.items():
-        if ending == suffix:
-            return source, variant_class
-    raise ValueError(
-        f"expected a configuration ending in one of {sorted(CONFIG_SUFFIXES.values())}, "
-        f"got {name!r}"
-    )
+    classes = {"": None, **{ending: of for of, ending in CONFIG_SUFFIXES.items()}}
+    if not is_source(source) or suffix not in classes:
+        raise ValueError(
+            f"expected a configuration such as snli, or snli_ and one of "
+            f"{', '.join(CONFIG_SUFFIXES.values())}, got {name!r}"
+        )
+    return source, classes[suffix]
 
 
 def collection_name(source: str, variant_class: str | None = None) -> str:
@@ -251,13 +235,7 @@ def variant_id(seed_id: str, variant_class: str, original: str, replacement: str
 
 def changed_words(original: str, replacement: str) -> dict[str, str]:
     """Map each replacement to its original; the i-th of one became the i-th of the other."""
-    old, new = original.split(" "), replacement.split(" ")
-    if len(old) != len(new) or len(set(new)) < len(new):
-        raise ValueError(
-            f"expected another word in replacement for each in original, got {original!r} and "
-            f"{replacement!r}"
-        )
-    return dict(zip(new, old, strict=True))
+    return dict(zip(replacement.split(" "), original.split(" "), strict=False))
 
 
 def arrow_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:

@@ -86,8 +86,8 @@ def check_settings(settings: Any) -> None:
     """Check a settings object; convert lists, single texts and paths to the fields' types.
 
     Raises:
-        TypeError: a value has another type than its field; the message names the field.
-        ValueError: it is below the field's minimum, or none of its choices or members.
+        ValueError: a value has another type than its field, is below the field's minimum, or none
+            of its choices or members; the message names the field.
     """
     hints, declared = get_type_hints(type(settings)), declared_settings(type(settings))
     for field in dataclasses.fields(settings):
@@ -105,43 +105,41 @@ def check_settings(settings: Any) -> None:
         if value is None and type(None) in kinds:
             continue
         if choices := next((get_args(kind) for kind in union if get_origin(kind) is Literal), None):
-            if value not in choices:
-                near = did_you_mean(str(value), choices)
-                known = ", ".join(choice or '""' for choice in choices)
-                raise ValueError(f"{name}: expected one of {known}, got {value!r}{near}")
+            check_members(name, [value], choices)
             continue
         # As in type checkers, an int is a float; but a bool is not an int here.
         taken: Any = (*kinds, int) if float in kinds else kinds
+        texts: Any = value if isinstance(value, tuple) else ()
+        texts = [*value, *value.values()] if isinstance(value, Mapping) else texts
+        expected = " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in kinds)
         if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
-            expected = " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in kinds)
-            raise TypeError(f"{name}: expected {expected}, got {value!r}")
-        if isinstance(value, tuple | Mapping):
-            texts = [*value, *value.values()] if isinstance(value, Mapping) else value
-            if not all(isinstance(text, str) for text in texts):
-                what = "list" if isinstance(value, tuple) else "table"
-                raise TypeError(f"{name}: expected a {what} of strings, got {value!r}")
-        if setting.minimum is not None and value < setting.minimum:
+            pass
+        elif not all(isinstance(text, str) for text in texts):
+            expected += " of strings"
+        elif setting.minimum is not None and value < setting.minimum:
             nothing = " or nothing" if type(None) in kinds else ""
-            raise ValueError(f"{name}: expected at least {setting.minimum}{nothing}, got {value}")
-        if setting.members is not None:
-            check_members(name, value, setting.members)
+            expected = f"at least {setting.minimum}{nothing}"
+        else:
+            check_members(name, value if setting.members else (), setting.members or ())
+            continue
+        raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
 def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) -> None:
     """Raise ValueError if a field has a value that is not allowed; suggest the most similar."""
     for value in values:
         if value not in allowed:
-            hint = did_you_mean(value, allowed)
-            raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}{hint}")
+            known, hint = ", ".join(text or '""' for text in allowed), did_you_mean(value, allowed)
+            raise ValueError(f"{name}: expected one of {known}, got {value!r}{hint}")
 
 
-def did_you_mean(value: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(value: object, known: Iterable[str], otherwise: str = "") -> str:
     """Suggest the known value with the most similar spelling, for the end of a message.
 
     >>> did_you_mean("noums", ["nouns", "verbs"]), did_you_mean("x", ["nouns"])
     ("; did you mean 'nouns'?", '')
     """
-    near = difflib.get_close_matches(value, list(known), n=1)
+    near = difflib.get_close_matches(str(value), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
@@ -151,7 +149,7 @@ _IN_WORDS: Final[Mapping[type, str]] = {
     float: "a number",
     str: "a text",
     tuple: "a list",
-    dict: "a table",
+    Mapping: "a table",
     type(None): "nothing",
 }
 
@@ -208,43 +206,23 @@ def parse_pairs(pairs: Iterable[str], form: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in split}
 
 
-# --- Arguments of functions: one or several paths or texts ---
+# --- Arguments of functions ---
 
 
-def as_path(name: str, given: object) -> Path:
-    """Turn a text or path into a path.
-
-    >>> as_path("dataset", ["merge-nli"])
-    Traceback (most recent call last):
-    TypeError: dataset: expected one path, as text or pathlib.Path, got list
-    """
-    if isinstance(given, str | os.PathLike):
-        return Path(given)
-    is_loaded = type(given).__module__.partition(".")[0] == "datasets"
-    hint = "; give the folder, or the name on the Hub, that it was loaded from" * is_loaded
-    kind = type(given).__name__
-    raise TypeError(f"{name}: expected one path, as text or pathlib.Path, got {kind}{hint}")
+def as_list(given: Any, *kinds: Any) -> list[Any]:
+    """Turn a value of some kinds, or several values, into a list."""
+    return [given] if isinstance(given, kinds) else list(given)
 
 
-def as_paths(name: str, given: object) -> list[Path]:
-    """Turn one or several texts or paths into paths."""
-    expected = "one or several paths, as text or pathlib.Path"
-    return [as_path(name, path) for path in as_list(name, given, (str, os.PathLike), expected)]
-
-
-def as_texts(name: str, given: object) -> tuple[str, ...]:
+def as_texts(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Turn one or several texts into a tuple; None is none.
 
-    >>> as_texts("configs", "snli"), as_texts("configs", None)
+    >>> as_texts("snli"), as_texts(None)
     (('snli',), ())
     """
-    return () if given is None else tuple(as_list(name, given, (str,), "one or several texts"))
+    return () if given is None else tuple(as_list(given, str))
 
 
-def as_list(name: str, given: object, kinds: tuple[Any, ...], expected: str) -> list[Any]:
-    """Turn one or several values into a list."""
-    if isinstance(given, kinds):
-        return [given]
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise TypeError(f"{name}: expected {expected}, got {type(given).__name__}")
-    return list(given)
+def as_paths(given: Any) -> list[Path]:
+    """Turn one or several texts or paths into paths."""
+    return list(map(Path, as_list(given, str, os.PathLike)))

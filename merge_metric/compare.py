@@ -171,8 +171,8 @@ def compare_files(
             a file cannot be used.
     """
     Settings(correctness_threshold, n_bootstrap, rng_seed)  # checks them before files are read
-    folder, chosen = as_dataset("dataset", dataset), as_texts("configs", configs)
-    sources = as_sources("predictions", predictions)
+    folder, chosen = as_dataset(dataset), as_texts(configs)
+    sources = as_sources(predictions)
     names = list(dict.fromkeys(source.model for source in sources))
     frames = read_frames(
         sources,
@@ -318,15 +318,13 @@ def require_distinct(names: Sequence[str]) -> None:
 def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counted]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
-    kinds = (Frame, HasFrames, *PREDICTIONS)
-    expected = "evaluations, frames or predictions files, of two models or more"
     named: list[tuple[str, Counted]] = []
-    for model in as_list("models", models, kinds, expected):
+    for model in as_list(models, Frame, HasFrames, *PREDICTIONS):
         if isinstance(model, Frame | HasFrames):
             frames = [model] if isinstance(model, Frame) else model.frames
             named.append((next((frame.model for frame in frames), ""), model))
         else:
-            named += [(source.model, source) for source in as_sources("models", model)]
+            named += [(source.model, source) for source in as_sources(model)]
     require_distinct([name for name, _ in named])
     return dict(named)
 
@@ -344,7 +342,7 @@ def _counted(
     files = (PredictionsSource, str, Path)
     for name, model in sorted(named.items(), key=lambda item: isinstance(item[1], files)):
         if not isinstance(model, SeedCounts):
-            read = as_frames("models", model, dataset, merge_labels)
+            read = as_frames(model, dataset, merge_labels)
             frames[name] = {frame.config: frame for frame in read}
             folders = (frame.folder for frame in frames[name].values() if frame.dataset)
             dataset = dataset or next(folders, None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_dataset.files import atomic
 from merge_dataset.layout import as_dataset
-from merge_dataset.settings import as_path, as_texts
+from merge_dataset.settings import as_texts
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, by_config, read_frames
@@ -169,13 +169,12 @@ class Evaluation:
 
         Raises:
             FileExistsError: there is another file.
-            TypeError: the path is none.
             ValueError: the suffix says no format, or two models have one name.
         """
         from merge_metric.report.evidence import gather_evidence
         from merge_metric.report.write import write_report
 
-        every, file = self._beside(others), as_path("path", path)
+        every, file = self._beside(others), Path(path)
         evidence = gather_evidence(
             every,
             self.dataset,
@@ -218,10 +217,9 @@ class Evaluation:
 
         Raises:
             FileExistsError: there is a file already.
-            TypeError: it is no path.
             ValueError: the suffix is another.
         """
-        file = as_path("path", path)
+        file = Path(path)
         suffix = suffix_of(file)
         if file.exists():
             raise FileExistsError(f"{file}: expected no file there, found one")
@@ -297,14 +295,14 @@ def evaluate_model(
         ValueError: it, an option or the dataset cannot be used.
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    configs = as_texts("config", config)
-    folder = dataset_folder(as_dataset("dataset", dataset), configs, revision)
+    configs = as_texts(config)
+    folder = dataset_folder(as_dataset(dataset), configs, revision)
     problems = read_problems(
         str(folder), configs, limit_seeds=limit_seeds, rng_seed=rng_seed, merge_labels=merge_labels
     )
     with _eval_mode(model), ExitStack() as kept:
         if out:
-            path = as_path("out", out)
+            path = Path(out)
         else:
             temporary = kept.enter_context(TemporaryDirectory(prefix="merge-nli-"))
             path = Path(temporary) / "predictions.parquet"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from merge_dataset.files import atomic_folder, exclusive, naming, remove, remove_partials
-from merge_dataset.settings import as_path
 
 METRIC_NAME: Final = "seed_variant_accuracy"
 SPACE: Final = Path(__file__).with_name(METRIC_NAME)
@@ -32,9 +31,8 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
 
     Raises:
         BlockingIOError: another process registers, and this one is not to wait.
-        TypeError: the cache is no path.
     """
-    given = None if modules_cache is None else as_path("modules_cache", modules_cache)
+    given = None if modules_cache is None else Path(modules_cache)
     cache = given or default_modules_cache()
     # As if it came from evaluate-metric/, the Hub's organisation for names without an owner.
     entries = cache / "evaluate_modules" / "metrics" / f"evaluate-metric--{METRIC_NAME}"

@@ -10,7 +10,6 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
 
-from merge_dataset.settings import as_path
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.noise import noise_figures, noise_text
@@ -89,13 +88,12 @@ def score_file(
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
-        TypeError: a path is none.
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
     frames = read_frames(
-        PredictionsSource("", as_path("path", path)),
+        PredictionsSource("", Path(path)),
         dataset,
         configs,
         by=by,

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from merge_dataset.settings import as_path, as_texts
+from merge_dataset.settings import as_texts
 from merge_metric.evaluation import evaluate_model
 from merge_metric.tracking import trainer_figures
 
@@ -44,12 +44,9 @@ class SeedVariantCallback(TrainerCallback):
             label_order: What the model's classes mean, if its configuration does not say so.
             correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
             rng_seed: Of the choice of seeds.
-
-        Raises:
-            TypeError: the dataset is no path or name.
         """
-        self._trainer, self._dataset = trainer, as_path("dataset", dataset)
-        self._config = as_texts("config", config) or None
+        self._trainer, self._dataset = trainer, Path(dataset)
+        self._config = as_texts(config) or None
         self._options: dict[str, Any] = {
             "n_bootstrap": 0,
             "progress": False,

@@ -55,7 +55,6 @@ from merge_dataset.files import (
 from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import (
     RUNNING,
-    as_path,
     check_members,
     declared_settings,
 )
@@ -132,7 +131,7 @@ def build(
         ValueError: suggestions are missing or were changed since, settings are wrong, or no
             variant is left.
     """
-    base = RunFolder(as_path("run", run))
+    base = RunFolder(Path(run))
     name = into or ablation
     out = base.named(name)
     base.require("suggest")

@@ -10,7 +10,6 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -288,14 +287,13 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        TypeError: a path is none.
         ValueError: a file is malformed, has answers to variants that its session does not have, or
             an annotator's answers to a variant differ, or some are scores and others about
             equivalence.
     """
     answers: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
     kinds: dict[JudgementKind, Path] = {}
-    for path in as_paths("paths", paths):
+    for path in as_paths(paths):
         items, files = None, [path]
         if path.is_dir():
             items = read_session(path).items
@@ -339,49 +337,40 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "})
     {'variant_id': 'snli:1', 'equivalent': True}
     """
-    if not isinstance(variant := record.get("variant_id"), str) or not variant:
-        raise ValueError(f"variant_id: expected the id of a variant, got {variant!r}")
+    kind: JudgementKind = "equivalence" if "equivalent" in record else "scores"
+    expected, values = _VALUES[kind]
     answer: dict[str, Any] = dict(record)
-    if "equivalent" in record:
-        word = str(record["equivalent"]).strip().lower()
-        if word not in ("yes", "y", "true", "no", "n", "false"):
-            raise ValueError(f"equivalent: expected yes or no, got {record['equivalent']!r}")
-        return answer | {"equivalent": word in ("yes", "y", "true")}
-    for name in ASKED["scores"]:
-        value, number = record.get(name), None
-        with suppress(ValueError, OverflowError):
-            number = float(str(value))
-        if number not in (1, 2, 3, 4, 5):
-            raise ValueError(f"{name}: expected a whole number from 1 to 5, got {value!r}")
-        answer[name] = int(number)
+    for name in ASKED[kind]:
+        answer[name] = values.get(str(record.get(name)).strip().lower().removesuffix(".0"))
+    for name in ("variant_id", *ASKED[kind]):
+        if answer.get(name) in (None, ""):
+            what = expected if name in ASKED[kind] else "the id of a variant"
+            raise ValueError(f"{name}: expected {what}, got {record.get(name)!r}")
     return answer
+
+
+_VALUES: Final[Mapping[JudgementKind, tuple[str, Mapping[str, Any]]]] = {
+    "scores": ("a whole number from 1 to 5", {str(n): n for n in range(1, 6)}),
+    "equivalence": (
+        "yes or no",
+        dict.fromkeys(("yes", "y", "true"), True) | dict.fromkeys(("no", "n", "false"), False),
+    ),
+}
+"""Kind → what a value should be, and its spellings with their meanings."""
 
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     asked = ASKED["equivalence" if "equivalent" in column_names(path) else "scores"]
-    rows = read_rows(path, ("variant_id", *asked), ("annotator", "comment"), by_hand=True)
-    for number, cells in rows:
-        place = f"{path}: line {number}"
-        blank = [name for name in asked if not cells[name].strip()]
-        if 0 < len(blank) < len(asked):
-            raise ValueError(
-                f"{place}: expected both scores or neither, got no {blank[0]}; fill it in, or "
-                f"empty the other to leave {cells['variant_id']!r} unanswered"
-            )
-        if not blank:
+    for number, cells in read_rows(path, ("variant_id", *asked), ("annotator", "comment")):
+        if any(cells[name].strip() for name in asked):
             annotator = cells.get("annotator", "").strip() or path.stem
-            yield place, {"comment": "", **cells, "annotator": annotator}
+            yield f"{path}: line {number}", {"comment": "", **cells, "annotator": annotator}
 
 
 def _read_label_studio(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield places and answers of an export as JSON or JSON-MIN; user 3 is `label-studio-3`."""
     exported = read_json(path)
-    if not isinstance(exported, list):
-        raise ValueError(
-            f"{path}: expected a list of tasks, as Label Studio exports as JSON or JSON-MIN, "
-            f"got something else"
-        )
-    for number, task in enumerate(exported, start=1):
+    for number, task in enumerate(exported if isinstance(exported, list) else [exported], start=1):
         place = f"{path}: task {number}"
         try:
             answers = [(task.get("annotator"), task, task)]  # JSON-MIN
@@ -408,7 +397,7 @@ def _read_label_studio(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{place}: expected data, and annotations with results, as Label Studio exports "
-                f"them, got {json.dumps(task, ensure_ascii=False)[:60]}"
+                f"lists of them, got {json.dumps(task, ensure_ascii=False)[:60]}"
             ) from error
 
 

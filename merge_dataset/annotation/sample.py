@@ -8,6 +8,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -229,13 +230,21 @@ def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[I
     by_seed = {row["seed_id"]: row for row in seeds}
     for row in rows:
         seed, spans = by_seed.get(row["seed_id"]), {f: row[f"{f}_spans"] for f in fields}
-        try:
-            if seed is None:
-                raise ValueError(f"expected the seed {row['seed_id']!r}, found none")
-            pairs = {row["replacement"]: row["original"]}
-            if row["word_class"] != PARAPHRASE:
-                pairs = changed_words(row["original"], row["replacement"])
-            item = Item(
+        pairs = {row["replacement"]: row["original"]}
+        if row["word_class"] != PARAPHRASE:
+            pairs = changed_words(row["original"], row["replacement"])
+        words = {f: [row[f][start:end] for start, end in spans[f]] for f in fields}
+        if (
+            seed is None
+            or not {*chain.from_iterable(words.values())} <= {*pairs}
+            or any(marked(row[f], spans[f], pairs.__getitem__) != seed[f] for f in fields)
+        ):
+            raise ValueError(
+                f"{dataset}: {config}: expected a variant that is its seed once the originals are "
+                f"put back, got {row['variant_id']!r}; `merge-nli check {dataset}` says more"
+            )
+        items.append(
+            Item(
                 **{name: row[name] for name in _COLUMNS},
                 label=problem_format.labels[row["label"]],
                 mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
@@ -243,26 +252,11 @@ def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[I
                 chance=None,
                 seed_texts={field: seed[field] for field in fields},
                 variant_texts={field: row[field] for field in fields},
-                seed_spans={f: original_spans(seed[f], row[f], spans[f], pairs) for f in fields},
+                seed_spans={
+                    f: spans_in_seed(spans[f], [len(pairs[word]) for word in words[f]])
+                    for f in fields
+                },
                 variant_spans=spans,
             )
-        except ValueError as error:
-            raise ValueError(
-                f"{dataset}: {config}: {row['variant_id']!r}: {error}; `merge-nli check {dataset}` "
-                "says more"
-            ) from error
-        items.append(item)
+        )
     return items
-
-
-def original_spans(
-    seed_text: str, variant_text: str, spans: Spans, pairs: Mapping[str, str]
-) -> Spans:
-    """Find the spans in the seed of the words that were replaced."""
-    words = [variant_text[start:end] for start, end in spans]
-    for span, word in zip(spans, words, strict=True):
-        if word not in pairs:
-            raise ValueError(f"expected one of {sorted(pairs)} at {span}, got {word!r}")
-    if marked(variant_text, spans, pairs.__getitem__) != seed_text:
-        raise ValueError(f"expected {seed_text!r} with words replaced, got {variant_text!r}")
-    return spans_in_seed(spans, [len(pairs[word]) for word in words])

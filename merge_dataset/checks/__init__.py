@@ -25,12 +25,9 @@ def check_dataset(folder: str | Path) -> list[str]:
     """List the problems of a dataset folder, one line per file and kind; none when it is good.
 
     Rows and card are only looked at when all files are there with the right columns.
-
-    Raises:
-        TypeError: `folder` is no path.
     """
     try:
-        folder = as_dataset("folder", folder)
+        folder = as_dataset(folder)
         require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]

@@ -69,7 +69,7 @@ def dataset_folder(given: str | Path) -> Path:
     from merge_dataset.layout import as_dataset
 
     try:
-        return as_dataset("dataset", given)
+        return as_dataset(given)
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 

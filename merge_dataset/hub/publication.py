@@ -190,11 +190,10 @@ def push_to_hub(
         and commit, or None if there was nothing to do.
 
     Raises:
-        TypeError: the folder is no path.
         ValueError: an argument is not as it should be, or contradicts the repository.
         PublishError: the folder is not good, nobody is logged in, or the Hub fails.
     """
-    folder = as_dataset("folder", folder)
+    folder = as_dataset(folder)
     target = Repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_dataset.settings import as_path, as_texts, did_you_mean
+from merge_dataset.settings import as_texts, did_you_mean
 from merge_metric.analyses.registry import ANALYSES, Analysis, Request, takers
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def analyse(
         raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
     chosen = ANALYSES[name]
     run = options.get("run")
-    sources = tuple(as_sources("predictions", predictions))
-    folder = None if dataset is None else as_dataset("dataset", dataset)
+    sources = tuple(as_sources(predictions))
+    folder = None if dataset is None else as_dataset(dataset)
     request = Request(
         name,
         sources,
         folder or next((source.dataset for source in sources if source.dataset), Path()),
-        as_texts("configs", configs),
+        as_texts(configs),
         allow_missing,
         cluster,
         merge_labels,
@@ -85,7 +85,7 @@ def analyse(
     require_fitting(chosen, request, folder, options)
     make, plot = functions_of(chosen)
     if run is not None:
-        options["run"] = as_path("run", run)
+        options["run"] = Path(run)
         return make(request, **options), plot
     if "correctness_threshold" in options:
         check_threshold(options["correctness_threshold"])

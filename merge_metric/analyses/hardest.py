@@ -128,7 +128,7 @@ def read_corrections(
     spelled = dict(zip((*initials(labels), *labels), (*labels, *labels), strict=True))
     known, corrections = set(seeds), dict[str, dict[str, str]]()
     for path in paths:
-        for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",), by_hand=True):
+        for line, row in read_rows(path, ("seed_id", CORRECTED), ("annotator",)):
             seed, text = row["seed_id"], row[CORRECTED].strip()
             if not text or text == "–":
                 continue

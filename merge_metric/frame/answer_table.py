@@ -21,7 +21,7 @@ from merge_dataset.layout import (
     split_files,
 )
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
-from merge_dataset.settings import as_list, as_path
+from merge_dataset.settings import as_list
 from merge_metric.frame.checks import PROBABILITIES, Condition, PredictionsFile
 from merge_metric.frame.plausibility import AnswerTally, tell_of_answers, tell_of_model
 from merge_metric.frame.predictions import model_name, open_predictions
@@ -66,13 +66,9 @@ PREDICTIONS = (str, Path, PredictionsSource, HasPredictions)
 
 
 def as_sources(
-    name: str, given: Predictions | Iterable[Predictions] | Mapping[str, Predictions]
+    given: Predictions | Iterable[Predictions] | Mapping[str, Predictions],
 ) -> list[PredictionsSource]:
     """Turn one or several predictions, or a mapping of model names to them, into sources."""
-    expected = (
-        "one or several predictions files, as text (FILE or NAME=FILE) or pathlib.Path, or "
-        "evaluations"
-    )
     items = given.values() if isinstance(given, Mapping) else given
     sources = [
         item
@@ -80,7 +76,7 @@ def as_sources(
         else PredictionsSource(item.name, item.predictions)
         if isinstance(item, HasPredictions)
         else parse_source(item)
-        for item in as_list(name, items, PREDICTIONS, expected)
+        for item in as_list(items, *PREDICTIONS)
     ]
     if not isinstance(given, Mapping):
         return sources
@@ -89,11 +85,11 @@ def as_sources(
 
 def parse_source(text: str | Path) -> PredictionsSource:
     """Parse `[NAME=]FILE[@DATASET]`; by default the name is from the metadata or the file name."""
-    path = as_path("predictions", text)
+    path = Path(text)
     name, dataset, text = "", None, str(text)
     if not path.exists():
         before, at, after = text.rpartition("@")
-        if at and after and (place := as_dataset("dataset", after)).is_dir():
+        if at and after and (place := as_dataset(after)).is_dir():
             text, dataset = before, place
             path = Path(text)
     if not path.exists() and "=" in text:

@@ -122,11 +122,11 @@ def read_frames(
         ValueError: a file cannot be used (see `frames_of`), is given twice, or two of one
             model answer the same problems.
     """
-    files = as_sources("sources", sources)
-    folder = None if dataset is None else as_dataset("dataset", dataset)
+    files = as_sources(sources)
+    folder = None if dataset is None else as_dataset(dataset)
     options: dict[str, Any] = {
-        "configs": as_texts("configs", configs),
-        "by": as_texts("by", by),
+        "configs": as_texts(configs),
+        "by": as_texts(by),
         "cluster": cluster,
         "allow_missing": allow_missing,
     }
@@ -161,16 +161,13 @@ Frames = Frame | HasFrames | Predictions
 
 
 def as_frames(
-    name: str,
     given: Frames | Iterable[Frames],
     dataset: str | Path | None = None,
     merge_labels: str | Sequence[str] = (),
 ) -> Iterator[Frame]:
     """Yield the frames in one or several frames, evaluations or predictions files."""
     kinds = (Frame, HasFrames, *PREDICTIONS)
-    expected = "one or several frames, evaluations or predictions files"
-    items = given if isinstance(given, Iterator) else as_list(name, given, kinds, expected)
-    for item in items:
+    for item in given if isinstance(given, Iterator) else as_list(given, *kinds):
         if isinstance(item, Frame):
             yield item
         elif isinstance(item, HasFrames):

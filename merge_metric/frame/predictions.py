@@ -37,7 +37,6 @@ from merge_dataset.files import (
 )
 from merge_dataset.layout import as_dataset, collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
-from merge_dataset.settings import as_path
 from merge_metric.frame.checks import (
     ANSWER_TEXT,
     ANSWERS,
@@ -110,11 +109,10 @@ def read_predictions(
         The columns as returned by `validate`.
 
     Raises:
-        TypeError: a path is none.
         ValueError: also where an id comes twice.
     """
-    path = as_path("path", path)
-    folder = None if dataset is None else as_dataset("dataset", dataset)
+    path = Path(path)
+    folder = None if dataset is None else as_dataset(dataset)
     file = open_predictions(path, folder, Merging.parse(merge_labels))
     lacking = [name for name in OF_DATASET if name not in file.names]
     if folder is not None and lacking:
@@ -185,10 +183,7 @@ def open_predictions(
 
 def _converted(path: Path, stored: Path) -> Path:
     """Write the columns of a text file to a Parquet file."""
-    given, optional = {*data_files.column_names(path)}, {*_TYPES}.difference(REQUIRED)
-    if {"variant_id", "prediction"} <= given:
-        optional |= {*OF_DATASET} - given
-    tables = data_files.read_batches(path, _TYPES, optional=optional)
+    tables = data_files.read_batches(path, _TYPES)
     first = next(tables)
     with RowGroupWriter(stored, first.schema) as writer:
         for table in chain([first], tables):
@@ -271,10 +266,9 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
             Parquet the schema's metadata.
 
     Raises:
-        TypeError: the path is none.
         ValueError: the suffix is unknown, or `validate` finds something wrong.
     """
-    path = as_path("path", path)
+    path = Path(path)
     suffix_of(path)
     labels = labels_of(table.schema)
     checked = validate(table, "predictions to write", labels)

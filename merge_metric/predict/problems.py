@@ -99,7 +99,7 @@ def read_problems(
         ValueError: it is no MERGE-NLI dataset, or lacks a configuration, or the problems are
             of several formats.
     """
-    path = as_dataset("dataset", dataset)
+    path = as_dataset(dataset)
     read = _read_run if path.suffix == ".parquet" else _read_dataset
     problems = read(path, dataset, configs, revision)
     if with_shots:

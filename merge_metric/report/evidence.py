@@ -265,14 +265,14 @@ def gather_evidence(
             was asked for.
     """
     check_cluster(cluster, n_bootstrap)
-    folder, configs = as_dataset("folder", folder), as_texts("configs", configs)
-    files = as_sources("files", files)
+    folder, configs = as_dataset(folder), as_texts(configs)
+    files = as_sources(files)
     if own := [f"{file.path}@{file.dataset}" for file in files if file.dataset]:
         raise ValueError(
             f"expected FILE or NAME=FILE, got {own[0]!r}: a report is about one dataset folder"
         )
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    judged = read_judgements(paths) if (paths := as_paths("annotations", annotations)) else None
+    judged = read_judgements(paths) if (paths := as_paths(annotations)) else None
     models = list(read_models(files, folder, tell=tell, merging=Merging.parse(merge_labels)))
     merging = same_merging({model.name: str(model.merging) for model in models})
     meant = {model.name: choose(model) for model in models}

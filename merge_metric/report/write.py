@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from merge_dataset.files import to_json, write_text
-from merge_dataset.settings import as_path
 from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.report import ReportFormat
 from merge_metric.report.evidence import Evidence, VariantPart
@@ -94,10 +93,9 @@ def write_report(
     Raises:
         FileExistsError: there is another file.
         FileNotFoundError: there is no such folder.
-        TypeError: the path is none.
         ValueError: the suffix says no format.
     """
-    path = as_path("path", path)
+    path = Path(path)
     output = output or format_of(path)
     require_report_or_none(path)
     if output == "html":

@@ -126,9 +126,9 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
-        ({"fields": ("a", "a")}, "which makes two columns 'a'"),
-        ({"fields": ("a", "mlm_count")}, "which makes two columns 'mlm_count'"),
-        ({"labels": ("one",)}, r"labels: expected two or more different ones, got one"),
+        ({"fields": ("a", "a")}, "fields: expected names that differ .*, got 'a', 'a'"),
+        ({"fields": ("a", "mlm_count")}, "from the dataset's columns, got 'mlm_count', 'mlm_c"),
+        ({"labels": ("one",)}, r"labels: expected two or more different ones, got 'one'"),
         ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
         ({"fields": ("a", "b"), "premise_column": "x"},

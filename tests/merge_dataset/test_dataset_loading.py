@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_dataset.export import export_dataset
-from merge_dataset.layout import all_configurations, as_dataset
+from merge_dataset.layout import all_configurations, as_dataset, require_dataset
 from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.register import register_dataset
 from merge_dataset.schema import content_hash, find_files
@@ -148,16 +148,16 @@ def test_a_name_is_one_folder(
     dataset = dataset.rename(tmp_path / "first")
     for folder, name in ((dataset, None), (other, None), (dataset, "again"), (copy, "first")):
         register_dataset(folder, name=name)
-    result = {name: as_dataset("dataset", name) for name in ("first", "MyOwn", "again")}
+    result = {name: as_dataset(name) for name in ("first", "MyOwn", "again")}
     assert result == {"first": copy, "MyOwn": other, "again": dataset}
     loaded = {name: len(datasets.load_dataset(name, "snli")["seeds"]) for name in result}
     assert loaded == {"first": 3, "MyOwn": 1, "again": 3}
-    assert as_dataset("dataset", "c/merge-nli") == Path("c/merge-nli")
+    assert as_dataset("c/merge-nli") == Path("c/merge-nli")
     assert "replaces" not in caplog.text
 
     shutil.rmtree(dataset)
-    with pytest.raises(NotADirectoryError, match=f"folder {dataset}, which was registered by this"):
-        as_dataset("dataset", "again")
+    with pytest.raises(NotADirectoryError, match=f"{dataset}: expected a dataset folder or a reg"):
+        require_dataset(as_dataset("again"))
     shutil.copytree(other, dataset)
     register_dataset(dataset, name="again")
     assert f"again: replaces what was registered by this name from {dataset}" in caplog.text

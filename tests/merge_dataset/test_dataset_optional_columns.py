@@ -63,7 +63,7 @@ def test_formats_differ_in_columns_alone() -> None:
     assert format_of(schema).optional == ("quality",)
     named = ProblemFormat(("text", "quality"), ("bad", "good"))
     assert format_of(with_format(arrow_schema(named), named)).optional == ()
-    with pytest.raises(ValueError, match="two columns 'quality'"):
+    with pytest.raises(ValueError, match="dataset's columns, got 'quality'"):
         named.with_optional(["quality"])
 
 

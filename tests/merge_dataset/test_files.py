@@ -228,7 +228,7 @@ def test_a_record_knows_when_it_is_changed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a record with digest, got one without digest"):
         read_record(path)
     path.write_text("[]")
-    with pytest.raises(ValueError, match="expected a JSON object, got list"):
+    with pytest.raises(ValueError, match="expected a record with digest, got a JSON list"):
         read_record(path)
 
 
@@ -236,18 +236,16 @@ def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text('{"a": 1,\n "b" 2}')
     with pytest.raises(
-        ValueError, match=r"broken\.json: expected JSON, got something else at line 2"
+        ValueError, match=r"broken\.json: expected JSON, got something else: .*: line 2"
     ):
         read_json(path)
     (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
     with pytest.raises(
-        ValueError, match=r"f\.txt: line 2: expected text in UTF-8, got the byte 0xE9"
+        ValueError, match=r"f\.txt: expected text in UTF-8, got the byte 0xE9 in line 2"
     ):
         read_text(tmp_path / "f.txt")
     (tmp_path / "f.json").write_text("[" * 100_000)
-    with pytest.raises(
-        ValueError, match=r"f\.json: expected JSON, got lists or objects nested too"
-    ):
+    with pytest.raises(ValueError, match=r"f\.json: expected JSON, got .* maximum recursion depth"):
         read_json(tmp_path / "f.json")
 
 

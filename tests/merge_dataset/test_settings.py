@@ -133,20 +133,20 @@ def test_help_shows_what_is_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "error", "message"),
+    ("values", "message"),
     [
-        ({"width": 9}, ValueError, "width: expected at least 10, got 9"),
-        ({"dpi": 0}, ValueError, "dpi: expected at least 1 or nothing, got 0"),
-        ({"width": "9"}, TypeError, "width: expected a whole number, got '9'"),
-        ({"colour": "non"}, ValueError, r"colour: expected one of .*; did you mean 'none'\?"),
-        ({"fonts": ("sans",)}, ValueError, "fonts: expected one of .*, got 'sans'"),
-        ({"fonts": (1,)}, TypeError, "fonts: expected a list of strings"),
-        ({"names": {"a": 1}}, TypeError, "names: expected a table of strings"),
-        ({"widht": 9}, ValueError, r"unknown setting 'widht'; did you mean 'width'\?"),
+        ({"width": 9}, "width: expected at least 10, got 9"),
+        ({"dpi": 0}, "dpi: expected at least 1 or nothing, got 0"),
+        ({"width": "9"}, "width: expected a whole number, got '9'"),
+        ({"colour": "non"}, r"colour: expected one of .*; did you mean 'none'\?"),
+        ({"fonts": ("sans",)}, "fonts: expected one of .*, got 'sans'"),
+        ({"fonts": (1,)}, "fonts: expected a list of strings"),
+        ({"names": {"a": 1}}, "names: expected a table of strings"),
+        ({"widht": 9}, r"unknown setting 'widht'; did you mean 'width'\?"),
     ],
 )
-def test_wrong_values(values: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=f"^{message}"):
+def test_wrong_values(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
         from_mapping(Drawing, {"figure": "t", **values})
 
 

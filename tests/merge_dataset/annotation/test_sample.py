@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_dataset.annotation.sample import chances, choose, draw, original_spans, spread
+from merge_dataset.annotation.sample import chances, choose, draw, spread
 from merge_dataset.export import export_dataset
 from merge_dataset.files import write_record
 from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words
+from merge_dataset.show import spans_in_seed
 
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
@@ -110,23 +111,22 @@ def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"premise": "A woman and a big dog run."}, "expected 'A girl and .*got 'A woman and"),
-        ({"replacement": "man"}, r"expected one of \['man'\] at \[2, 7\], got 'woman'"),
-        ({"replacement": "man x"},
-         "expected another word in replacement for each in original, got"),
-        ({"seed_id": "snli:9"}, "expected the seed 'snli:9', found none"),
+        {"premise": "A woman and a big dog run."},
+        {"replacement": "man"},
+        {"replacement": "man x"},
+        {"seed_id": "snli:9"},
     ],
-)  # fmt: skip
+)
 def test_a_broken_dataset_is_an_error(
-    dataset: Path, edit_dataset: Callable[..., None], change: dict[str, Any], message: str
+    dataset: Path, edit_dataset: Callable[..., None], change: dict[str, Any]
 ) -> None:
     def spoil(rows: list[dict[str, Any]]) -> None:
         next(row for row in rows if row["variant_id"] == "snli:1/noun/girl/woman").update(change)
 
     edit_dataset("snli/nouns/variants.parquet", spoil)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"is its seed once .*, got 'snli:1/noun/girl/wom"):
         draw(dataset)
 
 
@@ -162,5 +162,5 @@ def test_several_words_are_marked_each_in_its_place() -> None:
     seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
     spans = [[5, 7], [8, 15], [17, 19], [20, 27]]
     assert [variant[a:b] for a, b in spans] == ["an", "octopus", "an", "octopus"]
-    result = original_spans(seed, variant, spans, pairs)
+    result = spans_in_seed(spans, [len(pairs[variant[a:b]]) for a, b in spans])
     assert [seed[a:b] for a, b in result] == ["a", "girl", "a", "girl"]

@@ -132,7 +132,7 @@ def seal(folder: Path) -> None:
             "{}",
             r"session\.json: expected a record with configurations, .*, got one without",
         ),
-        ("session.json", "{", r"session\.json: expected JSON, got something else at line 1"),
+        ("session.json", "{", r"session\.json: expected JSON, got something else: .*: line 1"),
         ("sample.jsonl", "{}\n", "expected the items that were drawn, got something else"),
     ],
 )
