@@ -26,7 +26,6 @@ from merge_dataset.commands.command_line import (
 from merge_dataset.settings import field_of
 from merge_metric.analyses import ANALYSES
 from merge_metric.analyses.registry import takers
-from merge_metric.commands.score import read_threshold
 
 log = logging.getLogger(__name__)
 
@@ -87,20 +86,12 @@ def analyse_command(
         --dataset merge-nli --format latex
 
     \b
-      merge-nli analyse ablations bert.parquet
-        bert=bert-union.parquet@merge-nli-union --dataset merge-nli
-
-    \b
       merge-nli analyse fooling bert.parquet@bert-paraphrases
         roberta.parquet@roberta-paraphrases --format csv
 
     \b
       merge-nli analyse sizes base.parquet large.parquet --dataset merge-nli
         --size base=110M --size large=340M --out figure2.svg
-
-    \b
-      merge-nli analyse signals mine.parquet --dataset merge-nli
-        --annotations sessions/first --out signals.svg
 
     \b
       merge-nli analyse filters --run runs/snli
@@ -121,8 +112,6 @@ def analyse_command(
 
         if out is not None:
             check_output(out)
-        if "correctness_threshold" in given:
-            given["correctness_threshold"] = read_threshold(given["correctness_threshold"])
         table, plot = analyse(
             name,
             predictions or (),

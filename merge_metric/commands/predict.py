@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -109,9 +110,6 @@ def predict_command(
 
     \b
     Examples:
-      merge-nli predict --model facebook/bart-large-mnli --dataset merge-nli
-
-    \b
       merge-nli predict --model ./my-classifier --dataset merge-nli
         --config snli_nouns --label-order c,e,n --out mine.parquet
 
@@ -123,9 +121,6 @@ def predict_command(
       merge-nli predict --base-url https://api.example.com/v1 --model reasoner
         --api-key-env EXAMPLE_KEY --chat-template --answers words --reasoning-effort low
         --dataset merge-nli --config snli --limit-seeds 200 --dry-run --prices 1.1 4.4
-
-    \b
-      merge-nli predict --preset paper --only SMFA --dataset merge-nli
 
     \b
       merge-nli predict --preset paper --dataset merge-nli --device cuda --executor slurm
@@ -291,17 +286,7 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 
     outcomes, failed = done
     if output == "json":
-        files = [
-            {
-                "file": str(outcome.path),
-                "problems": outcome.problems,
-                "distinct_pairs": outcome.pairs,
-                "inferred": outcome.inferred,
-                "seconds": round(outcome.seconds, 3),
-                "metadata": outcome.metadata,
-            }
-            for outcome in outcomes
-        ]
+        files = [{**asdict(outcome), "path": str(outcome.path)} for outcome in outcomes]
         typer.echo(to_json({"predictions": files, "failed": failed}))
     elif outcomes:
         typer.echo("\n\n".join(_tell(outcome, dataset) for outcome in outcomes))

@@ -66,12 +66,6 @@ def publish_dataset_command(
 
     \b
     Examples:
-      merge-nli publish dataset --repo somebody/merge-nli
-
-    \b
-      merge-nli publish dataset --repo somebody/merge-nli merge-nli --private --yes
-
-    \b
       merge-nli publish dataset --repo somebody/merge-nli --version 2.0.0 --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import push_to_hub
@@ -94,9 +88,6 @@ def publish_metric_command(
 
     \b
     Examples:
-      merge-nli publish metric --repo somebody/seed_variant_accuracy
-
-    \b
       merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import publish_metric
@@ -137,10 +128,6 @@ def publish_results_command(
 
     \b
     Examples:
-      merge-nli publish results predictions.parquet --dataset merge-nli
-        --dataset-repo somebody/merge-nli --repo somebody/my-model
-
-    \b
       merge-nli publish results predictions.parquet --dataset merge-nli
         --dataset-repo somebody/merge-nli --repo other/model --pr --yes
     """  # \b is a mark of click: keep the lines that follow
@@ -231,13 +218,7 @@ def register_command(
 
     \b
     Examples:
-      merge-nli register
-
-    \b
       merge-nli register trials/verbs --name verbs-only
-
-    \b
-      merge-nli register merge-nli --cache-dir /scratch/datasets
     """
     if folder is None and Path(DATASET_NAME).is_dir():
         folder = Path(DATASET_NAME)

@@ -73,9 +73,6 @@ def report_command(
 
     \b
     Examples:
-      merge-nli report runs/*.parquet --dataset merge-nli --out report.html
-
-    \b
       merge-nli report tiny=a.parquet large=b.jsonl --dataset merge-nli
         --config snli_nouns --out report.md --figures plots
     """  # \b is a mark of click: keep the lines that follow
@@ -151,9 +148,6 @@ def agreement_command(
 
     \b
     Examples:
-      merge-nli agreement sessions/snli --dataset merge-nli
-
-    \b
       merge-nli agreement ann.csv ben.csv --session sessions/snli --plots plots
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.files import working_in

@@ -33,13 +33,8 @@ Tables = Annotated[
     TableFormat, option("How to write the tables; JSON has all figures.", "--format")
 ]
 Threshold = Annotated[
-    float,
-    statistics_option(
-        "Correctness threshold (CT), an integer from 1 to 100.", "--ct", metavar="PERCENT"
-    ),
+    int, statistics_option("Correctness threshold (CT), in percent.", "--ct", min=1, max=100)
 ]
-
-
 Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
 By = Annotated[
     list[str] | None,
@@ -129,9 +124,6 @@ def score_command(
 
     \b
     Examples:
-      merge-nli score predictions.parquet --dataset merge-nli
-
-    \b
       merge-nli score predictions.jsonl --dataset merge-nli --config snli_nouns
         --by mlms --format json
 
@@ -153,27 +145,25 @@ def score_command(
     )
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
-    settings = Settings(read_threshold(ct), n_bootstrap, rng_seed)
-    threshold = settings.correctness_threshold
-    more = [named_figure("figure", key, threshold) for key in figure or ()]
-    gates = read_gates(fail_under or (), fail_over or (), threshold)
+    settings = Settings(ct, n_bootstrap, rng_seed)
+    more = [named_figure("figure", key, ct) for key in figure or ()]
+    gates = read_gates(fail_under or (), fail_over or (), ct)
     for tracker in log_to or ():
         with needing(tracker):
             require_tracker(tracker)
     check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     check_cluster(cluster, n_bootstrap)
-    frames = [
-        *read_frames(
-            PredictionsSource("", predictions),
-            dataset,
-            config or (),
-            by=by or (),
-            cluster=cluster,
-            allow_missing=allow_missing,
-            with_rows=False,
-            merge_labels=merge_labels or (),
-        )
-    ]
+    answered = read_frames(
+        PredictionsSource("", predictions),
+        dataset,
+        config or (),
+        by=by or (),
+        cluster=cluster,
+        allow_missing=allow_missing,
+        with_rows=False,
+        merge_labels=merge_labels or (),
+    )
+    frames = list(answered)
     results = score_all(frames, settings, shown=output not in ("json", "csv"))
     if per_seed:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
@@ -183,10 +173,9 @@ def score_command(
             about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
             typer.echo(to_json(about | {"results": results}))
         case "text":
-            text = scores_text(results, threshold, more=more, cluster=cluster, explain=explain)
-            typer.echo(text)
+            typer.echo(scores_text(results, ct, more=more, cluster=cluster, explain=explain))
         case _:
-            typer.echo(scores_tables(results, threshold, more, output))
+            typer.echo(scores_tables(results, ct, more, output))
     for tracker in log_to or ():
         model = model_name(predictions)
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
@@ -225,9 +214,6 @@ def compare_command(
 
     \b
     Examples:
-      merge-nli compare bert.parquet roberta.parquet --dataset merge-nli
-
-    \b
       merge-nli compare base=1.parquet large=2.parquet --dataset merge-nli
         --config snli_nouns --ct 80 --format json
     """  # \b is a mark of click: keep the lines that follow
@@ -240,7 +226,7 @@ def compare_command(
         config or (),
         cluster=cluster,
         allow_missing=allow_missing,
-        correctness_threshold=read_threshold(ct),
+        correctness_threshold=ct,
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         merge_labels=merge_labels or (),
@@ -258,13 +244,3 @@ def compare_command(
         case _:
             tables = [table for c in comparisons for table in (c.models, c.pairs)]
             typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))
-
-
-def read_threshold(value: float) -> int:
-    """Parse and check a correctness threshold, in percent, from the command line."""
-    from merge_metric.seed_variant_accuracy.options import check_threshold
-
-    try:
-        return check_threshold(int(value) if value.is_integer() else value)
-    except ValueError as error:
-        raise ValueError(f"{error}".replace("correctness_threshold", "--ct", 1)) from None

@@ -318,21 +318,17 @@ def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
     shots: dict[str, list[dict[str, Any]]] = {}
     for source in sources_of(problems):
         own = [seed for seed in seeds if seed["seed_id"].startswith(f"{source}:")]
-        chosen = list[str]()
-        for code, label in enumerate(labels):
-            of_label = [seed["seed_id"] for seed in own if seed["label"] == code]
-            chosen += of_label[-wanted:]
-            if len(of_label) < wanted or len(own) <= wanted * len(labels):
-                raise ValueError(
-                    f"shots: expected with seeds at least {wanted} of each label to show, with "
-                    f"texts of their own, and others to ask about, got {len(of_label)} "
-                    f"of {label} among {len(own)} seeds of {source}: take none, or a file"
-                )
-        names = ("seed_id", *fields)
+        of_labels = [[seed for seed in own if seed["label"] == n] for n in range(len(labels))]
+        if min(map(len, of_labels)) < wanted or len(own) <= wanted * len(labels):
+            raise ValueError(
+                f"shots: expected with seeds at least {wanted} of each label to show, with texts "
+                f"of their own, and others to ask about, got {len(own)} seeds of {source}, "
+                f"{min(map(len, of_labels))} of the rarest label: take none, or a file"
+            )
+        chosen = [seed for of_label in of_labels for seed in of_label[-wanted:]]
         shots[source] = [
-            {name: seed[name] for name in names} | {"label": labels[seed["label"]]}
-            for seed in own
-            if seed["seed_id"] in chosen
+            {name: seed[name] for name in ("seed_id", *fields)} | {"label": labels[seed["label"]]}
+            for seed in sorted(chosen, key=own.index)
         ]
     held = [shot["seed_id"] for of_source in shots.values() for shot in of_source]
     kept = pc.invert(pc.is_in(problems["seed_id"], value_set=pa.array(held, pa.string())))
