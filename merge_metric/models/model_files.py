@@ -157,17 +157,17 @@ def find_files(
     model: str | Path, gguf_file: str | None = None, revision: str | None = None
 ) -> ModelFiles:
     """Determine whether a model is a folder, a .gguf file or a Hub id, without listing files."""
-    if "://" in str(model):
-        raise ValueError(
-            f"{mask_urls(str(model))}: expected a folder, a .gguf file, or an id on the Hub such "
-            "as org/name, got a URL; of a server, `base_url` is the URL and `model` the name"
-        )
     path = Path(model)
     if path.suffix == ".gguf" and path.is_file():
         path, gguf_file = path.parent, path.name
     if path.is_dir():
         name = Path(gguf_file).stem if gguf_file else path.resolve().name
         return ModelFiles(str(path), name, gguf_file=gguf_file, folder=path)
+    if "://" in str(model) or path.suffix == ".gguf" or path.is_absolute():
+        raise ValueError(
+            f"{mask_urls(str(model))}: expected a folder, a .gguf file, or an id on the Hub such "
+            "as org/name, found none there; of a server, `base_url` is the URL and `model` the name"
+        )
     source, _, asked = str(model).partition("@")
     return ModelFiles(source, source, asked or revision or None, gguf_file)
 
@@ -178,12 +178,6 @@ def list_files(model: ModelFiles) -> ModelFiles:
     if model.folder is not None:
         paths = [path for path in model.folder.iterdir() if path.is_file()]
         return replace(model, sizes={path.name: path.stat().st_size for path in paths})
-    is_path = source.startswith((".", "/", "~", "\\")) or source.endswith(("/", ".gguf"))
-    if model.revision is None and (is_path or "\\" in source):
-        raise ValueError(
-            f"{source}: expected a folder with a model, a .gguf file, or an id on the "
-            f"Hub such as org/name: no such folder or .gguf file is there"
-        )
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
@@ -308,7 +302,8 @@ def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]
         if weights.format == "pickle":
             tensors |= read_pickle(path, files.where(name))
         else:
-            tensors |= load_file(path)
+            with files.reading("safetensors", name, _AGAIN):
+                tensors |= load_file(path)
     return tensors
 
 

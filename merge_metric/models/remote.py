@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -36,6 +37,8 @@ _HINTS: Final = {
     403: ": name the environment variable that holds the key with `api_key_env`",
     404: ": check the base URL, which mostly ends in /v1, and the model's name",
 }
+_COUNTS: Final = {"prompt_tokens": "prompt_tokens", "answer_tokens": "completion_tokens"}
+"""Name of a count in metadata → its name in answers."""
 _LONGEST_WAIT: Final = 60.0
 _SHOWN: Final = 300
 _ALIKE: Final = 5
@@ -121,7 +124,7 @@ class RemoteModel:
         self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
         self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
         self.words, self._top, self._left = words, _TOP[self.path], request.max_requests
-        self._lock, self._used, self._since = threading.Lock(), dict[str, int](), 0.0
+        self._lock, self._used, self._since = threading.Lock(), Counter[str](), 0.0
         self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
 
     def describe(self) -> Description:
@@ -259,51 +262,42 @@ class RemoteModel:
         )
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
-        """Extract log-probabilities or an answer in words; raise ValueError if there is neither."""
-        try:
-            self._note_oddities(body, answer)
-            if not self.words:
-                return alternatives(answer)
-            written = said_in(answer)
-        except ValueError as error:
-            raise ValueError(f"{self._place}: {error}") from None
-        usage = answer.get("usage") if isinstance(answer.get("usage"), dict) else {}
-        with self._lock:
-            self._used["requests"] = self._used.get("requests", 0) + 1
-            for name in ("prompt_tokens", "completion_tokens"):
-                if type(usage.get(name)) is int:
-                    kept = name.replace("completion", "answer")
-                    self._used[kept] = self._used.get(kept, 0) + usage[name]
-        return written
+        """Extract log-probabilities or an answer in words; raise ValueError if there is neither.
 
-    def _note_oddities(self, body: Mapping[str, Any], answer: Any) -> None:
-        """Note answers by another model, and to prompts that were cut; raise if `strict`.
-
-        A prompt was cut if the server counts fewer tokens than it has words, or if prompts of
+        Note answers by another model, and to prompts that were cut; raise if these are refused. A
+        prompt was cut if the server counts fewer tokens than it has words, or if prompts of
         several lengths, which differ by ten words or more, all have the largest number of tokens.
         """
-        if not isinstance(answer, dict):
-            return
-        model, usage = answer.get("model"), answer.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         words = sum(len(str(message["content"]).split()) for message in messages)
-        with self._lock:
-            if isinstance(model, str) and model not in ("", self._request.model, self.name):
-                others = {*self._odd.get("answered_as", ()), beginning(model)}
-                self._odd["answered_as"] = sorted(others)
-            if type(tokens) is int and tokens > 0:
-                if tokens > self._most_tokens:
-                    self._most_tokens, self._words_of_most = tokens, set()
-                if tokens == self._most_tokens:
-                    self._words_of_most.add(words)
-                lengths = self._words_of_most
-                is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
-                if tokens < words or is_limit:
-                    cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
-                    self._odd.setdefault("prompts_cut", cut)
-            if self._request.strict_server:
-                require_as_asked("", {"name": self.name, **self._odd})
+        try:
+            content = said_in(answer) if self.words else alternatives(answer)
+            model, usage = answer.get("model"), answer.get("usage")
+            usage = usage if isinstance(usage, dict) else {}
+            tokens = usage.get("prompt_tokens")
+            with self._lock:
+                if isinstance(model, str) and model not in ("", self._request.model, self.name):
+                    others = {*self._odd.get("answered_as", ()), beginning(model)}
+                    self._odd["answered_as"] = sorted(others)
+                if type(tokens) is int and tokens > 0:
+                    if tokens > self._most_tokens:
+                        self._most_tokens, self._words_of_most = tokens, set()
+                    if tokens == self._most_tokens:
+                        self._words_of_most.add(words)
+                    lengths = self._words_of_most
+                    is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
+                    if tokens < words or is_limit:
+                        cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
+                        self._odd.setdefault("prompts_cut", cut)
+                if self._request.strict_server:
+                    require_as_asked("", {"name": self.name, **self._odd})
+                self._used["requests"] += 1
+                for name, count in _COUNTS.items():
+                    if type(usage.get(count)) is int:
+                        self._used[name] += usage[count]
+        except ValueError as error:
+            raise ValueError(f"{self._place}: {error}") from None
+        return content
 
     def read(
         self, positions: list[int], given: Sequence[Any], questions: Sequence[Pair]
@@ -314,7 +308,7 @@ class RemoteModel:
         if words := self.words:
             now = time.perf_counter()
             with self._lock:
-                used, self._used = self._used, {}
+                used, self._used = dict(self._used), Counter()
             if self._since:
                 used["milliseconds"] = round(1000 * (now - self._since))
                 self._since = now

@@ -22,7 +22,10 @@ def test_ids_folders_and_files_are_told_apart(
     assert find_files(".").name == "mine@2"
     in_folder = ModelFiles(str(folder), "mine.Q8", gguf_file="mine.Q8.gguf", folder=folder)
     assert find_files(gguf) == find_files(folder, "mine.Q8.gguf") == in_folder
-    assert find_files(folder / "other.gguf").name == str(folder).partition("@")[0]
+    for nothing in (folder / "other.gguf", "/no/folder", "https://me:secret@host/v1"):
+        with pytest.raises(ValueError, match=r"an id on the Hub such as org/name") as error:
+            find_files(nothing)
+        assert "secret" not in str(error.value)
 
 
 def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None:
