@@ -124,7 +124,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         tokenizer = read_tokenizer(*of_tokenizer, config)
         replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in adapter} - {""}
         model = _read_model(base, config, base_folder, kind, replaced)
-        with files.reading(f"an adapter of {base.name}", ADAPTER_CONFIG):
+        with files.reading(f"an adapter of {base.files.name}", ADAPTER_CONFIG):
             model = _merge(model, folder, adapter, files.source)
     for name, weight in model.named_parameters():
         if not weight.is_floating_point() or not weight.numel():
@@ -139,9 +139,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
                 f"{name}: {why}"
             )
     revision, provenance = _identify(inspection)
-    return Loaded(
-        pack_linear_layers(model.to(device)), tokenizer, inspection.name, revision, provenance
-    )
+    return Loaded(pack_linear_layers(model.to(device)), tokenizer, files.name, revision, provenance)
 
 
 def resolve_device(device: str) -> str:
@@ -272,7 +270,7 @@ def _identify(inspection: Inspection) -> tuple[str, dict[str, Any]]:
     if inspection.base is None:
         return revision, provenance
     base_revision, base = _identify(inspection.base)
-    provenance["base"] = {"name": inspection.base.name, "revision": base_revision, **base}
+    provenance["base"] = {"name": inspection.base.files.name, "revision": base_revision, **base}
     return f"{revision}+{base_revision}", provenance
 
 
@@ -320,7 +318,7 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
     files, gguf = inspection.files, inspection.files.gguf_file
     with files.reading("a tokenizer", inspection.tokenizer):
         if gguf is None:
-            tokenizer = _own_tokenizer(folder, config, inspection.name)
+            tokenizer = _own_tokenizer(folder, config, files.name)
         else:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, config=config, trust_remote_code=False, gguf_file=gguf

@@ -98,8 +98,8 @@ class Classifier:
                 classes as labels, or nothing says what they mean.
         """
         checkpoint = inspect(model, CLASSIFIER)
-        classes = dict(enumerate(checkpoint.class_names))
-        order = read_order(classes, checkpoint.name, label_order, labels)
+        name, classes = checkpoint.files.name, checkpoint.config.id2label
+        order = read_order(classes, name, label_order, labels)
         loaded = load(checkpoint, device=device, dtype=dtype)
         return cls(loaded, label_order=order, batch_tokens=batch_tokens)
 

@@ -2,8 +2,8 @@
 
 >>> from merge_metric.demo import MODEL
 >>> demo = inspect(MODEL, CLASSIFIER)
->>> demo.format, demo.tokenizer, demo.class_names
-('safetensors', 'tokenizer.json', ('entailment', 'neutral', 'contradiction'))
+>>> demo.weights.format, demo.tokenizer, demo.config.id2label
+('safetensors', 'tokenizer.json', {0: 'entailment', 1: 'neutral', 2: 'contradiction'})
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -92,12 +92,11 @@ CAUSAL_LM: Final = Head(
     architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
     gguf=True,
 )
-TEXT_GENERATOR: Final = Head(
+TEXT_GENERATOR: Final = replace(
+    CAUSAL_LM,
     name="text generator",
-    auto_class="AutoModelForCausalLM",
     encoder_decoder_class="AutoModelForSeq2SeqLM",
-    architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"),
-    gguf=True,
+    architectures=(*CAUSAL_LM.architectures, "MTModel"),
 )
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
 _ENDINGS: Final = ("Model", *(ending for head in HEADS for ending in head.architectures))
@@ -121,31 +120,12 @@ class Inspection:
     weights: Weights
     tokenizer: str
     """Names of the tokenizer's files."""
-    class_names: tuple[str, ...] = ()
-    """Names of a classifier's classes in order."""
     parameters: int | None = None
     """Number of parameters; for pickles, an estimate from the size of the files."""
     notes: tuple[str, ...] = ()
     """Steps of loading beyond reading the files."""
     base: Inspection | None = None
     """The model that an adapter is merged into."""
-
-    @property
-    def name(self) -> str:
-        """The id, or the name of the folder or GGUF file."""
-        return self.files.name
-
-    @property
-    def format(self) -> str:
-        """Format of the weights in words."""
-        count = len(self.weights.names)
-        return self.weights.format + (f", {count} files" if count > 1 else "")
-
-    @property
-    def architecture(self) -> str:
-        """Class of transformers that the configuration names; empty where it names none."""
-        names = self.config and self.config.architectures
-        return str(names[0]) if names else ""
 
     @property
     def download_bytes(self) -> int:
@@ -165,11 +145,7 @@ class Inspection:
 def inspect(
     model: str | Path, head: Head, *, revision: str | None = None, gguf_file: str | None = None
 ) -> Inspection:
-    """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file.
-
-    Raises:
-        ValueError: it cannot be used; the message says why.
-    """
+    """Inspect a folder, a Hub id with an optional `@revision`, or a .gguf file."""
     return _inspect(list_files(find_files(model, gguf_file, revision)), head)
 
 
@@ -229,8 +205,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         config.label2id = {name: n for n, name in enumerate(names)}
     return Inspection(
         files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
-        class_names=names if head is CLASSIFIER else (), parameters=parameters, notes=notes,
-        base=base,
+        parameters=parameters, notes=notes, base=base,
     )  # fmt: skip
 
 

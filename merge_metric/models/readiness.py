@@ -75,6 +75,8 @@ def inspect_models(
             checkpoint = inspect(
                 model, head, revision=request.revision, gguf_file=request.gguf_file
             )
+            count = len(checkpoint.weights.names)
+            architectures = (checkpoint.config and checkpoint.config.architectures) or ()
             sizes = [c.parameters for c in (checkpoint, checkpoint.base) if c is not None]
             is_half = head.gguf and machine.device == "cuda"
             dtype = request.dtype or ("bfloat16" if is_half else "float32")
@@ -82,10 +84,10 @@ def inspect_models(
             needed = _PROCESS + copies * sum(size or 0 for size in sizes) * BYTES[dtype]
             record |= {
                 "commit": checkpoint.files.commit,
-                "architecture": checkpoint.architecture or None,
-                "weights": checkpoint.format,
+                "architecture": next(iter(architectures), None),
+                "weights": checkpoint.weights.format + (f", {count} files" if count > 1 else ""),
                 "tokenizer": checkpoint.tokenizer,
-                "base": checkpoint.base and checkpoint.base.name,
+                "base": checkpoint.base and checkpoint.base.files.name,
                 "parameters": checkpoint.parameters,
                 "download_bytes": checkpoint.download_bytes,
                 "memory_bytes": None if None in sizes else needed,
@@ -94,8 +96,8 @@ def inspect_models(
                 steps.append(f"downloads {size_in_words(size)}")
             steps += checkpoint.notes
             if head == CLASSIFIER:
-                classes = dict(enumerate(checkpoint.class_names))
-                order = read_order(classes, checkpoint.name, request.label_order, labels)
+                classes = checkpoint.config.id2label
+                order = read_order(classes, checkpoint.files.name, request.label_order, labels)
                 record["labels"] = f"{written(order.labels, labels)} ({order.source})"
                 if order.source == "unknown":
                     record |= {"asks_seeds": True, "labels": "from the seeds"}

@@ -48,7 +48,9 @@ def test_what_is_there(tmp_path: Path) -> None:
     assert (look["weights"], look["tokenizer"]) == ("safetensors", "tokenizer.json")
     assert (look["parameters"], look["download_bytes"]) == (24, 0)
     assert look["memory_bytes"] == 6 * 10**8 + 2 * 48
-    assert inspect(folder, CLASSIFIER).class_names == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert list(inspect(folder, CLASSIFIER).config.id2label.values()) == [
+        f"LABEL_{n}" for n in range(3)
+    ]
     halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
     asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
     (look,) = inspect_models([("", asked, MASKED_LM)], Machine("cpu", None))
@@ -79,7 +81,7 @@ def test_gguf(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     write_llama(tiny_lm("llama-bytes"), tiny_tokenizer("llama-bytes"), file)
     checkpoint, content = inspect(file, CAUSAL_LM), file.read_bytes()
-    described = (checkpoint.parameters, checkpoint.format)
+    described = (checkpoint.parameters, checkpoint.weights.format)
     assert described == (tiny_lm("llama-bytes").num_parameters(), "GGUF")
     other, newer = b"PK" + content[2:], content[:4] + b"\x07" + content[5:]
     for changed in (content[:-9], content[:90], other, newer):

@@ -40,20 +40,6 @@ def test_selection(only: list[str], names: list[str]) -> None:
     assert [preset.name for preset in read_presets("paper", only)] == names
 
 
-def test_the_models_of_the_other_papers() -> None:
-    """Columns of Table 1 of the paper on sensitivity, in order; models named by the poster."""
-    sensitivity, poster = read_presets("sensitivity"), read_presets("poster")
-    assert [preset.name for preset in sensitivity] == [
-        "bart-large", "roberta-large", "distilbart", "deberta-base", "deberta-large",
-        "deberta-xlarge",
-    ]  # fmt: skip
-    assert {preset.label_order for preset in sensitivity} == {None}
-    assert [preset.model for preset in poster] == [
-        "textattack/bert-base-uncased-snli", "ynie/bart-large-snli_mnli_fever_anli_R1_R2_R3-nli",
-        "pepa/deberta-base-snli", "pepa/roberta-base-snli",
-    ]  # fmt: skip
-
-
 def test_a_model_of_two_lists_has_one_label_order() -> None:
     by_model: dict[str, set[object]] = {}
     for name in ("paper", "sensitivity", "poster"):

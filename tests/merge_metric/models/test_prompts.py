@@ -81,15 +81,6 @@ def test_bundled_examples_are_those_of_table_8(shots: str, order: str) -> None:
     assert read_prompt("mix") == read_prompt("mixed")
 
 
-@pytest.mark.parametrize("name", ["snli", "mnli", "mixed"])
-def test_files_state_licence_and_source(name: str) -> None:
-    text = (SHOTS / f"{name}.toml").read_text(encoding="utf-8")
-    licence = tomllib.loads(text)["licence"]
-    assert ("CC BY-SA 4.0" in licence) == (name != "mnli")
-    assert ("OANC" in licence) == (name != "snli")
-    assert "’" not in text
-
-
 @pytest.mark.real
 def test_snli_examples_are_snlis(shared_data: Path) -> None:
     lines = (shared_data / "snli_dev.jsonl").read_text(encoding="utf-8").splitlines()

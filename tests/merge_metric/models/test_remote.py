@@ -253,37 +253,9 @@ def test_other_answers(body: Any, message: str) -> None:
     assert len(server.requests) == 1
 
 
-def odd(model: str | None = "tiny", limit: int | None = None) -> Callable[[Request, int], Reply]:
-    """Answer as another model, or count at most `limit` prompt tokens, one and a half per word."""
-
-    def answer(request: Request, number: int) -> Reply:
-        payload = request.payload
-        parts = [m["content"] for m in payload["messages"]] if "messages" in payload else []
-        words = len(" ".join(parts or [payload["prompt"]]).split())
-        tokens = min(3 * words // 2, limit or 10**9)
-        body = {**good(request).body, "model": model, "usage": {"prompt_tokens": tokens}}
-        return Reply({key: value for key, value in body.items() if value is not None})
-
-    return answer
-
-
 def counts_of(batches: list[Answers]) -> dict[str, int]:
     names = batches[0].counts
     return {name: sum(batch.counts[name] for batch in batches) for name in names}
-
-
-LENGTHS = [(f"Premise {'very ' * (n % 20)}{n}.", f"Hypothesis {n}.") for n in range(23)]
-WORDS = len(PROMPT.text(*LENGTHS[0]).split())
-
-
-@pytest.mark.parametrize("answer", [good, odd(), odd(None), odd(limit=3 * WORDS // 2 + 28)])
-def test_servers_that_do_as_asked(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(answer) as server:
-        model = model_at(server, strict_server=True)
-        batches = list(model.answer(LENGTHS))
-    assert caplog.text == ""
-    assert counts_of(batches) == {"answers_partial": 0, "answers_without_letters": 0}
-    assert not any(batch.notes for batch in batches)
 
 
 def test_the_token_itself_counts_once() -> None:

@@ -1,16 +1,10 @@
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from subprocess import run
 from time import sleep
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers.kept_answers import suggestions_in
 from helpers.masked_queries import ask_all, assert_identical, score
 from helpers.tiny_classifiers import KINDS as CLASSIFIERS
 from helpers.tiny_classifiers import tiny_classifier
@@ -64,12 +58,13 @@ def test_scores_do_not_depend_on_threads(kind: str, dtype: str) -> None:
             assert_identical(score(mlm, queries, k=5), expected)
 
 
-@pytest.mark.slow(but=("bert-uncased", "bart"))
-@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.slow(but=("bert-uncased", "bart", "demo"))
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, "demo"])
 def test_probabilities_do_not_depend_on_threads(kind: str) -> None:
     texts = sentences()[:120]
     pairs = list(zip(texts, texts[::-1], strict=True))
-    model = Classifier.load(tiny_classifier(kind), device="cpu", batch_tokens=200)
+    folder = tiny_classifier(kind) if kind in CLASSIFIERS else DEMO_MODEL  # as large as BERT-tiny
+    model = Classifier.load(folder, device="cpu", batch_tokens=200)
 
     def answers(threads: int) -> Any:
         with threads_of_torch(threads):
@@ -78,27 +73,3 @@ def test_probabilities_do_not_depend_on_threads(kind: str) -> None:
         return positions, [batch.probabilities.tolist() for batch in batches]
 
     assert answers(4) == answers(2) == answers(1)
-
-
-@pytest.mark.slow
-def test_commands_write_the_same_for_any_threads_batches_and_tasks(tmp_path: Path) -> None:
-    """The bundled models have the sizes of BERT-tiny, unlike those above."""
-
-    def written(name: str, threads: int, *more: str) -> dict[str, Any]:
-        out = tmp_path / name
-        suggest = ["suggest", "--recipe", "demo", "--run", str(out), *more]
-        predict = ["predict", "--model", str(DEMO_MODEL)]
-        predict += ["--dataset", str(out / "problems.parquet")]
-        for words in (suggest, [*predict, "--out", str(out / "predictions.parquet"), *more]):
-            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-            command = [sys.executable, "-m", "generation", *words]
-            ended = run(command, env=environment, capture_output=True, text=True)
-            assert ended.returncode == 0, ended.stderr
-        predictions = pq.read_table(out / "predictions.parquet").replace_schema_metadata()
-        return suggestions_in(out / "suggestions") | predictions.to_pydict()
-
-    expected = written("one", 1)
-    assert "probabilities" in expected
-    assert any(name.startswith("bert-tiny-mlm") for name in expected)
-    more = ("--batch-tokens", "60", "--executor", "local", "--tasks", "3", "--workers", "2")
-    assert written("other", 4, *more) == expected
