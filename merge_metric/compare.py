@@ -12,7 +12,7 @@ import numpy as np
 
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_list, as_texts
-from merge_metric.frame.answer_table import PREDICTIONS, Predictions, PredictionsSource, as_sources
+from merge_metric.frame.answer_table import PREDICTIONS, Predictions, as_sources
 from merge_metric.frame.joined import (
     Frame,
     Frames,
@@ -81,8 +81,6 @@ class Comparison:
     signature: str
     kendall_tau: Mapping[str, Any] | None = None
     """Result of `rank_stability`; None for fewer than `RANKED` models."""
-    definitions: tuple[str, ...] = ()
-    """Notes of the tables that define ranks and p-values."""
 
     def ranking(self) -> Table:
         """Make a table with only the ranks and the figure that decides them."""
@@ -110,7 +108,7 @@ class Comparison:
 
     def to_text(self, *, explain: bool = True) -> str:
         """Render both tables and the signature, with or without the definitions."""
-        left_out = () if explain else self.definitions
+        left_out = () if explain else (self.models.notes[-1], self.pairs.notes[1])
         tables = (
             replace(table, notes=tuple(note for note in table.notes if note not in left_out))
             for table in (self.models, self.pairs)
@@ -243,21 +241,19 @@ def compare_models(
         ValueError: fewer than two models, two of one name, several configurations or none in
             common, or not the same data (see `resampling.compare`).
     """
-    named = _named(models)
-    if len(named) < 2:
-        raise ValueError(f"expected two models or more, got {', '.join(named) or 'none'}")
-    counts, config, texts = _counted(named, dataset, config, merge_labels)
+    counts, config, texts = _counted(models, dataset, config, merge_labels)
     common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     exact = {name: figures(of, correctness_threshold).means() for name, of in common.items()}
     names = sorted(common, key=lambda name: -exact[name][DECISIVE][0])
     ordered = [common[name] for name in names]
     replicates = max(n_bootstrap, replicates_for(len(names)))
-    compared, resampled = compare_all(ordered, replace(settings, n_bootstrap=replicates))
-    pairs = _pair_rows(names, compared, replicates)
-    significant = [
-        (names.index(pair["a"]), names.index(pair["b"])) for pair in pairs if not pair["tie"]
-    ]
+    compared, resampled = compare_all(ordered, settings, replicates)
+    some = ordered[0]
+    units = resampled_units(some.clusters.name if some.clusters else "")
+    differences = _pairs_table(names, compared, correctness_threshold, replicates, units)
+    pairs = zip(compared, differences.rows, strict=True)
+    significant = [pair for pair, row in pairs if not row["tie"]]
     rows, shares = list[dict[str, Any]](), list[str]()
     summaries = summarise_all(ordered, settings)
     ranked = zip(names, summaries, rank_ranges(len(names), significant), strict=True)
@@ -271,13 +267,9 @@ def compare_models(
             row["without_label"] = lost["share"]
             shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
-    some = ordered[0]
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
-    units = resampled_units(some.clusters.name if some.clusters else "")
     fewer = [{key: values[:n_bootstrap] for key, values in model.items()} for model in resampled]
     tau = rank_stability([exact[name] for name in names], fewer)
-    rule = RULE.format(ct=correctness_threshold)
-    differences = _pairs_table(pairs, correctness_threshold, replicates, units)
     return Comparison(
         config=config,
         models=Table(
@@ -295,13 +287,12 @@ def compare_models(
                 *filter(None, [mixture(some.variants_per_seed)]),
                 *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
                 *([_tau_note(tau, correctness_threshold, units)] if tau else []),
-                rule,
+                RULE.format(ct=correctness_threshold),
             ),
         ),
         kendall_tau=tau and tau | {"correctness_threshold": correctness_threshold},
         pairs=differences,
         signature=render(parts),
-        definitions=(rule, differences.notes[1]),
     )
 
 
@@ -315,37 +306,35 @@ def require_distinct(names: Sequence[str]) -> None:
             )
 
 
-def _named(models: Mapping[str, Counted] | Iterable[Frames]) -> dict[str, Counted]:
-    if isinstance(models, Mapping):
-        return {str(name): model for name, model in models.items()}
-    named: list[tuple[str, Counted]] = []
-    for model in as_list(models, Frame, HasFrames, *PREDICTIONS):
-        if isinstance(model, Frame | HasFrames):
-            frames = [model] if isinstance(model, Frame) else model.frames
-            named.append((next((frame.model for frame in frames), ""), model))
-        else:
-            named += [(source.model, source) for source in as_sources(model)]
-    require_distinct([name for name, _ in named])
-    return dict(named)
-
-
 def _counted(
-    named: Mapping[str, Counted],
+    models: Mapping[str, Counted] | Iterable[Frames],
     dataset: str | Path | None,
     config: str,
     merge_labels: str | Sequence[str],
 ) -> tuple[dict[str, SeedCounts], str, str]:
     """Count models on the configuration that they share; return it, and what is known of texts."""
-    counts = {name: model for name, model in named.items() if isinstance(model, SeedCounts)}
-    frames: dict[str, dict[str, Frame]] = {}
-    # Predictions files come last, as they may need the dataset folder of the others.
-    files = (PredictionsSource, str, Path)
-    for name, model in sorted(named.items(), key=lambda item: isinstance(item[1], files)):
-        if not isinstance(model, SeedCounts):
-            read = as_frames(model, dataset, merge_labels)
-            frames[name] = {frame.config: frame for frame in read}
-            folders = (frame.folder for frame in frames[name].values() if frame.dataset)
+    if isinstance(models, Mapping):
+        items = [(str(name), model) for name, model in models.items()]
+    else:
+        items = [("", model) for model in as_list(models, Frame, HasFrames, *PREDICTIONS)]
+    for _, model in items:  # predictions files may need the dataset folder of the others
+        if isinstance(model, Frame | HasFrames):
+            folders = (frame.folder for frame in as_frames(model) if frame.dataset)
             dataset = dataset or next(folders, None)
+    counts, names = dict[str, SeedCounts](), list[str]()
+    frames: dict[str, dict[str, Frame]] = {}
+    for name, model in items:
+        own: dict[str, dict[str, Frame]] = {}
+        if isinstance(model, SeedCounts):
+            counts[name] = model
+        else:
+            for frame in as_frames(model, dataset, merge_labels):
+                own.setdefault(name or frame.model, {})[frame.config] = frame
+        frames |= own
+        names += own or [name]
+    require_distinct(names)
+    if len(names) < 2:
+        raise ValueError(f"expected two models or more, got {', '.join(names) or 'none'}")
     shared = [c for c in next(iter(frames.values()), ()) if all(c in of for of in frames.values())]
     if frames and (config not in shared if config else len(shared) != 1):
         asked = f" and {config!r} asked for" if config else ""
@@ -356,9 +345,9 @@ def _counted(
     config = config or next(iter(shared), "")
     chosen = {name: of[config] for name, of in frames.items()}
     counts |= {name: frame.counts for name, frame in chosen.items()}
-    same_merging({name: counts[name].merged for name in named})
-    texts = [chosen[name].texts if name in chosen else "" for name in named]
-    return {name: counts[name] for name in named}, config, common_texts(texts) if frames else ""
+    same_merging({name: counts[name].merged for name in names})
+    texts = [chosen[name].texts if name in chosen else "" for name in names]
+    return {name: counts[name] for name in names}, config, common_texts(texts) if frames else ""
 
 
 def replicates_for(n_models: int) -> int:
@@ -379,8 +368,8 @@ def rank_stability(
 ) -> dict[str, Any] | None:
     """Compare the order of models by S with that by SV accuracy: Kendall's τ-b (1945).
 
-    Both are models' figures, (1,) and (B,). Returns `value` and `ci`, between −1 (opposite order)
-    and 1 (same order), which are None where all models tie; or None for fewer than `RANKED` models.
+    Both are models' figures, (1,) and (B,). `value` and `ci`, between −1 (opposite order) and 1
+    (same order), are None where all models tie; there are none for fewer than `RANKED` models.
     """
     if len(exact) < RANKED:
         return None
@@ -422,44 +411,35 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
     return [(1 + above, n_models - below) for above, below in zip(better, worse, strict=True)]
 
 
-def _pair_rows(
-    names: Sequence[str], compared: Mapping[tuple[int, int], Mapping[str, Any]], replicates: int
-) -> list[dict[str, Any]]:
-    results = list(compared.values())
-    mcnemar = holm([result["mcnemar"]["p_value"] for result in results])
-    sv = holm([result["seed_variant_accuracy"]["p_value"] for result in results])
-    rows = []
-    for (i, j), p_mcnemar, p_sv in zip(compared, mcnemar, sv, strict=True):
+def _pairs_table(
+    names: Sequence[str],
+    compared: Mapping[tuple[int, int], Mapping[str, Any]],
+    ct: int,
+    replicates: int,
+    units: str,
+) -> Table:
+    """Make the table of differences; both p-values are corrected over all pairs."""
+    p_values, p_sv_values = (
+        holm([result[key]["p_value"] for result in compared.values()])
+        for key in ("mcnemar", DECISIVE)
+    )
+    rows = list[dict[str, Any]]()
+    for (i, j), p_mcnemar, p_sv in zip(compared, p_values, p_sv_values, strict=True):
         result = compared[i, j]
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
         for key in MAIN_FIGURES:
             bounds = result[key]["ci"]
-            row |= {
-                key: result[key]["difference"],
-                f"{key}_ci": None if None in bounds else bounds,
-            }
+            row |= {key: result[key]["difference"], f"{key}_ci": None if None in bounds else bounds}
         if any(is_undetermined(*(result[k][side] for k in MATCHING_RANGE)) for side in "ab"):
             row |= {"matching_threshold": None, "matching_threshold_ci": None}
-        rows.append(
-            row
-            | {f"mcnemar_{key}": value for key, value in result["mcnemar"].items()}
-            | {
-                "mcnemar_p_value_holm": p_mcnemar,
-                "seed_variant_accuracy_p_value": result["seed_variant_accuracy"]["p_value"],
-                "seed_variant_accuracy_p_value_holm": p_sv,
-                "tie": p_sv > ALPHA,
-            }
-        )
+        row |= {f"mcnemar_{key}": value for key, value in result["mcnemar"].items()}
+        p_value = result[DECISIVE]["p_value"]
+        row |= {"mcnemar_p_value_holm": p_mcnemar, f"{DECISIVE}_p_value": p_value}
+        row |= {f"{DECISIVE}_p_value_holm": p_sv, "tie": p_sv > ALPHA}
         # No replicate has the other sign: more replicates could only make p smaller.
-        if result[DECISIVE]["p_value"] <= 2 / (replicates + 1) and p_sv < 1:
-            rows[-1]["seed_variant_accuracy_p_value_holm_at_most"] = True
-    return rows
-
-
-# --- Tables ---
-
-
-def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, units: str) -> Table:
+        if p_value <= 2 / (replicates + 1) and p_sv < 1:
+            row[f"{DECISIVE}_p_value_holm_at_most"] = True
+        rows.append(row)
     corrected = ""
     if len(rows) != 1:
         corrected = (
@@ -473,7 +453,7 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
             Column("b", "second"),
             *(figure_column(CATALOGUE[key].at(ct), difference=True) for key in MAIN_FIGURES),
             Column("mcnemar_p_value_holm", "p of S", "p_value"),
-            Column("seed_variant_accuracy_p_value_holm", f"p of SV@{ct}", "p_value"),
+            Column(f"{DECISIVE}_p_value_holm", f"p of SV@{ct}", "p_value"),
         ),
         rows=tuple(rows),
         notes=(
@@ -481,10 +461,7 @@ def _pairs_table(rows: Sequence[Mapping[str, Any]], ct: int, replicates: int, un
             f"{replicates:,} replicates.",
             f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
             f"paired bootstrap. Two-sided{corrected}; significant at {ALPHA} or less.",
-            *(
-                ["≤: no replicate contradicts the difference, so p is at most that."]
-                if any(row.get("seed_variant_accuracy_p_value_holm_at_most") for row in rows)
-                else []
-            ),
+            *["≤: no replicate contradicts the difference, so p is at most that."]
+            * any(f"{DECISIVE}_p_value_holm_at_most" in row for row in rows),
         ),
     )

@@ -277,15 +277,12 @@ def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
         )
         yield f"standard deviation over the subsamples: {shown}"
     if "jsd_changed" in result:
+        ends = ("changed", "unchanged")
         shown = "; ".join(
-            f"{name} {_fraction(result[f'{key}_changed'])}, {_fraction(result[f'{key}_unchanged'])}"
+            f"{name} {', '.join(show_value(result[f'{key}_{of}'], 'fraction') for of in ends)}"
             for name, key in (("JSD", "jsd"), ("KS", "ks"), ("σ", "sigma"))
         )
         yield f"label probabilities of variants (changed, unchanged): {shown}"
-
-
-def _fraction(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 # --- Gates for pipelines: figures that a model must reach ---
@@ -315,7 +312,7 @@ def read_gates(
         *(("fail-over", "fail-under", text) for text in fail_over),
     ):
         key, _, number = text.partition("=")
-        figure = named_figure(option, key.strip(), correctness_threshold)
+        figure = figure_named(key.strip(), correctness_threshold)
         if figure.higher_is_better != (option == "fail-under"):
             better = "higher" if figure.higher_is_better else "lower"
             raise ValueError(
@@ -332,14 +329,6 @@ def read_gates(
             )
         gates.append((figure, limit))
     return gates
-
-
-def named_figure(option: str, key: str, correctness_threshold: int) -> Figure:
-    """Find the figure that an option names."""
-    try:
-        return figure_named(key, correctness_threshold)
-    except ValueError as error:
-        raise ValueError(f"--{option}: {error}") from None
 
 
 def failures(results: Mapping[str, Mapping[str, Any]], gates: Sequence[Gate]) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -66,33 +66,22 @@ def log_results(
 def _to_wandb(figures: Mapping[str, float], about: Mapping[str, str], step: int | None) -> str:
     import wandb
 
-    active = wandb.run
-    run = active or wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "merge-nli"), name=about["model"]
-    )
-    run.config.update({"merge": dict(about)}, allow_val_change=True)
-    # As a Trainer does: W&B's own steps only grow, and values of earlier steps would be dropped.
-    slashed = {name.replace("eval_", "eval/", 1): value for name, value in figures.items()}
-    run.log({**slashed, **({} if step is None else {"train/global_step": step})})
-    place = str(run.url or run.dir)
-    if active is None:
-        run.finish()
-    return place
+    name, project = about["model"], os.environ.get("WANDB_PROJECT", "merge-nli")
+    with nullcontext(wandb.run) if wandb.run else wandb.init(project=project, name=name) as run:
+        run.config.update({"merge": dict(about)}, allow_val_change=True)
+        # As a Trainer does: W&B's own steps only grow, and it drops values of earlier ones.
+        slashed = {name.replace("eval_", "eval/", 1): value for name, value in figures.items()}
+        run.log({**slashed, **({} if step is None else {"train/global_step": step})})
+        return str(run.url or run.dir)
 
 
 def _to_mlflow(figures: Mapping[str, float], about: Mapping[str, str], step: int | None) -> str:
     import mlflow
 
     active = mlflow.active_run()
-    run = active or mlflow.start_run(run_name=about["model"])
-    status = "FAILED"
-    try:
+    with nullcontext(active) if active else mlflow.start_run(run_name=about["model"]) as run:
         mlflow.log_metrics(dict(figures), step=step or 0)
         mlflow.set_tags({f"merge.{key}": value for key, value in about.items()})
-        status = "FINISHED"
-    finally:
-        if active is None:
-            mlflow.end_run(status)
     return f"{mlflow.get_tracking_uri()}, run {run.info.run_id}"
 
 

@@ -137,16 +137,16 @@ def score_command(
     from merge_metric.frame.predictions import model_name
     from merge_metric.score import (
         failures,
-        named_figure,
         read_gates,
         score_all,
         scores_tables,
         scores_text,
     )
+    from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
     settings = Settings(ct, n_bootstrap, rng_seed)
-    more = [named_figure("figure", key, ct) for key in figure or ()]
+    more = [figure_named(key, ct) for key in figure or ()]
     gates = read_gates(fail_under or (), fail_over or (), ct)
     for tracker in log_to or ():
         with needing(tracker):

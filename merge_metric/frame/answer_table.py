@@ -120,8 +120,6 @@ class AnswerTable:
     name: str
     predictions: tuple[PredictionsFile, ...]
     """Its files, whose labels are the same; rows are numbered through all of them."""
-    given: str
-    """The checked rows of the files, for `FROM`."""
     dataset: DatasetRelations
     answers: str
     """Name of the table."""
@@ -199,13 +197,11 @@ class AnswerTable:
             )
         for file in self.predictions:
             tell_of_model(str(file.path), file.description)
-        columns = []
-        for name in ("label", "prediction", "is_seed"):
-            column = np.zeros(sum(file.rows for file in self.predictions), rows[name].dtype)
-            column[rows["answer"]] = rows[name]
-            columns.append(column)
-        if len(rows["answer"]) < len(columns[0]):  # repeated answers to seeds
-            columns = [column[np.unique(rows["answer"])] for column in columns]
+        # In the order of the files; a seed stands in several files of the dataset.
+        place = np.full(sum(file.rows for file in self.predictions), -1)
+        place[rows["answer"]] = np.arange(len(rows["answer"]))
+        place = place[place >= 0]
+        columns = (rows[name][place] for name in ("label", "prediction", "is_seed"))
         tell_of_answers(self.where, AnswerTally(self.labels, *columns), self.description)
 
     def preview_of(self, config: str, condition: str) -> str:
@@ -332,7 +328,7 @@ def _join(
         )
         count, ids = unknown["count"][0].as_py(), unknown["variant_id"]
         raise unknown_ids(paths_of(files), dataset.folder, count, n_predictions, ids)
-    return AnswerTable(name, files, given, dataset, table, sizes, n_predictions)
+    return AnswerTable(name, files, dataset, table, sizes, n_predictions)
 
 
 def _join_dataset(
@@ -438,30 +434,13 @@ def require_agreement(model: AnswerTable, config: str) -> str:
     ).to_pylist()
     if not signs["other"]:
         return UNVERIFIED if signs["unverified"] else hex_of(signs["texts"])
-    where = f"{model.where}: {config}"
-    if signs["wrong"] == OTHER_TEXTS:
-        raise ValueError(
-            f"{where}: expected predictions for the texts of the dataset {model.folder}, got "
-            f"predictions for other texts of {signs['other']:,} of {signs['asked']:,} problems: "
-            f"{model.preview_of(config, 'wrong < 0')}; give the dataset that the model was run "
-            "on, or run the model on this one"
-        )
-    problems = model.dataset.problems(merging=model.merging)
-    (row,) = model.dataset.engine.fetch(
-        "SELECT q.variant_id, p.seed_id AS their_seed, q.seed_id, p.label AS their_label, q.label, "
-        f"count(*) OVER () AS n FROM {problems} q JOIN {model.answers} a USING (file, row) "
-        f"JOIN {model.given} p ON p.answer = a.answer WHERE q.file IN {files} "
-        f"AND a.wrong = {signs['wrong']} ORDER BY q.variant_id <> q.seed_id, q.file, q.row LIMIT 1"
-    ).to_pylist()
-    what, ours, theirs, asked = "seed", row["seed_id"], row["their_seed"], ""
-    if signs["wrong"] == OTHER_LABEL:
-        what, names = "gold label", dict(enumerate(model.labels))
-        ours, theirs = names.get(row["label"]), names[row["their_label"]]
-        asked = f", and are its labels in the order {', '.join(model.labels)}"
+    what = {OTHER_SEED: "seeds", OTHER_LABEL: "gold labels", OTHER_TEXTS: "texts"}[signs["wrong"]]
+    order = f" (are its labels in the order {', '.join(model.labels)}?)" * (what == "gold labels")
     raise ValueError(
-        f"{where}: expected for {row['variant_id']!r} the {what} {ours!r}, as in the dataset, got "
-        f"{theirs!r}; it differs in {row['n']:,} of {signs['asked']:,} problems: is this the "
-        f"dataset that the model was run on{asked}?"
+        f"{model.where}: {config}: expected predictions for the {what} of the dataset "
+        f"{model.folder}, got some for others of {signs['other']:,} of {signs['asked']:,} "
+        f"problems{order}: {model.preview_of(config, 'wrong < 0')}; give the dataset that the "
+        "model was run on, or run the model on this one"
     )
 
 

@@ -242,12 +242,8 @@ class PredictionsFile:
             advice = f"; {self._advice(name)}"
         elif name == PROBABILITIES:
             shown = "none" if value is None else json.dumps(list(value))
-            if expected != _DISTRIBUTION or value is None:
-                counted, advice = "", "; give them for all rows or for none"
-            elif any(share is not None and not abs(share) < float("inf") for share in value):
-                advice = "; the model overflows, as in half precision, or is damaged"
-            else:
-                advice = "; of logits take the softmax"
+            advice = "; give them for all rows or for none, of logits take the softmax, and see "
+            advice += "whether the model overflows"
         raise ValueError(
             f"{self.where}{self.place(row['row'])}: {name}: expected {expected}, got "
             f"{shown}{counted}{advice}"

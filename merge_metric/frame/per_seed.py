@@ -1,6 +1,5 @@
 """Results per seed: texts, gold label, votes, and a model's answers to the variants."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merge_dataset.data_files import write_rows
 from merge_dataset.files import atomic, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.redaction import plain
 from merge_metric.frame.joined import Frame, Frames, as_frames
+from merge_metric.frame.predictions import suffix_of
 from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.options import Merging
 
@@ -29,11 +30,7 @@ def check_seed_file(path: Path | None, *, overwrite: bool, for_spreadsheets: boo
         raise ValueError(f"`for_spreadsheets`: expected a file of seeds in CSV, got {got}")
     if path is None:
         return
-    if path.suffix not in SUFFIXES:
-        raise ValueError(
-            f"{path}: expected the name of a file of seeds to end in {', '.join(SUFFIXES)}, "
-            f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
-        )
+    suffix_of(path, SUFFIXES)
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
 
@@ -115,18 +112,17 @@ def write_seed_results(path: Path, table: pa.Table, *, for_spreadsheets: bool = 
     if path.suffix == ".parquet":
         write_table(path, table)
         return
-    with atomic(path) as partial:
-        if path.suffix == ".csv":
-            from pyarrow import csv
+    if path.suffix == ".jsonl":
+        write_rows(path, [table], compress=False)
+        return
+    from pyarrow import csv
 
-            if VOTES in table.column_names:
-                place = table.column_names.index(VOTES)
-                table = table.set_column(place, VOTES, pc.binary_join(table[VOTES], " "))
-            for place, field in enumerate(table.schema if for_spreadsheets else ()):
-                if pa.types.is_string(field.type):
-                    marked = [text and plain(text) for text in table[place].to_pylist()]
-                    table = table.set_column(place, field, pa.array(marked, field.type))
-            csv.write_csv(table, partial)
-        else:
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())
-            partial.write_text("".join(lines), encoding="utf-8")
+    if VOTES in table.column_names:
+        place = table.column_names.index(VOTES)
+        table = table.set_column(place, VOTES, pc.binary_join(table[VOTES], " "))
+    for place, field in enumerate(table.schema if for_spreadsheets else ()):
+        if pa.types.is_string(field.type):
+            marked = [text and plain(text) for text in table[place].to_pylist()]
+            table = table.set_column(place, field, pa.array(marked, field.type))
+    with atomic(path) as partial:
+        csv.write_csv(table, partial)

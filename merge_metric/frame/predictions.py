@@ -84,12 +84,12 @@ _TYPES: Final = {
 
 
 def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
-    """Return the suffix of a predictions file, by default one that can be written."""
+    """Return the suffix of a file, by default one of predictions that can be written."""
     for suffix in suffixes:
         if path.name.endswith(suffix):
             return suffix
     raise ValueError(
-        f"{path}: expected the name of a predictions file to end in {', '.join(suffixes)}, "
+        f"{path}: expected a name to end in {', '.join(suffixes)}, "
         f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
     )
 
@@ -114,26 +114,21 @@ def read_predictions(
     path = Path(path)
     folder = None if dataset is None else as_dataset(dataset)
     file = open_predictions(path, folder, Merging.parse(merge_labels))
-    lacking = [name for name in OF_DATASET if name not in file.names]
-    if folder is not None and lacking:
-        problems = DatasetRelations.of(folder).problems(label_names=True)
-        own = [name for name in file.names if name in COLUMNS]
-        file.source = (
-            f"(SELECT {', '.join(f'f.{name}' for name in (ROW, *own))}, "
-            f"{', '.join(f'p.{name}' for name in lacking)} FROM {file.source} f LEFT JOIN (SELECT "
-            "variant_id, unnest(arg_min({'seed_id': seed_id, 'label': label}, file)) "
-            f"FROM {problems} GROUP BY variant_id) p USING (variant_id))"
-        )
-        fields = [file.schema.field(name) for name in own]
-        strings = [pa.field(name, pa.string()) for name in lacking]
-        file.schema, file.names = pa.schema([*fields, *strings]), [*own, *lacking]
-        unknown = file.engine.fetch(
-            f"SELECT variant_id FROM {file.source} WHERE {lacking[0]} IS NULL "
-            f"AND variant_id IS NOT NULL ORDER BY {ROW}"
-        )["variant_id"]
-        if len(unknown):
-            raise unknown_ids(path, folder, len(unknown), file.rows, unknown)
-    return file.table()
+    table, lacking = file.table(), [name for name in OF_DATASET if name not in file.names]
+    if folder is None or not lacking:
+        return table
+    problems = DatasetRelations.of(folder).problems(merging=file.merging)
+    known = file.engine.fetch(
+        "SELECT variant_id, arg_min(seed_id, file) AS seed_id, "
+        f"arg_min(label, file)::BIGINT AS label FROM {problems} GROUP BY variant_id"
+    ).combine_chunks()
+    rows = pc.index_in(table["variant_id"], known["variant_id"])
+    if rows.null_count:
+        unknown = table["variant_id"].filter(pc.is_null(rows))
+        raise unknown_ids(path, folder, len(unknown), len(table), unknown)
+    for name in lacking:
+        table = table.append_column(name, known[name].take(rows))
+    return table.select([name for name in COLUMNS if name in table.column_names])
 
 
 def open_predictions(

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.engine import connect, naming_damaged, parquet, quoted, read_pages
+from merge_dataset.engine import connect, naming_damaged, parquet, read_pages
 from merge_dataset.files import (
     changed_files,
     naming_damage,
@@ -130,22 +130,18 @@ class DatasetRelations:
         files: Sequence[str] | None = None,
         merging: Merging | None = None,
         with_digests: bool = False,
-        label_names: bool = False,
     ) -> str:
         """Write rows of the dataset for `FROM`: columns, `file` (its position), `row`, `digest`.
 
         Columns that are not in `IDENTITY` are null in files without them. Labels are positions,
-        merged if asked, or names.
+        merged if asked.
         """
         scans, known_files = [], list(self.formats)
         for problem_format, group in groupby(files or known_files, self.formats.__getitem__):
             own = list(group)
             known = {name for file in own for name in self.names[file]}
             label = "TRY_CAST(label AS TINYINT)"
-            if label_names:
-                names = enumerate(map(quoted, problem_format.labels))
-                label = f"CASE label {' '.join(f'WHEN {n} THEN {text}' for n, text in names)} END"
-            elif merging:
+            if merging:
                 codes = enumerate(merging.codes(problem_format.labels)[:-1].tolist())
                 cases = (f"WHEN {n} THEN {code}" for n, code in codes)
                 label = f"CASE label {' '.join(cases)} ELSE {label} END"

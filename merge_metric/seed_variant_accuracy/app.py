@@ -13,17 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-try:
-    import gradio as gr
-    import pandas as pd  # type: ignore[import-untyped]
-except ModuleNotFoundError as error:
-    if __name__ != "__main__":
-        raise
-    sys.stderr.write(
-        f"error: this page needs {error.name}; run: pip install 'merge-nli[app]', or without "
-        f"merge-nli: pip install -r {Path(__file__).with_name('requirements.txt')}\n"
-    )
-    sys.exit(2)
+import gradio as gr
+import pandas as pd  # type: ignore[import-untyped]
 
 if not __package__:  # run as a script, where relative imports would have nothing to relate to
     __package__ = "seed_variant_accuracy"

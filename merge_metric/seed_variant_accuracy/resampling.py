@@ -5,6 +5,7 @@ be, so on request clusters of seeds are.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, Final
@@ -67,7 +68,7 @@ def compare(a: SeedCounts, b: SeedCounts, settings: Settings = USUAL) -> dict[st
 
 
 def compare_all(
-    models: Sequence[SeedCounts], settings: Settings = USUAL
+    models: Sequence[SeedCounts], settings: Settings = USUAL, replicates: int | None = None
 ) -> tuple[dict[tuple[int, int], dict[str, dict[str, Any]]], list[dict[str, Floats]]]:
     """Compare every pair of models on the same seeds and variants, resampled alike for all.
 
@@ -75,13 +76,14 @@ def compare_all(
     `difference` (a − b), `ci` [low, high] of it and `p_value`, the two-sided share of replicates on
     the other side of zero (Davison and Hinkley 1997, section 4.2), None where undefined; and under
     `mcnemar` the seeds that only one of the two gets right, and the exact p-value. Then come the
-    figures of each model's replicates, (B,).
+    figures of each model's replicates, (B,), which may be more than those of the settings.
     """
     for other in models[1:]:
         _require_same_data(models[0], other)
     if not settings.n_bootstrap:
         raise ValueError("n_bootstrap: expected an int of 1 or more, got 0")
-    resampled = [means for means, _ in _replicates(models, settings)]
+    many = replace(settings, n_bootstrap=replicates or settings.n_bootstrap)
+    resampled = [means for means, _ in _replicates(models, many)]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
     compared = dict[tuple[int, int], dict[str, dict[str, Any]]]()
     for i, j in combinations(range(len(models)), 2):

@@ -237,7 +237,7 @@ CHANGES = (
                answers_without_letters=r.randrange(20, 2000)), "had none of the letters"),
     Change("another gold label", lambda r, rows, told: _set(r, rows, "label",
            lambda n: (n + 1) % 3),
-           "it differs in 1 of 1,999 problems", "refused"),
+           "others of 1 of 1,999 problems", "refused"),
     Change("a variant less", lambda r, rows, told: rows.pop(r.randrange(400, len(rows))) and None,
            "missing for 1 of 1,599 variants", "refused"),
     Change("a row twice", lambda r, rows, told: rows.append(dict(r.choice(rows))),
@@ -250,7 +250,7 @@ CHANGES = (
            "for ids that none of its configurations holds", "refused"),
     Change("a variant of another seed", lambda r, rows, told: _set(
                r, rows, "seed_id", lambda _: rows[3]["seed_id"]),
-           "it differs in 1 of 1,999 problems", "refused"),
+           "others of 1 of 1,999 problems", "refused"),
     Change("no answer", lambda r, rows, told: _set(r, rows, "prediction", lambda _: None),
            "", "passes", "an answer that names no label counts as wrong"),
     Change("a label that there is not", lambda r, rows, told: _set(

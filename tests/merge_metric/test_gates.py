@@ -60,7 +60,7 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
     [
         ("--fail-under=seed_acuracy=0.7",
          "95 (1 to 100), got 'seed_acuracy'; did you mean 'seed_accuracy'?"),
-        ("--fail-under=sv_at_101=0.7", "--fail-under: expected the name of a figure, such as"),
+        ("--fail-under=sv_at_101=0.7", "expected the name of a figure, such as"),
         ("--fail-under=seed_accuracy", "expected seed_accuracy=VALUE with a number from 0 to 1"),
         ("--fail-under=seed_accuracy=nan", "from 0 to 1, got 'seed_accuracy=nan'"),
         ("--fail-under=matching_threshold=101", "a number from 0 to 100"),

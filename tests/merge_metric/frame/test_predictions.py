@@ -170,11 +170,11 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("distribution", "message"),
     [
-        ([], "got []; give them for all rows or for none"),
+        ([], "got [] (1 such row); give them for all rows or for none"),
         ([0.5, 0.5, float("nan")],
          "expected numbers from 0 to 1 with the sum 1, got [0.5, 0.5, NaN"),
         ([0.3, 0.3, 0.38], "got [0.3, 0.3, 0.38]"),
-        ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0] (1 such row); the model overflows"),
+        ([float("inf"), 0.0, 0.0], "got [Infinity, 0.0, 0.0] (1 such row)"),
     ],
 )  # fmt: skip
 def test_wrong_probabilities(distribution: Any, message: str, write: Write) -> None:

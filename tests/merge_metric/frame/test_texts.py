@@ -77,7 +77,7 @@ def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_p
         told = refused(*command, "--dataset", other)
         (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
         assert "expected predictions for the texts of the dataset" in line
-        assert "got predictions for other texts of 1 of 160 problems: '" in line
+        assert "got some for others of 1 of 160 problems: '" in line
         assert line.endswith("run the model on this one")
     assert not (tmp_path / "r.html").exists()
 

@@ -1,7 +1,6 @@
 import json
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -186,22 +185,6 @@ def test_errors_are_shown_as_text(app: Any, tmp_path: Path) -> None:
     assert "threshold: expected" in app.answer(app.EXAMPLE, None, 0, 0)[0]
     rows = [*file_rows()[:-1], file_rows()[-1] | {"probabilities": None}]
     assert "<strong>" in app.answer([], str(write_plain(tmp_path / "a.jsonl", rows)), 90, 10)[0]
-
-
-def test_without_gradio_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A script ends with one line and exit code 2; an import raises the error itself."""
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    script = str(SPACE / "app.py")
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(script, run_name="__main__")
-    assert capsys.readouterr().err == (
-        "error: this page needs gradio; run: pip install 'merge-nli[app]', or without merge-nli: "
-        f"pip install -r {SPACE / 'requirements.txt'}\n"
-    )
-    with pytest.raises(ModuleNotFoundError, match="gradio"):
-        runpy.run_path(script, run_name="app")
 
 
 @pytest.fixture(scope="module")
