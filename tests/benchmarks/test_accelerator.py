@@ -1,8 +1,5 @@
 import statistics
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.bench import fill_mask, on_device
-from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.contender import Contender
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import made_once, model_folder
 from helpers.bench.packed_product import classifier_flop, question_flop
-from helpers.bench.results import Measurement, Side, compare
+from helpers.bench.results import Measurement, ask_in_turn, compare
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -79,32 +76,15 @@ def measure(
     yardstick = Contender(
         "square products", on_device.square_products, {"dtype": dtype}, needs_gpu=True
     )
-    chosen, requests = [], []
-    with ExitStack() as running:
-        for contender in contenders:
-            running.enter_context(contender)
-            rows = spread(range(units), FEWEST)
-            for _ in range(4):  # one question takes less time in a larger batch
-                item = contender.ask(rows=rows).wall / len(rows)
-                rows = spread(range(units), max(FEWEST, int(budget / item)))
-            contender.ask(rows=rows)
-            chosen.append(rows)
-            requests.append(partial(contender.ask, rows=rows))
-        running.enter_context(yardstick)
-        yardstick.ask()
-        *replies, products = in_turn(rounds, *requests, yardstick.ask)
+    asked, [products] = ask_in_turn(
+        contenders, units, rounds, budget, [yardstick], clock="wall", fewest=FEWEST, trials=4
+    )
     peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products)
-    # Wall-clock time: the work of the processor beside a GPU is free.
-    sides = [
-        Side.of(contender.name, [replace(reply, cpu=reply.wall) for reply in item], len(rows))
-        for contender, item, rows in zip(contenders, replies, chosen, strict=True)
-    ]
-    own = dict(zip(chosen[0], replies[0][0].answer, strict=True))
-    pairs = zip(chosen[1], replies[1][0].answer, strict=True)
-    both = [(own[i], theirs) for i, theirs in pairs if i in own]
+    own, theirs = (item.answers for item in asked)
+    both = [(own[i], answer) for i, answer in theirs.items() if i in own]
     row = compare(
         f"on a GPU, by the clock, {what}",
-        *sides,
+        *(item.side for item in asked),  # by the clock: work of the processor beside a GPU is free
         unit=unit,
         at_least=1,
         agreement=f"{agreement(*zip(*both, strict=True))}; "

@@ -1,17 +1,15 @@
 """Classifiers against runtimes with an exported graph."""
 
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from helpers.bench import exported
-from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.contender import Contender, spread
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed_products, products_flop, shape_of
-from helpers.bench.results import Measurement, compare, sides_of
+from helpers.bench.results import Measurement, ask_in_turn, compare
 
 pytestmark = pytest.mark.benchmark
 
@@ -21,7 +19,12 @@ TOLERANCE: Final = 1e-4
 
 @pytest.mark.parametrize("model", PAIRS)
 def test_runtimes(
-    model: str, labelled: list[dict[str, str]], shared_models: Path, peers_python: str, rounds: int
+    model: str,
+    labelled: list[dict[str, str]],
+    shared_models: Path,
+    peers_python: str,
+    rounds: int,
+    budget: float,
 ) -> None:
     folder = shared_models / model
     if not folder.is_dir():
@@ -46,19 +49,14 @@ def test_runtimes(
         packed_products,
         {"hidden": shape[0], "inner": shape[1], "dtype": "float32"},
     )
-    rows = list(range(len(pairs)))
-    with ExitStack() as running:
-        for contender in (*contenders, yardstick):
-            running.enter_context(contender)
-        for contender in contenders:
-            contender.ask(rows=rows)
-        requests = [partial(contender.ask, rows=rows) for contender in contenders]
-        *replies, products = in_turn(rounds, *requests, partial(yardstick.ask, times=20))
+    asked, [products] = ask_in_turn(
+        contenders, len(pairs), rounds, budget, [yardstick], whole=len(contenders)
+    )
     packed = products_flop(*shape) / float(np.median([reply.cpu for reply in products]))
-    result = [np.array(item[0].answer) for item in replies]
-    ours, *theirs = sides_of(contenders, replies, len(rows))
+    first, *others = (np.array(item.replies[0].answer) for item in asked)
+    apart = max(float(abs(item - first).max()) for item in others)
+    ours, *theirs = (item.side for item in asked)
     theirs.sort(key=lambda side: float(np.median(side.cpu)))
-    apart = max(float(abs(item - result[0]).max()) for item in result[1:])
     measurement.write(
         [
             compare(

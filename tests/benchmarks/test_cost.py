@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 from helpers.bench import fill_mask
-from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.contender import Contender
 from helpers.bench.contexts import find_contexts
 from helpers.bench.models import PAPER_SHAPES, model_folder
-from helpers.bench.results import Measurement, Row, Side, has_bfloat16
+from helpers.bench.results import Measurement, Row, Side, ask_in_turn, has_bfloat16
 
 pytestmark = pytest.mark.benchmark
 
@@ -43,13 +43,9 @@ def test_cost(
             "device": device,
         }
         name = f"{device}, {dtype}"
-        with Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu") as ours:
-            trial = spread(range(len(contexts)), FEWEST)
-            ours.ask(rows=trial)
-            item = ours.ask(rows=trial).wall / len(trial)
-            chosen = spread(range(len(contexts)), max(FEWEST, int(budget / item)))
-            [replies] = in_turn(rounds, lambda chosen=chosen: ours.ask(rows=chosen))
-        sides.append(Side.of(name, replies, len(chosen)))
+        ours = Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu")
+        [asked], _ = ask_in_turn([ours], len(contexts), rounds, budget, fewest=FEWEST)
+        sides.append(asked.side)
     reference, *reduced = sides
     unit = "core hour" if device == "cpu" else "hour"
     rows = [row(shape, unit, side, reference) for side in reduced]

@@ -1,8 +1,6 @@
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -10,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from helpers.bench import exported, fill_mask
-from helpers.bench.contender import FOLDER, Contender, Reply, in_turn, spread
+from helpers.bench.contender import FOLDER, Contender
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
 from helpers.bench.packed_product import packed_products, products_flop, question_flop, shape_of
-from helpers.bench.results import Measurement, Row, Side, compare, has_bfloat16
+from helpers.bench.results import Asked, Measurement, Row, ask_in_turn, compare, has_bfloat16
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -36,24 +34,8 @@ EXACT: Final = "fill-mask pipeline, sorted by length, batches of 32"
 NLPAUG: Final = "nlpaug, 200 words"
 RUNTIMES: Final = ("ONNX Runtime", "OpenVINO")
 REDUCED_RUNTIME: Final = "OpenVINO, bfloat16"
-FEWEST: Final = 8
 NEAR_TIE: Final = 1e-4
 """Difference of logits whose order may change by rounding."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    contender: Contender
-    rows: list[int]
-    replies: list[Reply]
-
-    @property
-    def side(self) -> Side:
-        return Side.of(self.contender.name, self.replies, len(self.rows))
-
-    @property
-    def answers(self) -> dict[int, Any]:
-        return dict(zip(self.rows, self.replies[0].answer, strict=True))
 
 
 @pytest.mark.parametrize("model", [*REAL, *SHAPES])
@@ -86,7 +68,9 @@ def test_suggestions(
                   {"hidden": shape[0], "inner": shape[1], "dtype": dtype})
         for dtype in ("float32", *dtypes)
     ]  # fmt: skip
-    asked, products = ask_in_turn([*ours, *peers], len(contexts), rounds, budget, yardsticks)
+    asked, products = ask_in_turn(
+        [*ours, *peers], len(contexts), rounds, budget, yardsticks, whole=len(ours)
+    )
     packed = [
         products_flop(*shape) / statistics.median(r.cpu for r in product) for product in products
     ]
@@ -157,39 +141,6 @@ def peers_of(
     return result
 
 
-def ask_in_turn(
-    contenders: Sequence[Contender],
-    contexts: int,
-    rounds: int,
-    budget: float,
-    yardsticks: Sequence[Contender] = (),
-) -> tuple[list[Asked], list[list[Reply]]]:
-    """Ask ours about all contexts, others for `budget` seconds; short, noisy turns are repeated."""
-    trial, chosen, requests = spread(range(contexts), FEWEST), [], []
-    with ExitStack() as running:
-        for contender in contenders:
-            running.enter_context(contender)
-            contender.ask(rows=trial)  # the first forward pass does setup work
-            item = contender.ask(rows=trial).cpu / len(trial)
-            few = max(FEWEST, int(budget / item))
-            rows = spread(range(contexts), contexts if is_ours(contender) else few)
-            contender.ask(rows=rows)  # and for batches of other shapes
-            times = max(1, int(budget / 10 / (item * len(rows))))
-            chosen.append(rows)
-            requests.append(partial(contender.ask, rows=rows, times=times))
-        for yardstick in yardsticks:
-            running.enter_context(yardstick)
-            item = yardstick.ask(times=3).cpu
-            requests.append(partial(yardstick.ask, times=max(3, int(budget / 10 / item))))
-        replies = in_turn(rounds, *requests)
-    asked = [Asked(*item) for item in zip(contenders, chosen, replies, strict=False)]
-    return asked, replies[len(contenders) :]
-
-
-def is_ours(contender: Contender) -> bool:
-    return contender.load is fill_mask.masked_lm
-
-
 def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
     """In how many contexts the sets are equal, or which share of their words we have."""
     equal, shares = 0, []
@@ -225,8 +176,8 @@ def changed_decisions(reference: Asked, reduced: Asked) -> float:
     return changed / total
 
 
-def _plain(piece: str) -> str:
-    return piece.replace("##", "").strip("Ġ▁ ")
+def _plain(token: str) -> str:
+    return token.replace("##", "").strip("Ġ▁ ")
 
 
 def _arguments(folder: Path, contexts: Sequence[Context], **more: Any) -> dict[str, Any]:

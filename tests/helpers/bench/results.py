@@ -7,16 +7,21 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
-from helpers.bench.contender import FOLDER, ROOT, Contender, Reply
+from helpers.bench.contender import FOLDER, ROOT, Contender, Reply, in_turn, spread
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "classifier", "accelerator", "language-model", "metric",
     "made-up",
 )  # fmt: skip
+
+
+Clock = Literal["cpu", "wall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +35,10 @@ class Side:
     versions: dict[str, str]
 
     @classmethod
-    def of(cls, name: str, replies: Sequence[Reply], units: float) -> Self:
+    def of(cls, name: str, replies: Sequence[Reply], units: float, clock: Clock = "cpu") -> Self:
         return cls(
             name,
-            tuple(reply.cpu / units for reply in replies),
+            tuple(getattr(reply, clock) / units for reply in replies),
             tuple(reply.wall / units for reply in replies),
             max(reply.peak_mb for reply in replies),
             units,
@@ -45,6 +50,60 @@ class Side:
         cpu = tuple(a - b for a, b in zip(self.cpu, part.cpu, strict=True))
         wall = tuple(a - b for a, b in zip(self.wall, part.wall, strict=True))
         return Side(name, cpu, wall, self.peak_mb, self.units, self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    contender: Contender
+    rows: list[int]
+    replies: list[Reply]
+    clock: Clock
+
+    @property
+    def side(self) -> Side:
+        return Side.of(self.contender.name, self.replies, len(self.rows), self.clock)
+
+    @property
+    def answers(self) -> dict[int, Any]:
+        return dict(zip(self.rows, self.replies[0].answer, strict=True))
+
+
+def ask_in_turn(
+    contenders: Sequence[Contender],
+    units: int,
+    rounds: int,
+    budget: float,
+    yardsticks: Sequence[Contender] = (),
+    *,
+    whole: int = 0,
+    clock: Clock = "cpu",
+    fewest: int = 8,
+    trials: int = 2,
+) -> tuple[list[Asked], list[list[Reply]]]:
+    """Ask the first `whole` contenders about all units, others about some for `budget` seconds.
+
+    Short, noisy turns are repeated. Returns the replies of the yardsticks, too.
+    """
+    chosen, requests = [], []
+    with ExitStack() as running:
+        for number, contender in enumerate(contenders):
+            running.enter_context(contender)
+            rows = spread(range(units), fewest)
+            for _ in range(trials):  # the first does setup work; batches grow with the rows
+                item = getattr(contender.ask(rows=rows), clock) / len(rows)
+                some = max(fewest, int(budget / item))
+                rows = spread(range(units), units if number < whole else some)
+            contender.ask(rows=rows)
+            chosen.append(rows)
+            times = max(1, int(budget / 10 / (item * len(rows))))
+            requests.append(partial(contender.ask, rows=rows, times=times))
+        for yardstick in yardsticks:
+            running.enter_context(yardstick)
+            item = getattr(yardstick.ask(times=3), clock)
+            requests.append(partial(yardstick.ask, times=max(3, int(budget / 10 / item))))
+        replies = in_turn(rounds, *requests)
+    asked = [Asked(*item, clock) for item in zip(contenders, chosen, replies, strict=False)]
+    return asked, replies[len(contenders) :]
 
 
 @dataclass(frozen=True, slots=True)
