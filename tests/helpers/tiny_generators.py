@@ -1,5 +1,6 @@
 """Small random text generators of every kind, which end about as likely as they continue."""
 
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,7 @@ the model has rows."""
 
 
 @lru_cache
-def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+def _trained(kind: str) -> PreTrainedTokenizerFast:
     tokenizer = metaspace(end=True) if kind == "t5" else byte_level()
     if kind == "t5":
         tokenizer.add_tokens([AddedToken("<extra_id_0>", special=True)])
@@ -37,6 +38,11 @@ def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
     if kind == "llama-chat":
         tokenizer.chat_template = CHAT
     return tokenizer
+
+
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """A copy of the tokenizer, which a test may change."""
+    return deepcopy(_trained(kind))
 
 
 def _config(kind: str, vocabulary: int, end: int) -> Any:

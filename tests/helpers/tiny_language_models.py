@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -185,8 +186,13 @@ KINDS: Final[Mapping[str, TinyLM]] = {
 
 
 @lru_cache
-def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+def _trained(kind: str) -> PreTrainedTokenizerFast:
     return KINDS[kind].tokenizer()
+
+
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """A copy of the tokenizer, which a test may change."""
+    return deepcopy(_trained(kind))
 
 
 @lru_cache

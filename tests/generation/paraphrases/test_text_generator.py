@@ -241,7 +241,7 @@ def test_special_tokens_are_no_text() -> None:
         model = with_bias("t5", **{token: 4.0})
         (result,) = generator("t5", model=model).candidates([request])
         assert_same(result, slow("t5", request, SMALL, model))
-    tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
+    tokenizer = tiny_tokenizer("llama-chat")
     tokenizer.add_special_tokens({"additional_special_tokens": ["Ġthe"]})
     (result,) = generator("llama-chat", tokenizer=tokenizer).candidates([request])
     assert not any("Ġthe" in text or " the " in text for text in texts(result))
@@ -276,7 +276,7 @@ def test_prompts(kind: str) -> None:
 
 
 def test_odd_templates_and_prompts() -> None:
-    tokenizer = copy.deepcopy(tiny_tokenizer("llama-chat"))
+    tokenizer = tiny_tokenizer("llama-chat")
     tokenizer.chat_template = (
         CHAT + "{{ strftime_now('%d %b %Y') }}{% if enable_thinking == false %} quiet{% endif %}"
     )
@@ -391,7 +391,7 @@ def test_models_that_cannot_be_searched() -> None:
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ValueError, match="t5: expected a decoder_start_token_id in config"):
         generator("t5", model=model)
-    tokenizer = copy.deepcopy(tiny_tokenizer("t5"))
+    tokenizer = tiny_tokenizer("t5")
     tokenizer.eos_token = None
     model = with_bias("t5")
     model.generation_config.eos_token_id = None

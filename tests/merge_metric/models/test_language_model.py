@@ -119,7 +119,7 @@ CHAT = (
 
 
 def with_template(kind: str, template: str) -> Any:
-    tokenizer = KINDS[kind].tokenizer()
+    tokenizer = tiny_tokenizer(kind)
     tokenizer.chat_template = template
     return tokenizer
 
