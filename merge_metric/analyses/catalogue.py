@@ -110,12 +110,10 @@ def functions_of(chosen: Analysis) -> tuple[Callable[..., Table], Callable[[Tabl
         curves,
         hardest,
         overlap,
-        phenomena,
         run_folders,
         seeds_needed,
         sensitivity,
         signals,
-        validators,
         validity,
         variant_groups,
     )

@@ -20,7 +20,7 @@ from helpers.dataset_files import write_source
 
 from merge_dataset.files import digests, write_record
 from merge_metric.analyses import Request
-from merge_metric.analyses.validators import plot_provenance, provenance
+from merge_metric.analyses.run_folders import plot_provenance, provenance
 
 Names = tuple[str, ...]
 
