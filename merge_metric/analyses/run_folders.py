@@ -9,7 +9,7 @@ text, or has another form in the problem, may be biased (Limitations).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations, groupby
 from math import comb
@@ -95,12 +95,54 @@ ELIGIBLE: Final = "eligible"
 
 ALL: Final = "all"
 
+_BY_CLASS: Final = (
+    "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0 "
+    f"ORDER BY list_position({[*VARIANT_CLASSES]}, word_class) NULLS LAST"
+)
+"""End of a query with a row for each class of variants, in order, and a last one for all."""
+
+
+def _named(columns: Mapping[str, str]) -> str:
+    """Write the columns of such a query: the class, then values by name."""
+    values = (f', {sql} AS "{name}"' for name, sql in columns.items())
+    return f"coalesce(word_class, '{ALL}') AS word_class{''.join(values)}"
+
 
 def seeds(request: Request, *, run: Path) -> Table:
     """Make rows by word class: problems that share words and, where there is a build, seeds."""
-    source = read_counts(run)["source"]
+    source, built = read_counts(run)["source"], (run / MANIFEST).is_file()
     labels = format_of(read_schema(run / PROBLEMS)).labels
-    total, rows = _shared_words(run, source, labels)
+    parts, rows = {SHARING: "words"}, list[Row]()
+    if built:
+        variants = parquet([file_of_build(run, VARIANTS)])
+        parts[ELIGIBLE] = (
+            # A variant with several replaced words counts for each of them.
+            "words SEMI JOIN (SELECT seed_id, word_class, "
+            f"unnest(regexp_split_to_array(original, '\\s+')) AS word FROM {variants}) "
+            "USING (seed_id, word_class, word)"
+        )
+    with connect() as connection:
+        connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
+        connection.sql(f"FROM {parquet([run / SHARED_WORDS])}").create_view("words")
+        total = len(connection.sql("SELECT seed_id FROM problems"))
+        names = connection.table("words").columns
+        occurrences = ", ".join(name for name in names if name.endswith("_occurrences"))
+        n = "count(DISTINCT seed_id)"
+        twice = f"{n} FILTER (greatest({occurrences}) > 1)"
+        known = "bool_and(other_forms IS NOT NULL)"
+        other = f"CASE WHEN {known} THEN {n} FILTER (len(other_forms) > 0) END"
+        wanted = {"n": n, "share": f"{n} / {total}"}
+        values = {f"label_{k}": label for k, label in enumerate(labels)}
+        wanted |= {label: f"{n} FILTER (label = ${label}) / {n}" for label in values}
+        wanted |= {"n_stands_twice": twice, "stands_twice": f"{twice} / {n}"}
+        wanted |= {"n_other_form": other, "other_form": f"({other}) / {n}"}
+        for which, words in parts.items():
+            made = connection.sql(
+                f"SELECT {_named(wanted)} FROM {words} JOIN problems USING (seed_id) {_BY_CLASS}",
+                params=values,
+            )
+            about = {"source": source, "which": which}
+            rows += [about | row for row in made.to_arrow_table().to_pylist()]
     letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
     shown = (
         *columns(source="source", which="problems", word_class="class"),
@@ -108,54 +150,9 @@ def seeds(request: Request, *, run: Path) -> Table:
         *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
     )
     unknown = any(row["which"] == SHARING and row["other_form"] is None for row in rows)
-    built = (run / MANIFEST).is_file()
     return titled(
         "seeds", shown, rows, total=total, legend=legend(labels), built=built, unknown=unknown
     )
-
-
-def _shared_words(run: Path, source: str, labels: Sequence[str]) -> tuple[int, list[Row]]:
-    rows: list[Row] = []
-    with connect() as connection:
-        connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
-        connection.sql(f"FROM {parquet([run / SHARED_WORDS])}").create_view("words")
-        total = len(connection.sql("SELECT seed_id FROM problems"))
-        parts = {SHARING: "words"}
-        if (run / MANIFEST).is_file():
-            variants = parquet([file_of_build(run, VARIANTS)])
-            parts[ELIGIBLE] = (
-                # A variant with several replaced words counts for each of them.
-                "words SEMI JOIN (SELECT seed_id, word_class, "
-                f"unnest(regexp_split_to_array(original, '\\s+')) AS word FROM {variants}) "
-                "USING (seed_id, word_class, word)"
-            )
-        of_words = connection.table("words").columns
-        occurrences = [name for name in of_words if name.endswith("_occurrences")]
-        n_problems = "count(DISTINCT seed_id)"
-        wanted = [
-            n_problems,
-            "bool_and(other_forms IS NOT NULL)",
-            f"{n_problems} FILTER (greatest({', '.join(occurrences)}) > 1)",
-            f"{n_problems} FILTER (len(other_forms) > 0)",
-            *(f"{n_problems} FILTER (label = ${n})" for n in range(1, len(labels) + 1)),
-        ]
-        for which, words in parts.items():
-            relation = connection.sql(
-                f"SELECT coalesce(word_class, '{ALL}'), {', '.join(wanted)} "
-                f"FROM {words} JOIN problems USING (seed_id) "
-                "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0",
-                params=list(labels),
-            )
-            counts = {name: numbers for name, *numbers in relation.fetchall()}
-            for name in (group for group in (*WORD_CLASSES, ALL) if group in counts):
-                n, known, n_twice, n_forms, *golds = counts[name]
-                row: Row = {"source": source, "which": which, "word_class": name}
-                row |= {"n": n, "share": n / total}
-                row |= {f"label_{code}": of_label / n for code, of_label in enumerate(golds)}
-                row |= {"n_stands_twice": n_twice, "stands_twice": n_twice / n}
-                row |= {"n_other_form": n_forms if known else None}
-                rows.append(row | {"other_form": n_forms / n if known else None})
-    return total, rows
 
 
 def plot_seeds(table: Table) -> plots.Figure:
@@ -250,61 +247,53 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
             name, labels = config, format_in(request.dataset, config).labels
             files = [request.dataset / f for f in split_files(request.dataset, config)["variants"]]
         labels_of[name] = labels
-        rows += _count(files, name, labels, replacements)
+        of_label = {label: f"FILTER (label = {code})" for code, label in enumerate(labels)}
+        n = "count(DISTINCT seed_id)"
+        numbers = {"n_seeds": n} | {
+            f"seeds_{x}": f"{n} {part} / {n}" for x, part in of_label.items()
+        }
+        before = {"n_replacements": "count(*)"}
+        before |= {f"n_replacements_{x}": f"count(*) {part}" for x, part in of_label.items()}
+        draws = (
+            "(SELECT count(DISTINCT draw) FROM (SELECT unnest(subsamples) AS draw FROM variants))"
+        )
+        after = {"n_variants": "count(*)", "per_seed": f"count(*) / {n}"}
+        after |= {"n_drawn": f"round_even(sum(len(subsamples)) / ({draws}), 0)::BIGINT"}
+        with connect() as connection:
+            wanted = ("seed_id", "word_class", "label", "subsamples")
+            tables = [read_table(file, wanted) for file in files]
+            connection.register("variants", pa.concat_tables(tables))
+            queries = [("variants", numbers), (replacements, before), ("variants", after)]
+            of_queries = [
+                {
+                    row["word_class"]: row
+                    for row in connection.sql(f"SELECT {_named(counts)} FROM {table} {_BY_CLASS}")
+                    .to_arrow_table()
+                    .to_pylist()
+                }
+                for table, counts in queries
+                if table
+            ]
+        for word_class in of_queries[0]:
+            rows.append({"config": name})
+            for of_classes in of_queries:
+                rows[-1] |= of_classes.get(word_class, {})
     names = same_labels(labels_of)
     letters = dict(zip(names, initials(names), strict=True))
-    before: tuple[Column, ...] = ()
+    of_labels: tuple[Column, ...] = ()
     if run:
-        of_labels = {f"n_replacements_{name}": letter for name, letter in letters.items()}
-        before = columns("count", n_replacements="before sampling", **of_labels)
+        keys = {f"n_replacements_{name}": letter for name, letter in letters.items()}
+        of_labels = columns("count", n_replacements="before sampling", **keys)
     shown = (
         *columns(config="source", word_class="class"),
         *columns("count", n_seeds="seeds"),
         *columns("share", **{f"seeds_{name}": f"{x}, %" for name, x in letters.items()}),
-        *before,
+        *of_labels,
         *columns("count", n_variants="variants"),
         *columns("threshold", per_seed="per seed"),
         *columns("count", n_drawn="in a subsample"),
     )
     return titled("composition", shown, rows, legend=legend(names), run=run)
-
-
-def _count(
-    files: Sequence[Path], config: str, labels: Sequence[str], replacements: str
-) -> Iterator[Row]:
-    parts = ["", *(f" FILTER (label = {code})" for code in range(len(labels)))]
-    ends = ["", *(f"_{label}" for label in labels)]
-    with connect() as connection:
-        wanted = ("seed_id", "word_class", "label", "subsamples")
-        connection.register("variants", pa.concat_tables([read_table(f, wanted) for f in files]))
-
-        def counts(table: str, **numbers: str) -> dict[str, Row]:
-            named = ", ".join(f'{sql} AS "{key}"' for key, sql in numbers.items())
-            rows = connection.sql(
-                f"SELECT coalesce(word_class, '{ALL}') AS word_class, {named} FROM {table} "
-                "GROUP BY GROUPING SETS ((word_class), ())"
-            )
-            return {row["word_class"]: row for row in rows.to_arrow_table().to_pylist()}
-
-        ((n_subsamples,),) = connection.sql(
-            "SELECT count(DISTINCT number) FROM (SELECT unnest(subsamples) AS number FROM variants)"
-        ).fetchall()
-        of_seeds = (f"count(DISTINCT seed_id){part}" for part in parts)
-        seeds = dict(zip((f"seeds{end}" for end in ends), of_seeds, strict=True))
-        draws = "sum(len(subsamples))::BIGINT"
-        variants = counts("variants", n_variants="count(*)", n_draws=draws, **seeds)
-        before = {}
-        if replacements:
-            keys = (f"n_replacements{end}" for end in ends)
-            every = (f"count(*){part}" for part in parts)
-            before = counts(replacements, **dict(zip(keys, every, strict=True)))
-    for name in (group for group in (*VARIANT_CLASSES, ALL) if group in variants):
-        of_class = variants[name]
-        n_variants, n_seeds = of_class["n_variants"], of_class["seeds"]
-        row: Row = {"config": config, "word_class": name, "n_seeds": n_seeds}
-        row |= {key: of_class[key] / n_seeds for key in seeds if key != "seeds"}
-        row |= before.get(name, {}) | {"n_variants": n_variants, "per_seed": n_variants / n_seeds}
-        yield row | {"n_drawn": round(of_class["n_draws"] / n_subsamples)}
 
 
 def plot_composition(table: Table) -> plots.Figure:
