@@ -5,7 +5,7 @@ sum of its items' matrices, weighted by how often each item was drawn.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -152,13 +152,6 @@ def pooled(sums: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
     return rho
-
-
-def spearman_interval(x: Floats, y: Floats, seed: Ints, weights: Iterable[Floats]) -> Floats:
-    """Compute the bootstrap interval, (2,), of `spearman`; `weights`, (b, S), resample seeds."""
-    a, b = (np.unique(values, return_inverse=True)[1] for values in (x, y))
-    replicates = [weighted_spearman(a, b, drawn[seed]) for part in weights for drawn in part]
-    return interval(np.array(replicates))
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:

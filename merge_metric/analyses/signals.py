@@ -6,8 +6,9 @@ The MERGE paper asks what makes variants good, and diverse ones hard (section 5.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from merge_metric.agreement.coefficients import (
     auc,
     pooled,
     spearman,
-    spearman_interval,
+    weighted_spearman,
     within_seeds,
 )
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
@@ -134,6 +135,58 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
     # Whether the model answers each variant right, and judgements: (n,), NaN if not judged.
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
+    is_judged = ~np.isnan(outcomes.get("good", np.full(len(table), np.nan)))
+
+    def cells(
+        key: str, value: float | None, of: Callable[[Floats], Floats], *, strict: bool = True
+    ) -> Row:
+        """Make the cells of a figure and its interval; if `strict`, that has no NaN."""
+        if weights is None or value is None:
+            return {key: value} | ({} if weights is None else {f"{key}_ci": None})
+        with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
+            bounds = interval(np.concatenate([of(drawn) for drawn in weights()]))
+        is_known = not (strict and np.isnan(bounds).any())
+        return {key: value, f"{key}_ci": bounds.tolist() if is_known else None}
+
+    def mean(key: str, values: Floats, part: Bools) -> Row:
+        sums = np.bincount(seed[part], values[part], minlength=n_seeds)
+        sizes = np.bincount(seed[part], minlength=n_seeds)
+        return cells(key, _average(values[part]), lambda w: (w @ sums) / (w @ sizes))
+
+    def correlations(signal: Floats, known: Bools) -> Row:
+        row: Row = {}
+        compared = {"right": outcomes["right"]} if "right" in outcomes else {}
+        if "good" in outcomes:
+            compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
+            part = known & is_judged
+            groups = np.unique(signal[part], return_inverse=True)[1]
+            is_good, of_part = outcomes["good"][part] == 1, seed[part]
+            row = {"auc": None, "auc_ci": None}
+            if is_good.any() and not is_good.all():
+                area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
+                row |= cells("auc", area, lambda w: auc(groups, is_good, w[:, of_part]))
+        for key, values in compared.items():
+            part = known & ~np.isnan(values)
+            x, y, own = signal[part], values[part], seed[part]
+            a, b = (np.unique(side, return_inverse=True)[1] for side in (x, y))
+            sums = within_seeds(x, y, own, n_seeds)
+            within = float(pooled(sums.sum(axis=0)))
+            of_key = cells(
+                f"rho_{key}",
+                spearman(x, y),
+                lambda w, a=a, b=b, own=own: np.array(  # type: ignore[misc]
+                    [weighted_spearman(a, b, drawn[own]) for drawn in w]
+                ),
+                strict=False,
+            ) | cells(
+                f"within_{key}",
+                None if np.isnan(within) else within,
+                lambda w, sums=sums: pooled(w @ sums),  # type: ignore[misc]
+                strict=False,
+            )
+            row |= sorted(of_key.items(), key=lambda cell: cell[0].endswith("_ci"))
+        return row
+
     for name in variants.columns:
         values = _floats(table, name)
         known = ~np.isnan(values)
@@ -142,8 +195,7 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         is_answer = pa.types.is_boolean(table[name].type)
         parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
         if name == QUALITY and "good" in outcomes:
-            judged = known & ~np.isnan(outcomes["good"])
-            parts += best_of(values, judged, seed, settings.rng_seed)
+            parts += best_of(values, known & is_judged, seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
         for bin_name, part in parts:
             row: Row = {"config": variants.config, "model": variants.model, "signal": name}
@@ -155,17 +207,17 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
                 "n_seeds": len(np.unique(seed[part])),
             }
             if "right" in outcomes:
-                right = outcomes["right"]
-                row |= _mean("variant_accuracy", right, part, seed, weights)
+                row |= mean("variant_accuracy", outcomes["right"], part)
             if "good" in outcomes:
-                judged = part & ~np.isnan(outcomes["good"])
-                row["n_judged"] = int(judged.sum())
+                row["n_judged"] = int((part & is_judged).sum())
                 for key in ("fluency", "reasoning"):
-                    row[key] = _average(outcomes[key][judged])
-                row |= _mean("good", outcomes["good"], judged, seed, weights)
-            if bin_name == ALL:
-                row |= _correlations(values, known, outcomes, seed, weights)
-            yield row
+                    row[key] = _average(outcomes[key][part & is_judged])
+                row |= mean("good", outcomes["good"], part & is_judged)
+            yield row | (correlations(values, known) if bin_name == ALL else {})
+
+
+def _average(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 # --- Parts of the variants ---
@@ -218,71 +270,6 @@ def bins_of(signal: Floats, bins: int, *, is_answer: bool = False) -> list[tuple
     ]
 
 
-# --- Figures of a part ---
-
-
-def _average(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _bounds(
-    weights: BootstrapWeights, figure: Callable[[Floats], Floats], *, strict: bool = True
-) -> list[float] | None:
-    """Compute the interval of a figure of bootstrap weights; if `strict`, None with NaN in it."""
-    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-        bounds = interval(np.concatenate([figure(w) for w in weights()]))
-    return None if strict and np.isnan(bounds).any() else bounds.tolist()
-
-
-def _mean(
-    key: str, values: Floats, part: Bools, seed: Ints, weights: BootstrapWeights | None
-) -> Row:
-    """Average values, (n,), over the variants of `part`; with an interval if there are weights."""
-    row: Row = {key: _average(values[part])}
-    if weights is None:
-        return row
-    n_seeds = int(seed.max()) + 1
-    sums = np.bincount(seed[part], values[part], minlength=n_seeds)
-    sizes = np.bincount(seed[part], minlength=n_seeds)
-    return row | {f"{key}_ci": _bounds(weights, lambda w: (w @ sums) / (w @ sizes))}
-
-
-def _correlations(
-    signal: Floats,
-    known: Bools,
-    outcomes: Mapping[str, Floats],
-    seed: Ints,
-    weights: BootstrapWeights | None,
-) -> Row:
-    compared = {"right": outcomes["right"]} if "right" in outcomes else {}
-    row: Row = {}
-    if "good" in outcomes:
-        compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
-        part = known & ~np.isnan(outcomes["good"])
-        x, is_good = signal[part], outcomes["good"][part] == 1
-        row = {"auc": None, "auc_ci": None}
-        if is_good.any() and not is_good.all():
-            groups = np.unique(x, return_inverse=True)[1]
-            row["auc"] = float(auc(groups, is_good, np.ones((1, len(x))))[0])
-            if weights is not None:
-                drawn = partial(lambda w, of: auc(groups, is_good, w[:, of]), of=seed[part])
-                row["auc_ci"] = _bounds(weights, drawn)
-    for key, values in compared.items():
-        part = known & ~np.isnan(values)
-        x, y = signal[part], values[part]
-        sums = within_seeds(x, y, seed[part], int(seed.max()) + 1)
-        within = float(pooled(sums.sum(axis=0)))
-        rho = row[f"rho_{key}"] = spearman(x, y)
-        row[f"within_{key}"] = None if np.isnan(within) else within
-        if weights is not None:
-            bounds = None if rho is None else spearman_interval(x, y, seed[part], weights())
-            row[f"rho_{key}_ci"] = None if bounds is None else bounds.tolist()
-            drawn = partial(lambda w, of: pooled(w @ of), of=sums)
-            of_within = None if np.isnan(within) else _bounds(weights, drawn, strict=False)
-            row[f"within_{key}_ci"] = of_within
-    return row
-
-
 # --- Plot ---
 
 
@@ -291,41 +278,37 @@ def plot_signals(table: Table) -> plots.Figure:
     names, configs = distinct(table.rows, "signal"), distinct(table.rows, "config")
     figure = plots.new_figure(plots.COLUMN * len(configs), 1.9 * len(names) + 0.6)
     axes_of = figure.subplots(len(names), len(configs), sharey=True, squeeze=False)
-    for name, row_of_axes in zip(names, axes_of.tolist(), strict=True):
-        for config, axes in zip(configs, row_of_axes, strict=True):
-            rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
-            _draw_bins(axes, rows)
-            axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
+    for axes, (name, config) in zip(axes_of.flat, product(names, configs), strict=True):
+        rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
+        bins = [bin for bin in distinct(rows, "bin") if bin != ALL and not bin.startswith(_BEST)]
+        lines: list[tuple[str, str, Any, dict[str, Any]]] = []
+        style: dict[str, Any]
+        for number, model in enumerate(distinct(rows, "model")):
+            if model is not None:
+                style = {"color": plots.PALETTE[number % len(plots.PALETTE)], "marker": "o"}
+                lines.append(("variant_accuracy", f"right: {model}", model, style))
+            if number == 0 and any(row.get("n_judged") for row in rows):
+                style = {"color": plots.GREY, "marker": "s", "linestyle": "--"}
+                lines.append(("good", "good (annotators)", model, style))
+        for key, label, model, style in lines:
+            of_bin = {row["bin"]: row for row in rows if row["model"] == model}
+            values = [of_bin.get(bin, {}).get(key) for bin in bins]
+            heights = [np.nan if value is None else value for value in values]
+            style |= {"markersize": 4}
+            if NONE in bins:
+                axes.plot(bins.index(NONE), heights.pop(), **style)
+            axes.plot(range(len(heights)), heights, label=label, linewidth=1.4, **style)
+            for place, bin in enumerate(bins):
+                if bounds := of_bin.get(bin, {}).get(f"{key}_ci"):
+                    axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
+        short = [bin.replace(" to ", "\nto ").replace(" or ", "\nor ") for bin in bins]
+        axes.set_xticks(range(len(bins)), short, fontsize="small")
+        axes.set_xlim(-0.5, len(bins) - 0.5)
+        axes.set_ylim(0, 1)
+        plots.percent_ticks(axes.yaxis)
+        axes.set_ylabel("variants, %", fontsize="small")
+        axes.tick_params(labelsize="small")
+        plots.grid(axes, "y")
+        axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
     plots.legend_below(figure, axes_of.flat)
     return figure
-
-
-def _draw_bins(axes: plots.Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    bins = [name for name in distinct(rows, "bin") if name != ALL and not name.startswith(_BEST)]
-    lines: list[tuple[str, str, Any, dict[str, Any]]] = []
-    style: dict[str, Any]
-    for number, model in enumerate(distinct(rows, "model")):
-        if model is not None:
-            style = {"color": plots.PALETTE[number % len(plots.PALETTE)], "marker": "o"}
-            lines.append(("variant_accuracy", f"right: {model}", model, style))
-        if number == 0 and any(row.get("n_judged") for row in rows):
-            style = {"color": plots.GREY, "marker": "s", "linestyle": "--"}
-            lines.append(("good", "good (annotators)", model, style))
-    for key, label, model, style in lines:
-        of_bin = {row["bin"]: row for row in rows if row["model"] == model}
-        values = [of_bin.get(name, {}).get(key) for name in bins]
-        heights = [np.nan if value is None else value for value in values]
-        if NONE in bins:
-            axes.plot(bins.index(NONE), heights.pop(), **{**style, "markersize": 4})
-        axes.plot(range(len(heights)), heights, label=label, markersize=4, linewidth=1.4, **style)
-        for place, name in enumerate(bins):
-            if bounds := of_bin.get(name, {}).get(f"{key}_ci"):
-                axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
-    short = [name.replace(" to ", "\nto ").replace(" or ", "\nor ") for name in bins]
-    axes.set_xticks(range(len(bins)), short, fontsize="small")
-    axes.set_xlim(-0.5, len(bins) - 0.5)
-    axes.set_ylim(0, 1)
-    plots.percent_ticks(axes.yaxis)
-    axes.set_ylabel("variants, %", fontsize="small")
-    axes.tick_params(labelsize="small")
-    plots.grid(axes, "y")
