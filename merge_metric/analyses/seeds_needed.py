@@ -51,8 +51,8 @@ def stability(
         parts: list[tuple[str | None, str, Floats, Floats]] = []
         if ids not in before:
             # Labels are the same for all models, unless some were asked about other seeds.
-            is_label = (gold == np.arange(len(labels))[:, None]).astype(np.float64)
-            for label, influence in zip(labels, is_label, strict=True):
+            for code, label in enumerate(labels):
+                influence = (gold == code).astype(np.float64)
                 shares = weights @ influence / seeds
                 parts.append((model if before else None, label, influence, shares))
             before.append(ids)
@@ -220,43 +220,38 @@ def pair_of(first: Frame, second: Frame) -> Pair:
     )
 
 
-def influences(
-    pair: Pair, size: int | None, correctness_threshold: int, rng_seed: int
-) -> Iterator[tuple[Figure, Floats]]:
-    """Yield figures and seeds' contributions, (K, S), to the difference in K draws of `size`."""
-    n_seeds = len(pair.seed_right)
-    counts = []  # per draw: variants of each seed, and variants that each model answers right
-    for number in range(VARIANT_DRAWS if size else 1):
-        chosen = np.ones(len(pair.seed), np.bool_)
-        if size is not None:
-            chosen = random_ranks(pair.seed, rng_seed + number) < size
-        parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
-        counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
-    n, first, second = np.stack(counts, axis=1)  # (K, S) each
-    less, mean = first - second, n.mean(axis=1, keepdims=True)
-    difference = less.mean(axis=1, keepdims=True) / mean
-    yield CATALOGUE["variant_accuracy"], (less - difference * n) / mean + difference
-    holds = [(100 * n_right >= correctness_threshold * n) * 1.0 for n_right in (first, second)]
-    yield sv_at(correctness_threshold), holds[0] - holds[1]
-
-
 def power_rows(
     pair: Pair, *, difference: float = 2.0, correctness_threshold: int = 90, rng_seed: int = 0
 ) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
+    n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
+    # Number of variants, figure, and seeds' contributions to the difference in K draws, (K, S).
     of_figures: list[tuple[str | None, Figure, Floats]]
     of_figures = [(None, CATALOGUE["seed_accuracy"], own[None])]
     median = float(np.median(np.bincount(pair.seed)))
     for size in (*(size for size in SIZES if size <= median), None):
-        of_size = influences(pair, size, correctness_threshold, rng_seed)
-        of_figures += [(str(size or "all"), *of) for of in of_size]
-    n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
-    for per_seed, figure, influence in of_figures:
+        counts = []  # per draw: variants of each seed, and variants that each model answers right
+        for number in range(VARIANT_DRAWS if size else 1):
+            chosen = np.ones(len(pair.seed), np.bool_)
+            if size is not None:
+                chosen = random_ranks(pair.seed, rng_seed + number) < size
+            parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
+            counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
+        n, first, second = np.stack(counts, axis=1)  # (K, S) each
+        less, mean = first - second, n.mean(axis=1, keepdims=True)
+        gap = less.mean(axis=1, keepdims=True) / mean
+        a, b = ((100 * right >= correctness_threshold * n) * 1.0 for right in (first, second))
+        per_seed = str(size or "all")
+        of_figures += [
+            (per_seed, CATALOGUE["variant_accuracy"], (less - gap * n) / mean + gap),
+            (per_seed, sv_at(correctness_threshold), a - b),
+        ]
+    for variants, figure, influence in of_figures:
         off = influence - influence.mean(axis=1, keepdims=True)
         squares = [float((np.bincount(pair.unit, of) ** 2).sum()) for of in off]
         error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
-        row: Row = {"figure": figure.heading, "per_seed": per_seed, "n_seeds": n_seeds}
+        row: Row = {"figure": figure.heading, "per_seed": variants, "n_seeds": n_seeds}
         row |= {"difference": float(influence.mean())}
         row |= dict.fromkeys(("standard_error", "smallest", "needed"))
         if n_units > 1 and error > 1e-12:  # otherwise nothing varies

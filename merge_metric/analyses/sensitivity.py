@@ -8,7 +8,8 @@ parameters (figure 2); shifts of label probabilities (section 5.2, figure 3); co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -78,7 +79,7 @@ def fooling(
     means = per_config(rows, [*weights, "n_problems"], n_right, merge_rounds=False)
     model_means = [row for row in means if row["averaged"]]
     every = [*rows, *model_means]
-    config_means = _over_domains(every, weights, n_right, in_domain)
+    config_means = [*_over_domains(every, weights, n_right, in_domain)]
     by_problems = any(row["weighted_by"] == "problems" for row in config_means)
     of_labels = {
         f"{key}_{label}": f"{CATALOGUE[key].heading} {letter}"
@@ -110,13 +111,12 @@ def _over_domains(
     weights: Mapping[str, str],
     n_right: Sequence[str],
     in_domain: Sequence[str],
-) -> list[Row]:
+) -> Iterator[Row]:
     """Average over configurations, all and those out of domain, weighted in either way."""
     domains = {"all": rows}
     if in_domain:
         outside = [r for r in rows if parse_config_name(r["config"])[0] not in in_domain]
         domains["out of domain"] = outside
-    config_means: list[Row] = []
     for name, of_domain in domains.items():
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in of_domain:
@@ -125,21 +125,18 @@ def _over_domains(
         if all(row["n_problems"] is not None for row in of_domain):
             # Numbers of problems by gold label are not known.
             weightings["problems"] = dict.fromkeys(FOOLING, "n_problems")
-        for weighted_by, weight_of in weightings.items():
-            for (suffix, model), group in groups.items():
-                if len(group) > 1:
-                    mean: Row = {key: sum(row[key] for row in group) for key in n_right}
-                    mean |= {} if weight_of is weights else dict.fromkeys(weights)
-                    mean |= {"config": f"({f'{name} {suffix}'.strip()})", "model": model}
-                    mean["averaged"] = CONFIGS
-                    for key, weight in weight_of.items():
-                        values, by = ([row[k] for row in group] for k in (key, weight))
-                        mean[key] = weighted_mean(values, by)
-                    mean |= {
-                        weight: sum(row[weight] for row in group) for weight in weight_of.values()
-                    }
-                    config_means.append(mean | {"weighted_by": weighted_by})
-    return config_means
+        for (weighted_by, weight_of), ((suffix, model), group) in product(
+            weightings.items(), groups.items()
+        ):
+            if len(group) > 1:
+                mean: Row = {key: sum(row[key] for row in group) for key in n_right}
+                mean |= {} if weight_of is weights else dict.fromkeys(weights)
+                mean |= {"config": f"({f'{name} {suffix}'.strip()})", "model": model}
+                mean["averaged"] = CONFIGS
+                for key, weight in weight_of.items():
+                    mean[key] = weighted_mean([r[key] for r in group], [r[weight] for r in group])
+                mean |= {key: sum(row[key] for row in group) for key in weight_of.values()}
+                yield mean | {"weighted_by": weighted_by}
 
 
 def plot_fooling(table: Table) -> plots.Figure:
