@@ -9,7 +9,7 @@ text, or has another form in the problem, may be biased (Limitations).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, groupby
 from math import comb
@@ -247,37 +247,7 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
             name, labels = config, format_in(request.dataset, config).labels
             files = [request.dataset / f for f in split_files(request.dataset, config)["variants"]]
         labels_of[name] = labels
-        of_label = {label: f"FILTER (label = {code})" for code, label in enumerate(labels)}
-        n = "count(DISTINCT seed_id)"
-        numbers = {"n_seeds": n} | {
-            f"seeds_{x}": f"{n} {part} / {n}" for x, part in of_label.items()
-        }
-        before = {"n_replacements": "count(*)"}
-        before |= {f"n_replacements_{x}": f"count(*) {part}" for x, part in of_label.items()}
-        draws = (
-            "(SELECT count(DISTINCT draw) FROM (SELECT unnest(subsamples) AS draw FROM variants))"
-        )
-        after = {"n_variants": "count(*)", "per_seed": f"count(*) / {n}"}
-        after |= {"n_drawn": f"round_even(sum(len(subsamples)) / ({draws}), 0)::BIGINT"}
-        with connect() as connection:
-            wanted = ("seed_id", "word_class", "label", "subsamples")
-            tables = [read_table(file, wanted) for file in files]
-            connection.register("variants", pa.concat_tables(tables))
-            queries = [("variants", numbers), (replacements, before), ("variants", after)]
-            of_queries = [
-                {
-                    row["word_class"]: row
-                    for row in connection.sql(f"SELECT {_named(counts)} FROM {table} {_BY_CLASS}")
-                    .to_arrow_table()
-                    .to_pylist()
-                }
-                for table, counts in queries
-                if table
-            ]
-        for word_class in of_queries[0]:
-            rows.append({"config": name})
-            for of_classes in of_queries:
-                rows[-1] |= of_classes.get(word_class, {})
+        rows += [{"config": name} | row for row in _count(files, labels, replacements)]
     names = same_labels(labels_of)
     letters = dict(zip(names, initials(names), strict=True))
     of_labels: tuple[Column, ...] = ()
@@ -294,6 +264,31 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
         *columns("count", n_drawn="in a subsample"),
     )
     return titled("composition", shown, rows, legend=legend(names), run=run)
+
+
+def _count(files: Sequence[Path], labels: Sequence[str], replacements: str) -> Iterator[Row]:
+    of_label = {label: f"FILTER (label = {code})" for code, label in enumerate(labels)}
+    n = "count(DISTINCT seed_id)"
+    seeds = {"n_seeds": n} | {f"seeds_{x}": f"{n} {part} / {n}" for x, part in of_label.items()}
+    before = {"n_replacements": "count(*)"}
+    before |= {f"n_replacements_{x}": f"count(*) {part}" for x, part in of_label.items()}
+    draws = "SELECT count(DISTINCT draw) FROM (SELECT unnest(subsamples) AS draw FROM variants)"
+    variants = {"n_variants": "count(*)", "per_seed": f"count(*) / {n}"}
+    variants |= {"n_drawn": f"round_even(sum(len(subsamples)) / ({draws}), 0)::BIGINT"}
+    queries = [("variants", seeds), (replacements, before), ("variants", variants)]
+    counted = []
+    with connect() as connection:
+        wanted = ("seed_id", "word_class", "label", "subsamples")
+        tables = [read_table(file, wanted) for file in files]
+        connection.register("variants", pa.concat_tables(tables))
+        for table, columns in ((table, columns) for table, columns in queries if table):
+            query = f"SELECT {_named(columns)} FROM {table} {_BY_CLASS}"
+            made = connection.sql(query).to_arrow_table().to_pylist()
+            counted.append({row["word_class"]: row for row in made})
+    for word_class, row in counted[0].items():
+        for others in counted[1:]:
+            row |= others.get(word_class, {})
+        yield row
 
 
 def plot_composition(table: Table) -> plots.Figure:

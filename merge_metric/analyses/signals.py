@@ -6,7 +6,8 @@ The MERGE paper asks what makes variants good, and diverse ones hard (section 5.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -132,61 +133,9 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         weights = partial(seed_weights, n_seeds, settings, clusters)
         if n_seeds * settings.n_bootstrap <= _HELD:
             weights = list(weights()).__iter__
-    # Whether the model answers each variant right, and judgements: (n,), NaN if not judged.
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
-    is_judged = ~np.isnan(outcomes.get("good", np.full(len(table), np.nan)))
-
-    def cells(
-        key: str, value: float | None, of: Callable[[Floats], Floats], *, strict: bool = True
-    ) -> Row:
-        """Make the cells of a figure and its interval; if `strict`, that has no NaN."""
-        if weights is None or value is None:
-            return {key: value} | ({} if weights is None else {f"{key}_ci": None})
-        with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-            bounds = interval(np.concatenate([of(drawn) for drawn in weights()]))
-        is_known = not (strict and np.isnan(bounds).any())
-        return {key: value, f"{key}_ci": bounds.tolist() if is_known else None}
-
-    def mean(key: str, values: Floats, part: Bools) -> Row:
-        sums = np.bincount(seed[part], values[part], minlength=n_seeds)
-        sizes = np.bincount(seed[part], minlength=n_seeds)
-        return cells(key, _average(values[part]), lambda w: (w @ sums) / (w @ sizes))
-
-    def correlations(signal: Floats, known: Bools) -> Row:
-        row: Row = {}
-        compared = {"right": outcomes["right"]} if "right" in outcomes else {}
-        if "good" in outcomes:
-            compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
-            part = known & is_judged
-            groups = np.unique(signal[part], return_inverse=True)[1]
-            is_good, of_part = outcomes["good"][part] == 1, seed[part]
-            row = {"auc": None, "auc_ci": None}
-            if is_good.any() and not is_good.all():
-                area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
-                row |= cells("auc", area, lambda w: auc(groups, is_good, w[:, of_part]))
-        for key, values in compared.items():
-            part = known & ~np.isnan(values)
-            x, y, own = signal[part], values[part], seed[part]
-            a, b = (np.unique(side, return_inverse=True)[1] for side in (x, y))
-            sums = within_seeds(x, y, own, n_seeds)
-            within = float(pooled(sums.sum(axis=0)))
-            of_key = cells(
-                f"rho_{key}",
-                spearman(x, y),
-                lambda w, a=a, b=b, own=own: np.array(  # type: ignore[misc]
-                    [weighted_spearman(a, b, drawn[own]) for drawn in w]
-                ),
-                strict=False,
-            ) | cells(
-                f"within_{key}",
-                None if np.isnan(within) else within,
-                lambda w, sums=sums: pooled(w @ sums),  # type: ignore[misc]
-                strict=False,
-            )
-            row |= sorted(of_key.items(), key=lambda cell: cell[0].endswith("_ci"))
-        return row
-
+    of = _Outcomes(outcomes, seed, n_seeds, weights)
     for name in variants.columns:
         values = _floats(table, name)
         known = ~np.isnan(values)
@@ -195,7 +144,7 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         is_answer = pa.types.is_boolean(table[name].type)
         parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
         if name == QUALITY and "good" in outcomes:
-            parts += best_of(values, known & is_judged, seed, settings.rng_seed)
+            parts += best_of(values, of.judged(known), seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
         for bin_name, part in parts:
             row: Row = {"config": variants.config, "model": variants.model, "signal": name}
@@ -207,13 +156,82 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
                 "n_seeds": len(np.unique(seed[part])),
             }
             if "right" in outcomes:
-                row |= mean("variant_accuracy", outcomes["right"], part)
+                row |= of.mean("variant_accuracy", "right", part)
             if "good" in outcomes:
-                row["n_judged"] = int((part & is_judged).sum())
+                judged = of.judged(part)
+                row["n_judged"] = int(judged.sum())
                 for key in ("fluency", "reasoning"):
-                    row[key] = _average(outcomes[key][part & is_judged])
-                row |= mean("good", outcomes["good"], part & is_judged)
-            yield row | (correlations(values, known) if bin_name == ALL else {})
+                    row[key] = _average(outcomes[key][judged])
+                row |= of.mean("good", "good", judged)
+            yield row | (of.correlations(values, known) if bin_name == ALL else {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outcomes:
+    """Whether a model answers each variant right, and judgements, with what intervals take."""
+
+    values: Mapping[str, Floats]
+    """Outcome → (n,), NaN if not judged."""
+    seed: Ints
+    n_seeds: int
+    weights: BootstrapWeights | None
+
+    def judged(self, part: Bools) -> Bools:
+        """Return which variants of a part were judged."""
+        return part & ~np.isnan(self.values["good"])
+
+    def cells(
+        self, key: str, value: float | None, of: Callable[[Floats], Floats], *, strict: bool = True
+    ) -> Row:
+        """Make the cells of a figure and its interval, None if it has NaN and is `strict`."""
+        if self.weights is None or value is None:
+            return {key: value} | ({} if self.weights is None else {f"{key}_ci": None})
+        with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
+            bounds = interval(np.concatenate([of(drawn) for drawn in self.weights()]))
+        is_known = not (strict and np.isnan(bounds).any())
+        return {key: value, f"{key}_ci": bounds.tolist() if is_known else None}
+
+    def mean(self, key: str, outcome: str, part: Bools) -> Row:
+        """Average an outcome over a part of the variants."""
+        values, seed = self.values[outcome][part], self.seed[part]
+        sums = np.bincount(seed, values, minlength=self.n_seeds)
+        sizes = np.bincount(seed, minlength=self.n_seeds)
+        return self.cells(key, _average(values), lambda w: (w @ sums) / (w @ sizes))
+
+    def correlations(self, signal: Floats, known: Bools) -> Row:
+        """Compare a signal, (n,), with outcomes, where it is known."""
+        row: Row = {}
+        compared = {"right": self.values["right"]} if "right" in self.values else {}
+        if "good" in self.values:
+            compared["judged"] = self.values["fluency"] + self.values["reasoning"]
+            part = self.judged(known)
+            groups = np.unique(signal[part], return_inverse=True)[1]
+            is_good, of_part = self.values["good"][part] == 1, self.seed[part]
+            row = {"auc": None, "auc_ci": None}
+            if is_good.any() and not is_good.all():
+                area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
+                row |= self.cells("auc", area, lambda w: auc(groups, is_good, w[:, of_part]))
+        for key, values in compared.items():
+            part = known & ~np.isnan(values)
+            x, y, own = signal[part], values[part], self.seed[part]
+            a, b = (np.unique(side, return_inverse=True)[1] for side in (x, y))
+            sums = within_seeds(x, y, own, self.n_seeds)
+            within = float(pooled(sums.sum(axis=0)))
+            of_key = self.cells(
+                f"rho_{key}",
+                spearman(x, y),
+                lambda w, a=a, b=b, own=own: np.array(  # type: ignore[misc]
+                    [weighted_spearman(a, b, drawn[own]) for drawn in w]
+                ),
+                strict=False,
+            ) | self.cells(
+                f"within_{key}",
+                None if np.isnan(within) else within,
+                lambda w, sums=sums: pooled(w @ sums),  # type: ignore[misc]
+                strict=False,
+            )
+            row |= sorted(of_key.items(), key=lambda cell: cell[0].endswith("_ci"))
+        return row
 
 
 def _average(values: Floats) -> float | None:
