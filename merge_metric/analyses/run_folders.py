@@ -127,15 +127,17 @@ def seeds(request: Request, *, run: Path) -> Table:
         total = len(connection.sql("SELECT seed_id FROM problems"))
         names = connection.table("words").columns
         occurrences = ", ".join(name for name in names if name.endswith("_occurrences"))
-        n = "count(DISTINCT seed_id)"
-        twice = f"{n} FILTER (greatest({occurrences}) > 1)"
+        n_problems = "count(DISTINCT seed_id)"
+        twice = f"{n_problems} FILTER (greatest({occurrences}) > 1)"
         known = "bool_and(other_forms IS NOT NULL)"
-        other = f"CASE WHEN {known} THEN {n} FILTER (len(other_forms) > 0) END"
-        wanted = {"n": n, "share": f"{n} / {total}"}
+        other = f"CASE WHEN {known} THEN {n_problems} FILTER (len(other_forms) > 0) END"
+        wanted = {"n": n_problems, "share": f"{n_problems} / {total}"}
         values = {f"label_{k}": label for k, label in enumerate(labels)}
-        wanted |= {label: f"{n} FILTER (label = ${label}) / {n}" for label in values}
-        wanted |= {"n_stands_twice": twice, "stands_twice": f"{twice} / {n}"}
-        wanted |= {"n_other_form": other, "other_form": f"({other}) / {n}"}
+        wanted |= {
+            label: f"{n_problems} FILTER (label = ${label}) / {n_problems}" for label in values
+        }
+        wanted |= {"n_stands_twice": twice, "stands_twice": f"{twice} / {n_problems}"}
+        wanted |= {"n_other_form": other, "other_form": f"({other}) / {n_problems}"}
         for which, words in parts.items():
             made = connection.sql(
                 f"SELECT {_named(wanted)} FROM {words} JOIN problems USING (seed_id) {_BY_CLASS}",
@@ -143,7 +145,7 @@ def seeds(request: Request, *, run: Path) -> Table:
             )
             about = {"source": source, "which": which}
             rows += [about | row for row in made.to_arrow_table().to_pylist()]
-    letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
+    letters = {f"label_{n_problems}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
     shown = (
         *columns(source="source", which="problems", word_class="class"),
         *columns("count", n="number"),
