@@ -114,6 +114,17 @@ class Evaluation:
         sample = self[config] | {"n_seeds_left_out": 0}
         return score_table(f"{config}, a sample of its seeds", sample)
 
+    def reporting(self, *others: Evaluation) -> str:
+        """Write what a paper should say of the figures: sentences, LaTeX, and what to cite.
+
+        Args:
+            others: Further models on the same dataset, for the same table.
+        """
+        from merge_metric.reporting import reporting
+
+        own = {evaluation.name: evaluation.results for evaluation in self._beside(others)}
+        return reporting(own, self.dataset)
+
     def per_seed(self) -> pa.Table:
         """Make an Arrow table with a row per seed; `.to_pandas()` makes a data frame of it."""
         from merge_metric.frame.per_seed import seed_results

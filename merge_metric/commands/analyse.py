@@ -48,8 +48,11 @@ OPTIONS: Final = make_dataclass(
 @command()
 def analyse_command(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="What to find out: a name of the list above.")
-    ],
+        str,
+        typer.Argument(
+            metavar="NAME", help="What to find out: a name of the list above; without, the list."
+        ),
+    ] = "",
     predictions: Annotated[
         list[str] | None,
         typer.Argument(
@@ -105,6 +108,9 @@ def analyse_command(
       equivalent = ["google-bert/bert-base-cased"]
       size = ["google-bert/bert-large-cased"]
     """  # \b is a mark of click: keep the lines that follow
+    if not name:
+        typer.echo("\n".join(_LISTED))
+        return
     extra = ANALYSES[name].extra if name in ANALYSES else "plots"
     with needing("embeddings" if "encoder" in given else extra):
         from merge_metric.analyses import analyse

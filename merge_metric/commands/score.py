@@ -87,6 +87,14 @@ def score_command(
             "The same if it is higher, such as relaxed_fooling_rate=0.4.", metavar="FIGURE=VALUE"
         ),
     ] = None,
+    reporting: Annotated[
+        bool,
+        option(
+            "Print what a paper should say of the figures: sentences, a table for LaTeX, and what "
+            "to cite.",
+            "--reporting",
+        ),
+    ] = False,
     per_seed: Annotated[
         Path | None,
         option(
@@ -145,6 +153,8 @@ def score_command(
     from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
+    if reporting and dataset is None:
+        raise ValueError("--reporting: expected the --dataset that the figures are of")
     settings = Settings(ct, n_bootstrap, rng_seed)
     more = [figure_named(key, ct) for key in figure or ()]
     gates = read_gates(fail_under or (), fail_over or (), ct)
@@ -168,6 +178,11 @@ def score_command(
     if per_seed:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
+    if reporting and dataset:
+        from merge_metric.reporting import reporting as written
+
+        typer.echo(written({model_name(predictions): results}, dataset))
+        return
     match output:
         case "json":
             about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}

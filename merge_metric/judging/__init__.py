@@ -88,7 +88,8 @@ def questions(
     seeds = {
         name: session_item.seed_id for name, session_item in read_session(against).items.items()
     }
-    trial = {"against": against.name, "variants": {n: [*s, seeds[n]] for n, s in scores.items()}}
+    judges = "a language model" if against == BUNDLED else against.name
+    trial = {"against": judges, "variants": {n: [*s, seeds[n]] for n, s in scores.items()}}
     return with_metadata(on_disk(tables(), schema), described), {"trial": trial}
 
 
@@ -229,7 +230,7 @@ def trial_table(trial: Trial, settings: Settings = USUAL) -> Table:
         is_known = row["value"] is not None and samples
         rows.append(row | {"value_ci": interval(np.array(samples)).tolist() if is_known else None})
     n, scored = len(trial.judged), int((trial.judged > 0).all(axis=1).sum())
-    note = f"{n:,} variants of {trial.against} that were judged already"
+    note = f"{n:,} variants that were judged before, by {trial.against}"
     note += "." if scored == n else f"; answers to {n - scored:,} name no score and do not count."
     title = f"Trial of {trial.judge}"
     shown = (*columns(figure=""), *interval_columns("fraction", value="value"))
