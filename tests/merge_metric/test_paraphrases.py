@@ -5,12 +5,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import write_plain, write_rows
-from helpers.problem_folder import Problem, problem_row, write_folder
+from helpers.problem_folder import Problem, write_folder
 
 from merge_metric.frame.answer_table import PredictionsSource, choose, read_models
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.jobs import file_name
-from merge_metric.predict.problems import description_of, part_of_source, read_problems, sources_of
+from merge_metric.predict.problems import part_of_source, read_problems
 from merge_metric.score import score_file, scores_text
 
 E, N, C = range(3)
@@ -63,14 +63,6 @@ def predicted(
 ALL = ("snli", "anli-r1")
 
 
-def test_predicted_by_default(folder: Path) -> None:
-    table = read_problems(str(folder))
-    names = table["variant_id"].to_pylist()
-    assert sorted(names) == sorted(PROBLEMS)
-    assert description_of(table)["configs"] == ["anli-r1_paraphrases", "snli", "snli_paraphrases"]
-    assert sources_of(table) == ["anli-r1", "snli"]
-
-
 def test_part_of_a_source(folder: Path) -> None:
     table = read_problems(str(folder))
     part = part_of_source(table, "snli")
@@ -83,14 +75,6 @@ def test_part_of_a_source(folder: Path) -> None:
     anli = part_of_source(table, "anli-r1")
     assert file_name(model, anli) == "model-anli-r1_paraphrases.parquet"
     assert len(anli) == 2
-
-
-def test_the_same_seed_must_be_the_same_problem(folder: Path) -> None:
-    """It is in both collections of a source; else, one answer would be for two problems."""
-    other = problem_row("snli:1", ("A girl runs.", "A girl moves!", E))
-    write_rows(folder / "snli_paraphrases/seeds.parquet", [other])
-    with pytest.raises(ValueError, match="two with different hypothesis for 'snli:1'"):
-        read_problems(str(folder))
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,6 @@ def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
         assert result.stdout.count(mark) >= len(results)
 
 
-def test_what_figures_mean_is_told_on_request(folder: Path, predictions: Path) -> None:
-    told = ["--dataset", folder, "--n-bootstrap", 0]
-    meaning = "S: Share of the seeds themselves answered right."
-    assert meaning in run("score", predictions, *told, "--explain").stdout
-    short = run("score", predictions, *told).stdout
-    assert meaning not in short
-    assert short.endswith("In percent. What the figures mean: --explain.\n")
-
-
 @pytest.mark.slow
 def test_quiet(folder: Path, predictions: Path) -> None:
     """With --quiet, warnings are shown but no progress, wherever the option is given."""

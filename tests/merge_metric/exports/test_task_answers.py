@@ -14,7 +14,6 @@ from helpers.subsampled_folder import write_folder
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness_tasks import export_lm_eval, figure_names, prepare
 from merge_metric.exports.registry import place_of
-from merge_metric.models.answer_words import letter_probabilities
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
@@ -98,14 +97,6 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
     counts = {row["seed_id"]: row["n_problems"] for row in theirs}
     assert len(counts) == 3
     assert set(counts.values()) == {7}
-
-
-def test_letters() -> None:
-    """Letters are read as by `merge-nli predict` from a server's answer."""
-    tokens = {" A": -1.0, "A": -2.0, "▁B": -3.0, "ĠC": -1.5, "Answer": -0.1, " AB": -0.2}
-    expected = [math.log(math.exp(-1) + math.exp(-2)), -3.0, -1.5]
-    assert letter_probabilities(tokens, "ABC") == pytest.approx(np.exp(expected), rel=1e-12)
-    assert not any(letter_probabilities({"x": -0.1}, "ABC"))
 
 
 def test_answer() -> None:

@@ -72,15 +72,6 @@ def test_the_prompt_is_that_of_predict(
     assert follow == [" A", " B", " C", *(["A", "B", "C"] if letters == "both" else [])]
 
 
-def test_what_is_said_of_examples_is_said_once(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shots = tmp_path / "few.jsonl"
-    shots.write_text('{"premise": "a", "hypothesis": "b", "label": 0}', encoding="utf-8")
-    export_lm_eval(folder, tmp_path / "out", shots=str(shots))
-    assert caplog.text.count("expected as many examples of each label") == 1
-
-
 def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
     export_lm_eval(folder, tmp_path / "out", ct=[50, 90])
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")

@@ -105,19 +105,10 @@ def test_no_room_for_problems(
     assert describe_os_error(caught.value).startswith(text)
 
 
-def test_a_name_of_the_hub_library(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path / "..")
+def test_a_registered_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    register_dataset(folder, tmp_path / "cache", checked=True)
-    for configs in (["snli"], ["snli_nouns", "demo"]):
-        by_name = read_problems("merge-nli", configs)
-        assert by_name.equals(read_problems(str(folder), configs))
-        assert description_of(by_name)["configs"] == configs
-    assert read_problems("merge-nli").equals(read_problems(str(folder)))
-    with pytest.raises(ValueError, match=r"merge-nli: expected configurations out of .*got 'anli'"):
-        read_problems("merge-nli", ["anli"])
+    register_dataset(folder, tmp_path / "cache", name="mine", checked=True)
+    assert read_problems("mine", ["demo"]).equals(read_problems(str(folder), ["demo"]))
 
 
 def test_all_problems_of_a_run(tmp_path: Path) -> None:
