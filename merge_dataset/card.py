@@ -163,11 +163,6 @@ def statistics_block(folder: Path) -> str:
             )
             [(unique, subsamples, draws)] = connection.execute(query).fetchall()
         n_seeds = sum(labels.values())
-        if not n_seeds or not draws:
-            raise ValueError(
-                f"{config}: expected seeds, and variants drawn into subsamples, got "
-                f"{n_seeds} seeds and {draws} draws"
-            )
         shares = (100 * (labels.get(code, 0) / n_seeds) for code in range(len(names)))
         row = [f"`{config}`", f"{n_seeds:,}", *(f"{share:.1f}" for share in shares)]
         row += [f"{unique:,}", f"{unique / n_seeds:.1f}", f"{draws / subsamples:,.1f}"]
@@ -184,13 +179,9 @@ def read_front_matter(card: str) -> dict[str, Any]:
     """Parse the YAML front matter of a card's text."""
     header = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
     try:
-        value = yaml.load(header[1], _LOADER) if header else None
-    except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(value, dict):
-        content = "nothing" if value is None else "a list or a single value"
-        raise ValueError(f"no mapping but {content}")
-    return value
+        return dict(yaml.safe_load(header[1]) if header else {})
+    except (TypeError, yaml.YAMLError) as error:
+        raise ValueError(f"no YAML with keys ({' '.join(str(error).split())})") from error
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:

@@ -227,6 +227,9 @@ def _read_array(path: Path, place: str, first: int, text: str) -> Iterator[Row]:
 # --- Delimited text ---
 
 
+_UNCLOSED: Final = "a quotation mark is opened and never closed: the file is cut off, or lacks one"
+
+
 def _read_delimited(path: Path, place: str, *, padded: bool = False) -> Iterator[Row]:
     """Yield the names of the columns, as a row, then the rows; if `padded`, some may end early.
 
@@ -252,19 +255,16 @@ def _read_delimited(path: Path, place: str, *, padded: bool = False) -> Iterator
             except StopIteration:
                 return
             except csv.Error as error:
-                if "expected after" not in str(error):  # the row has no end, so none can follow
-                    raise ValueError(
-                        f"{where}: a quotation mark is opened and never closed: the file is cut "
-                        f"off, or lacks one"
-                    ) from error
-                problem = "a quotation mark stands inside a cell: write it twice, and put the cell "
-                problem += "in quotation marks"
+                problem = _UNCLOSED
+                if "expected after" in str(error):
+                    problem = "a quotation mark stands inside a cell: write it twice, and put the "
+                    problem += "cell in quotation marks"
             row = _undecoded(path, place, number, "\t".join(cells))
             if row is None and not (cells or problem):
                 continue
             if header is None and not (row or problem):
                 header = cells = _require_distinct([name.strip() for name in cells], where)
-            if header is None:
+            if header is None or problem == _UNCLOSED:  # which has no end, so no row can follow
                 raise (row or Row(where, problem=problem)).error
             if len(cells) > len(header):
                 problem = f"expected {len(header)} columns, got {len(cells)} (texts with a "

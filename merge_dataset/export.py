@@ -167,8 +167,6 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
 
 
 def _require_ours_or_empty(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise FileExistsError(f"{out}: expected a folder or nothing, got a file")
     # Listed once and first, as another export may be running there.
     present = list(out.iterdir()) if out.exists() else []
     if not present or collections(out):

@@ -13,6 +13,7 @@ from merge_dataset.schema import (
     ProblemFormat,
     collection_name,
     config_name,
+    find_files,
     format_of,
     is_source,
     parse_config_name,
@@ -74,10 +75,7 @@ def require_configurations(where: object, known: Sequence[str], wanted: Sequence
 
 def format_in(folder: Path, config: str) -> ProblemFormat:
     """Read the format of a configuration's problems from its files."""
-    files = split_files(folder, config)
-    if not files["seeds"]:
-        raise FileNotFoundError(f"{folder}: configuration {config!r} has no file of seeds")
-    return format_of(read_schema(folder / files["seeds"][0]))
+    return format_of(read_schema(Path(find_files(folder, config)["seeds"][0])))
 
 
 def parquet_files(folder: Path) -> list[str]:
@@ -128,26 +126,22 @@ def require_dataset(folder: Path) -> None:
 
 
 def require_collections(folder: Path) -> None:
-    """Raise NotADirectoryError without a folder, ValueError without a collection in it."""
-    if not folder.is_dir():
+    """Raise NotADirectoryError unless `folder` is one with a collection in it."""
+    if collections(folder):
+        return
+    state, base = f"none with <source>/{PROVENANCE} and Parquet files", folder
+    if (folder / "suggested.json").is_file():
+        state = f"a run, of which `merge-nli build --run {folder}` makes one"
+    elif not folder.is_dir():
         state = "a file" if folder.exists() else "no folder there"
-        raise NotADirectoryError(
-            f"{mask_urls(str(folder))}: expected a dataset folder or a registered name, found "
-            f"{state}{_near(folder.absolute().parent)}"
-        )
-    if not collections(folder):
-        is_run = (folder / "suggested.json").is_file()
-        state = f"a run, of which `merge-nli build --run {folder}` makes one" if is_run else "none"
-        raise ValueError(
-            f"{folder}: expected a dataset folder, with <source>/{PROVENANCE} and Parquet files, "
-            f"as `merge-nli build` writes it; found {state}{_near(folder)}"
-        )
-
-
-def _near(folder: Path) -> str:
-    names = (path.parents[1].name for path in folder.glob(f"*/*/{PROVENANCE}"))
-    name = next((name for name in sorted(names) if not name.startswith(".")), None)
-    return f"; did you mean {os.path.relpath(folder / name)}?" if name else ""
+        base = folder.absolute().parent
+    names = (path.parents[1].name for path in base.glob(f"*/*/{PROVENANCE}"))
+    near = next((name for name in sorted(names) if not name.startswith(".")), None)
+    hint = f"; did you mean {os.path.relpath(base / near)}?" if near else ""
+    raise NotADirectoryError(
+        f"{mask_urls(str(folder))}: expected a dataset folder or a registered name, found {state}"
+        f"{hint}"
+    )
 
 
 def _is_collection(name: str) -> bool:

@@ -64,10 +64,7 @@ _LOCAL_PATH = re.compile(
 def read(path: Path) -> dict[str, Any]:
     """Read a run's manifest or a collection's provenance, which has the keys of its kind."""
     value = read_record(path, verify=False)  # `merge-nli check` verifies the digest
-    kind = kind_of(value)
-    if kind not in _KEYS:
-        raise ValueError(f"{path}: expected a kind out of {', '.join(_KEYS)}, got {kind!r}")
-    if missing := [key for key in _KEYS[kind] if key not in value]:
+    if missing := [key for key in _KEYS.get(kind_of(value), _KEYS) if key not in value]:
         raise ValueError(f"{path}: expected the keys {missing} too, got {sorted(value)}")
     return value
 
@@ -115,43 +112,42 @@ def describe(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[str]:
     """List the known differences of a coming result from an existing one."""
+    both = existing, coming
     old, new = (
         # As JSON has them, without settings of the machine and local paths.
         json.loads(json.dumps(_without_paths(made["config"])))
         | dict.fromkeys((*_MACHINE_SETTINGS, "recipe"))
-        for made in (existing, coming)
+        for made in both
     )
-    changes = [
-        f"{name}: {_shown(old.get(name))} there, {_shown(new.get(name))} now"
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
-    ]
-    data = {made["source_data"]["sha256"] for made in (existing, coming) if "source_data" in made}
-    if len(data) > 1 and not changes:  # otherwise the settings are the cause
-        changes.append("the problems that were read: others there")
-    # Models are compared by what is known of the coming ones.
+    changed: dict[str, tuple[Any, Any]] = {
+        name: (old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))
+    }
     keys_of = {"mlms": MODEL_KEYS, "generator": MODEL_KEYS, "nli_model": NLI_MODEL_KEYS}
-    for name, keys in keys_of.items():
-        if name in existing and name in coming and not changes:
+    if all(was == now for was, now in changed.values()):  # otherwise the settings are the cause
+        data = [made["source_data"]["sha256"] for made in both if "source_data" in made]
+        if len({*data}) > 1:
+            changed["the problems that were read"] = "others", "these"
+        for name in (name for name in keys_of if all(name in made for made in both)):
             old_models, new_models = (
-                [made[name]] if isinstance(made[name], dict) else made[name]
-                for made in (existing, coming)
+                [made[name]] if isinstance(made[name], dict) else made[name] for made in both
             )
-            known = [key for key in keys if all(key in model for model in new_models)]
+            # Models are compared by what is known of the coming ones.
+            known = [key for key in keys_of[name] if all(key in model for model in new_models)]
             before, after = (
                 {" ".join(str(model.get(key))[:40] for key in known) for model in models}
                 for models in (old_models, new_models)
             )
-            if before != after:
-                gone, come = (", ".join(sorted(names)) or "no other" for names in
-                              (before - after, after - before))  # fmt: skip
-                changes.append(f"{name}: {gone} there, {come} now")
-    draws = [made["draw"] for made in (existing, coming) if "draw" in made]
-    if len({*draws}) > 1:
-        changes.append(f"the draw of variants: version {draws[0]} there, {draws[1]} now")
-    if "tagger" in coming and existing.get("tagger", coming["tagger"]) != coming["tagger"]:
-        changes.append(f"tagger: {existing['tagger']} there, {coming['tagger']} now")
-    return changes
+            changed[name] = sorted(before - after), sorted(after - before)
+    changed |= {
+        name: (existing[name], coming[name])
+        for name in ("draw", "tagger")
+        if all(name in made for made in both)
+    }
+    return [
+        f"{name}: {_shown(was)} there, {_shown(now)} now"
+        for name, (was, now) in changed.items()
+        if was != now
+    ]
 
 
 NOTES: Final = {

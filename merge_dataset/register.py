@@ -1,6 +1,5 @@
 """Registration of a dataset: `load_dataset(NAME, …)` works offline, in any folder."""
 
-import errno
 import logging
 import os
 import re
@@ -112,10 +111,6 @@ def register_dataset(
                         prepared.download_and_prepare()
                     except DatasetGenerationError as error:
                         raise (error.__cause__ or error) from None
-                    except OSError as error:
-                        if "Not enough disk space" in str(error):  # an error without errno
-                            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-                        raise
                 if content_hash(folder, config) != content:
                     shutil.rmtree(entry)  # named by the digest of other contents
                     raise BlockingIOError(

@@ -127,7 +127,7 @@ def open_session(
                 _write_sample(folder, dataset, chosen, wanted)
     session = read_session(folder)
     if configs and dataset is None:
-        raise ValueError("--config: expected the dataset folder with it, got none")
+        wanted["configurations"] = [*configs]
     if dataset is not None:
         chosen = choose(dataset, configs or session.description["configurations"])
         wanted |= {"configurations": chosen, "files": _digests(dataset, chosen)}
@@ -311,14 +311,15 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
                     raise ValueError(f"{place}: {error}") from error
                 kinds.setdefault("equivalence" if "equivalent" in answer else "scores", file)
                 annotator, variant = answer["annotator"], answer["variant_id"]
-                if items is not None and variant not in items:
-                    raise ValueError(f"{place}: expected variants of {path}, got {variant!r}")
                 other, earlier = answers.setdefault((annotator, variant), (place, answer))
-                if earlier != answer:
-                    raise ValueError(
-                        f"{place}: expected the answer of {annotator} to {variant!r} that stands "
-                        f"in {other}, got another; leave out one of them"
-                    )
+                expected = ""
+                if items is not None and variant not in items:
+                    expected = f"variants of {path}, got {variant!r}"
+                elif earlier != answer:
+                    expected = f"the answer of {annotator} to {variant!r} that stands in {other}, "
+                    expected += "got another; leave out one of them"
+                if expected:
+                    raise ValueError(f"{place}: expected {expected}")
     if len(kinds) > 1:
         raise ValueError(
             f"expected answers to one kind of question, got fluency and reasoning in "

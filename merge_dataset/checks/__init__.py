@@ -49,11 +49,9 @@ def _findings(of: str, folder: Path, *collection: str) -> Iterator[Finding]:
         try:
             with engine_errors():
                 yield from find(folder, *collection)
-        except MemoryError:
-            raise  # no problem of the dataset
         except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EMFILE:
-                raise  # nor is this
+            if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.EMFILE:
+                raise  # no problem of the dataset
             got = describe_os_error(error) if isinstance(error, OSError) else f"{error}"
             where = "/".join(collection) or folder.name
             name = find.__name__.replace("_", " ")

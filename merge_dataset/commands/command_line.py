@@ -18,6 +18,7 @@ import typer
 from merge_dataset.engine import causes, engine_errors
 from merge_dataset.executors import COMMANDS, EXECUTORS, Distribution
 from merge_dataset.files import describe_os_error, to_json
+from merge_dataset.layout import as_dataset
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import (
     INPUT,
@@ -64,17 +65,7 @@ def config_option(default: str | None = None, **more: Any) -> Any:
 Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
 
 
-def dataset_folder(given: str | Path) -> Path:
-    """Find a dataset by its folder or registered name, to parse options and arguments."""
-    from merge_dataset.layout import as_dataset
-
-    try:
-        return as_dataset(given)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-OF_DATASET: Final[dict[str, Any]] = {"parser": dataset_folder, "metavar": "DATASET"}
+OF_DATASET: Final[dict[str, Any]] = {"parser": as_dataset, "metavar": "DATASET"}
 """Declares that a parameter is a dataset folder or a registered name."""
 
 DatasetFolder = Annotated[
@@ -322,13 +313,12 @@ def user_errors(
     try:
         with engine_errors():
             yield
-    except BrokenPipeError:
-        raise  # the reader closed the output
     except Exception as error:
         # Python before 3.13 raises RuntimeError for a link that leads to itself.
         loop = re.fullmatch("Symlink loop from '(.+)'", str(error))
-        if is_stop(error) or not (loop or isinstance(error, (*_USUAL, *failures))):
-            raise
+        is_known = loop or isinstance(error, (*_USUAL, *failures))
+        if is_stop(error) or not is_known or isinstance(error, BrokenPipeError):
+            raise  # a broken pipe's reader has closed the output
         match error:
             case ModuleNotFoundError():
                 extra = next(iter(error.args[1:]), extra)  # see `needing`

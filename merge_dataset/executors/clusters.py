@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections import deque
@@ -28,10 +27,8 @@ def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, 
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise ExecutorError(
-            "executor ray: expected the package ray, found none; run: pip install "
-            "'merge-nli[distributed]'"
-        ) from error
+        error.args = (*error.args, "distributed")  # the extra that installs it
+        raise
     memory = (distribution.memory_gb or 0) * 2**30
     failures: dict[int, str] = {}
     with contextlib.ExitStack() as stack:
@@ -39,13 +36,7 @@ def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, 
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if not ray.is_initialized():
             address = distribution.address or os.environ.get("RAY_ADDRESS", "auto")
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except ConnectionError as error:
-                raise ExecutorError(
-                    f"expected a Ray cluster at address {address}, found none; start one with: "
-                    "ray start --head"
-                ) from error
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             stack.callback(ray.shutdown)
         wanted = {"CPU": distribution.cpus, "GPU": distribution.gpus, "memory": memory}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -88,8 +79,6 @@ exit $status
 
 def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Submit tasks as an array job, wait, and map failures to reasons; Ctrl+C cancels the job."""
-    if not shutil.which("sbatch"):
-        raise ExecutorError("executor slurm: expected the command sbatch, found none")
     name = f"merge-nli-{digest_of(str(logs.parent))[:12]}"
     if alive := _ask("squeue", "--noheader", "--array", f"--name={name}").splitlines():
         raise ExecutorError(

@@ -66,32 +66,23 @@ def check_published_dataset(
     from merge_dataset.layout import all_configurations, format_in, split_files
     from merge_dataset.schema import arrow_schema, features
 
-    root = Path(folder)
-    rows: dict[str, dict[str, int]] = {}
+    root, rows = Path(folder), dict[str, dict[str, int]]()
     for config in all_configurations(root):
         loaded = datasets.load_dataset(repository, config, revision=revision)
         wanted, schema = split_files(root, config), arrow_schema(format_in(root, config))
-        if set(loaded) != set(wanted):
-            raise ValueError(
-                f"{config}: expected the splits {sorted(wanted)}, got {sorted(loaded)}"
-            )
-        rows[config] = {}
-        for split, files in wanted.items():
-            where, expected = f"{config}, split {split}", features(format_in(root, config))
-            if loaded[split].features != expected:
-                got = loaded[split].features
-                raise ValueError(f"{where}: expected the features {expected}, got {got}")
-            stored, start = loaded[split].with_format("arrow"), 0
-            for want in (table for file in files for table in read_row_groups(root / file)):
-                end = start + len(want)
-                if end > len(stored) or not stored[start:end].cast(schema).equals(
-                    want.cast(schema)
-                ):
-                    raise ValueError(f"{where}: expected the rows of {files}, got others")
-                start = end
-            if start != len(stored):
-                raise ValueError(f"{where}: expected {start:,} rows, got {len(stored):,}")
-            rows[config][split] = start
+        expected, rows[config] = features(format_in(root, config)), {}
+        for split, stored in loaded.items():
+            end, is_same, table = 0, stored.features == expected, stored.with_format("arrow")
+            for want in (rows for file in wanted[split] for rows in read_row_groups(root / file)):
+                start, end = end, end + len(want)
+                is_same = is_same and end <= len(table)
+                is_same = is_same and table[start:end].cast(schema).equals(want.cast(schema))
+            if not is_same or end != len(table) or {*loaded} != {*wanted}:
+                raise ValueError(
+                    f"{config}, split {split}: expected the {end:,} rows of {wanted[split]} with "
+                    f"the features {expected}, and splits {[*wanted]}, got {loaded}"
+                )
+            rows[config][split] = end
     return {"rows": rows}
 
 
@@ -101,10 +92,8 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 
     wanted = json.loads(example)
     result = json.loads(json.dumps(evaluate.load(name).compute(**wanted["arguments"])))
-    if other := {k: v for k, v in result.items() if v != wanted["result"].get(k)}:
-        raise ValueError(f"expected the figures of this version, got {other}")
     if result != wanted["result"]:
-        raise ValueError("expected the figures of this version, got fewer")
+        raise ValueError(f"expected the figures of this version, got {result}")
     names = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy")
     return {"figures": {name: result[name] for name in names}}
 

@@ -105,15 +105,10 @@ def _show_changes(
 
 
 def _is_agreed(show: Show, *, yes: bool, is_done: bool) -> bool:
-    """Return whether to carry out what was shown; raise without a token."""
+    """Return whether to carry out what was shown."""
     if not yes:
         undone = "Nothing was written. To do this, add --yes."
         show("Nothing to do." if is_done else undone)
-    elif account_of_token() is None:
-        raise PublishError(
-            "expected to be logged in to the Hub, found no token: run `hf auth login`, or set "
-            "HF_TOKEN to one that may write (https://huggingface.co/settings/tokens)"
-        )
     return yes
 
 

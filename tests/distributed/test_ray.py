@@ -23,7 +23,7 @@ for run in json.loads(sys.argv[1]):
     for attempt in range(2):
         try:
             run_blocks({FUNCTION!r}, folder, unfinished(folder, names), cluster)
-        except RuntimeError as error:
+        except (RuntimeError, ConnectionError) as error:
             print(error)
         print("missing", *unfinished(folder, names))
         (folder / "healed").touch()
@@ -71,6 +71,4 @@ def test_no_cluster(tmp_path: Path) -> None:
     runs = [{"folder": f"{tmp_path}/run", "names": ["fine-0"], "tasks": 2}]
     program = [sys.executable, "-c", RUN_TWICE, json.dumps(runs)]
     done = namespaces.run_apart(script, str(tmp_path), *program)
-    assert done.stdout.splitlines()[:1] == [
-        "expected a Ray cluster at address auto, found none; start one with: ray start --head"
-    ], done.stderr
+    assert "Could not find any running Ray instance" in done.stdout, done.stderr

@@ -26,5 +26,5 @@ def test_what_draws_otherwise_is_made_otherwise() -> None:
     """Paraphrases are not drawn."""
     paraphrases: dict[str, object] = {"config": {}}
     now, later = {**paraphrases, "draw": DRAW}, {**paraphrases, "draw": 3}
-    assert differences(now, later) == ["the draw of variants: version 2 there, 3 now"]
+    assert differences(now, later) == ["draw: 2 there, 3 now"]
     assert differences(now, now) == differences(paraphrases, now) == []

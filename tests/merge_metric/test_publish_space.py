@@ -71,7 +71,7 @@ def test_spaces_that_cannot_be(desk: Desk) -> None:
     text = desk.refused("metric", "--repo", NAME, "--yes", token=STRANGER, code=1)
     assert "You don't have the rights to create a space under the namespace" in text
     text = desk.refused("metric", "--repo", NAME, "--yes", token=None, code=1)
-    assert "found no token" in text
+    assert "your token is not accepted; run `hf auth login` again" in text
     assert desk.hub.repos == {}
     desk.hub.make("space", NAME, sdk="gradio")
     text = desk.refused("metric", "--repo", NAME, "--private", "--yes")

@@ -111,7 +111,7 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
 def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Session) -> None:
     with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
         open_session(dataset, dataset)
-    with pytest.raises(ValueError, match="--config: expected the dataset folder with it, got none"):
+    with pytest.raises(ValueError, match="expected the configurations that its sample was"):
         open_session(session.folder, configs=["snli_nouns"])
     with pytest.raises(FileNotFoundError, match=r"a session folder with session\.json, found none"):
         read_session(tmp_path)

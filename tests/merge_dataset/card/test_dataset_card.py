@@ -125,19 +125,6 @@ def test_each_source_has_its_own_licence_and_citation(
     assert "Zgreab" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("# No header\n", "no mapping but nothing"),
-        ("---\na: [\n---\n", "not YAML"),
-        ("---\na: 1\n", "no mapping but nothing"),
-    ],
-)
-def test_broken_header(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        card.read_front_matter(text)
-
-
 def test_yaml_beyond_ascii_is_read_in_any_locale(dataset: Path) -> None:
     path = dataset / "README.md"
     changed = path.read_text(encoding="utf-8").replace("---\n", "---\nowner: Zoé\n", 1)

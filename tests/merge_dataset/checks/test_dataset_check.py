@@ -306,7 +306,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"),
          f"{CARD}; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (lambda folder: (folder / "README.md").write_text("# Mine\n"),
-         f"{CARD}; got no mapping but nothing"),
+         "README.md: expected `configs` in the YAML to be that of the data; got another for "),
         (lambda folder: [shutil.rmtree(path) for path in sorted(folder.glob("snli/*/"))],
          "snli: expected a word class with variants.parquet; got none"),
     ],
@@ -351,7 +351,7 @@ def test_card_that_does_not_fit(dataset: Path, old: str, new: str, problem: str)
 def test_no_dataset(tmp_path: Path) -> None:
     """A folder without a dataset, or a missing folder, is reported as the only problem."""
     (problem,) = check_dataset(tmp_path)
-    assert "expected a dataset folder, with <source>/provenance.json" in problem
+    assert "found none with <source>/provenance.json" in problem
     (problem,) = check_dataset(tmp_path / "nowhere")
     text = "nowhere: expected a dataset folder or a registered name, found no folder there"
     assert problem.endswith(text)
