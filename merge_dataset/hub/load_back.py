@@ -79,8 +79,8 @@ def check_published_dataset(
                 is_same = is_same and table[start:end].cast(schema).equals(want.cast(schema))
             if not is_same or end != len(table) or {*loaded} != {*wanted}:
                 raise ValueError(
-                    f"{config}, split {split}: expected the {end:,} rows of {wanted[split]} with "
-                    f"the features {expected}, and splits {[*wanted]}, got {loaded}"
+                    f"{config}, split {split}: expected the {end:,} rows of {wanted[split]}, with "
+                    f"their features, and the splits {[*wanted]}, got {len(table):,} of {[*loaded]}"
                 )
             rows[config][split] = end
     return {"rows": rows}
@@ -93,7 +93,8 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
     wanted = json.loads(example)
     result = json.loads(json.dumps(evaluate.load(name).compute(**wanted["arguments"])))
     if result != wanted["result"]:
-        raise ValueError(f"expected the figures of this version, got {result}")
+        other = {name: v for name, v in result.items() if v != wanted["result"].get(name)}
+        raise ValueError(f"expected the figures of this version, got {other or 'fewer'}")
     names = ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy")
     return {"figures": {name: result[name] for name in names}}
 

@@ -305,8 +305,9 @@ def remove(name: str) -> Callable[[Path], None]:
          "export again"),
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"),
          f"{CARD}; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        (lambda folder: (folder / "README.md").write_text("# Mine\n"),
-         "README.md: expected `configs` in the YAML to be that of the data; got another for "),
+        (lambda folder: (folder / "README.md").write_text("---\n- 1\n---\n"),
+         f"{CARD}; got no YAML with keys (cannot convert dictionary update sequence element #0 to "
+         "a sequence)"),
         (lambda folder: [shutil.rmtree(path) for path in sorted(folder.glob("snli/*/"))],
          "snli: expected a word class with variants.parquet; got none"),
     ],

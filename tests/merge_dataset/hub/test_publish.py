@@ -414,11 +414,11 @@ def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
     ("file", "change", "told"),
     [
         ("snli/nouns/variants.parquet", lambda rows: rows[1].update(label=0),
-         "snli, split variants: expected the 12 rows of ["),
+         "snli, split variants: expected the 11 rows of ["),
         ("snli/nouns/seeds.parquet", lambda rows: rows.pop(),
-         "snli_nouns, split seeds: expected the 1 rows of ['snli/nouns/seeds.parquet'] with"),
+         "snli_nouns, split seeds: expected the 1 rows of ['snli/nouns/seeds.parquet'], with"),
         ("snli/seeds.parquet", lambda rows: rows.append(rows[0]),
-         "snli, split seeds: expected the 4 rows of ['snli/seeds.parquet'] with"),
+         "snli, split seeds: expected the 4 rows of ['snli/seeds.parquet'], with"),
     ],
 )  # fmt: skip
 def test_rows_are_compared(
@@ -443,12 +443,12 @@ def test_features_and_splits_are_compared(monkeypatch: pytest.MonkeyPatch, datas
     load = loaded_from(dataset)
     only = {"seeds": load("", "snli")["seeds"]}
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: only)
-    with pytest.raises(ValueError, match=r"snli, .*, and splits \['seeds', 'variants'\], got"):
+    with pytest.raises(ValueError, match=r"snli, .*, and the splits \['seeds', 'variants'\], got"):
         check_published_dataset(NAME, str(dataset), "main")
     plain = {
         split: data.cast_column("label", datasets.Value("int64"))
         for split, data in load("", "snli").items()
     }
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: plain)
-    with pytest.raises(ValueError, match=r"snli, split seeds: expected .* with the features"):
+    with pytest.raises(ValueError, match=r"snli, split seeds: expected .* with their features"):
         check_published_dataset(NAME, str(dataset), "main")
