@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.layout import as_dataset
-from merge_dataset.settings import as_list, as_texts
+from merge_dataset.settings import as_list
 from merge_metric.frame.answer_table import PREDICTIONS, Predictions, as_sources
 from merge_metric.frame.joined import (
     Frame,
@@ -169,20 +168,29 @@ def compare_files(
             a file cannot be used.
     """
     Settings(correctness_threshold, n_bootstrap, rng_seed)  # checks them before files are read
-    folder, chosen = as_dataset(dataset), as_texts(configs)
     sources = as_sources(predictions)
-    names = list(dict.fromkeys(source.model for source in sources))
     frames = read_frames(
         sources,
-        folder,
-        chosen,
+        dataset,
+        configs,
         cluster=cluster,
         allow_missing=allow_missing,
         with_rows=False,
         merge_labels=merge_labels,
     )
+    return compare_frames(
+        frames,
+        len({source.model for source in sources}),
+        correctness_threshold=correctness_threshold,
+        n_bootstrap=n_bootstrap,
+        rng_seed=rng_seed,
+    )
+
+
+def compare_frames(frames: Iterable[Frame], n_models: int, **options: Any) -> list[Comparison]:
+    """Compare models on the configurations that all of them have; see `compare_models`."""
     of_configs = by_config(frames)
-    shared = [config for config in of_configs if len(of_configs[config]) == len(names)]
+    shared = [config for config in of_configs if len(of_configs[config]) == n_models]
     if not shared:
         answered = "; ".join(
             f"{config}: {', '.join(frame.model for frame in of_models)}"
@@ -196,16 +204,7 @@ def compare_files(
         log.warning("%s is not compared: not all models have predictions for it", config)
     for config in shared:
         tell_few(config, of_configs[config][0].counts)
-    return [
-        compare_models(
-            of_configs[config],
-            config=config,
-            correctness_threshold=correctness_threshold,
-            n_bootstrap=n_bootstrap,
-            rng_seed=rng_seed,
-        )
-        for config in shared
-    ]
+    return [compare_models(of_configs[config], config=config, **options) for config in shared]
 
 
 def compare_models(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from merge_dataset.files import atomic
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_texts
-from merge_metric.compare import Comparison, compare_models, require_distinct
+from merge_metric.compare import Comparison, compare_frames, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
-from merge_metric.frame.joined import Frame, by_config, read_frames
+from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.predictions import read_predictions, suffix_of, write_predictions
 from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
@@ -145,13 +145,8 @@ class Evaluation:
             ValueError: no other model, one name twice, or no configuration that all have.
         """
         every = self._beside(others)
-        frames = by_config(frame for evaluation in every for frame in evaluation.frames)
-        shared = {config: its for config, its in frames.items() if len(its) == len(every)}
-        if not shared:
-            raise ValueError(f"expected a configuration that all models have, got {list(frames)}")
-        return {
-            config: compare_models(shared[config], config=config, **options) for config in shared
-        }
+        frames = (frame for evaluation in every for frame in evaluation.frames)
+        return {of.config: of for of in compare_frames(frames, len(every), **options)}
 
     def plot_curves(self, *others: Evaluation) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.

@@ -83,13 +83,12 @@ class PredictionsFile:
     @property
     def known(self) -> tuple[str, ...]:
         """Names of labels that the file may have: those of its positions come first."""
-        return self.merging.known(self.written) if self.merging else self.written
+        return self.merging.known(self.written)
 
     @property
     def codes(self) -> list[int]:
         """Map positions in `known` to positions in `labels`; the last is for no label."""
-        merged = self.merging.of(self.known) if self.merging else self.known
-        places = [*map(self.labels.index, merged), NO_LABEL]
+        places = [*map(self.labels.index, self.merging.of(self.known)), NO_LABEL]
         return [places[code] for code in self.merging.codes(self.known).tolist()]
 
     def has_values(self, name: str) -> bool:

@@ -46,22 +46,21 @@ class ConfigAnswers:
         """Find the seeds, and count the variants of each."""
         own = "".join(f"{name}, " for name in model.shares)
         rows = model.dataset.engine.columns(
-            "SELECT coalesce(s.seed, v.seed, -1)::BIGINT AS seed, coalesce(place, -1) AS place, "
-            f"coalesce(label, -1)::BIGINT AS label, {own}"
-            f"coalesce(prediction, {_MISSING})::BIGINT AS prediction, "
-            "coalesce(n_rows, 0) AS n_rows, coalesce(n_answered, 0) AS n_answered, "
-            "coalesce(low, -1)::BIGINT AS low, coalesce(high, -1) AS high, "
-            "coalesce(longest, 0) AS longest, coalesce(least, 0) AS least "
-            f"FROM (SELECT seed, label, {own}prediction, "
-            "row_number() OVER (ORDER BY file, row) - 1 AS place "
-            f"FROM {model.answers} WHERE file IN {seeds_in}) s "
-            "FULL JOIN (SELECT seed, count(*) AS n_rows, count(answer) AS n_answered, "
-            "min(label) AS low, max(label) AS high, max(len(subsamples)) AS longest, "
-            f"min(list_min(subsamples)) AS least FROM {model.answers} WHERE file IN {variants_in} "
-            "GROUP BY seed) v ON s.seed = v.seed ORDER BY 1, 2"
+            f"FROM (SELECT seed, label::BIGINT AS label, {own}prediction::BIGINT AS prediction, "
+            f"row_number() OVER (ORDER BY file, row) - 1 AS place FROM {model.answers} "
+            f"WHERE file IN {seeds_in}) FULL JOIN (SELECT seed, count(*) AS n_rows, "
+            "count(answer) AS n_answered, min(label)::BIGINT AS low, max(label)::BIGINT AS high, "
+            "max(len(subsamples)) AS longest, min(list_min(subsamples)) AS least "
+            f"FROM {model.answers} WHERE file IN {variants_in} GROUP BY seed) USING (seed) "
+            "ORDER BY seed, place"
         )
-        has_row = rows["place"] >= 0
-        seeds = {name: np.asarray(values)[has_row] for name, values in rows.items()}
+        absent = {"seed": -1, "place": -1, "label": -1, "prediction": _MISSING, "low": -1}
+        seeds = {
+            name: np.asarray(np.ma.filled(values, absent.get(name, 0)))
+            for name, values in rows.items()
+        }
+        has_row = seeds["place"] >= 0
+        seeds = {name: values[has_row] for name, values in seeds.items()}
         return cls(model, variants_in, seeds, int((~has_row).sum()))
 
     @property

@@ -22,7 +22,6 @@ from merge_metric import (
     gather_evidence,
     read_frames,
     read_predictions,
-    score_file,
     seed_results,
 )
 
@@ -72,12 +71,6 @@ OF_FILES: dict[str, Call] = {
 }
 """Functions of one or several predictions files and a dataset folder."""
 
-OF_FILE: dict[str, Call] = {
-    "read_predictions": lambda given, dataset: read_predictions(given, dataset).to_pylist(),
-    "score_file": lambda given, dataset: score_file(given, dataset, "snli", n_bootstrap=0),
-}
-"""Functions of one predictions file."""
-
 OF_TWO = ("compare_files", "compare_models")
 
 RECORDS = {"Comparison", "Evaluation", "Frame", "RunFolder", "Table"}
@@ -111,33 +104,20 @@ def test_the_page_has_all_public_names(package: ModuleType) -> None:
     assert [name for name in {*package.__all__} - RECORDS if f"`{name}" not in section] == []
 
 
-@pytest.mark.parametrize("name", [*OF_FILES, *OF_FILE])
-def test_text_is_a_path(name: str, folder: Path, files: list[Path]) -> None:
-    """The former error was: 'str' object has no attribute 'resolve'."""
-    call = {**OF_FILES, **OF_FILE}[name]
-    given = files if name in OF_FILES else files[0]
-    as_text = [*map(str, files)] if name in OF_FILES else str(files[0])
-    assert call(as_text, str(folder)) == call(given, folder)
-
-
 @pytest.mark.parametrize("name", OF_FILES)
-def test_one_text_is_no_list_of_letters(name: str, folder: Path, files: list[Path]) -> None:
-    """The former error was "p: expected a predictions file"."""
-    if name in OF_TWO:
-        for given in (str(files[0]), files[0]):
-            with pytest.raises(ValueError, match=r"two models or more, got (only )?good$"):
-                OF_FILES[name](given, folder)
-        return
-    assert OF_FILES[name](str(files[0]), folder) == OF_FILES[name](files[:1], folder)
-
-
-@pytest.mark.parametrize("name", OF_FILES)
-def test_evaluations_are_predictions(
-    name: str, folder: Path, evaluations: list[Evaluation]
+def test_forms_of_predictions(
+    name: str, folder: Path, files: list[Path], evaluations: list[Evaluation]
 ) -> None:
-    """The former error was: 'Evaluation' object has no attribute 'seed_ids'."""
+    """Texts, paths and evaluations, one or several; one text is no list of letters."""
+    call = OF_FILES[name]
+    assert call([*map(str, files)], str(folder)) == call(files, folder)
     by_file = [f"{evaluation.name}={evaluation.predictions}" for evaluation in evaluations]
-    assert OF_FILES[name](evaluations, folder) == OF_FILES[name](by_file, folder)
+    assert call(evaluations, folder) == call(by_file, folder)
+    if name not in OF_TWO:
+        assert call(str(files[0]), folder) == call(files[:1], folder)
+    else:
+        with pytest.raises(ValueError, match=r"two models or more, got good$"):
+            call(str(files[0]), folder)
 
 
 def test_models_compared(folder: Path, files: list[Path], evaluations: list[Evaluation]) -> None:

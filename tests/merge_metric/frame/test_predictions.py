@@ -62,12 +62,6 @@ def test_columns_come_in_one_form(write: Write) -> None:
     assert table.schema.types == [pa.string(), pa.string(), pa.int64(), pa.int64()]
 
 
-def test_names_are_read_as_positions(write: Write) -> None:
-    assert read_predictions(write(names(ROWS))).to_pylist() == ROWS
-    mixed = [{**row, "label": old["label"]} for row, old in zip(names(ROWS), ROWS, strict=True)]
-    assert read_predictions(write(mixed)).to_pylist() == ROWS
-
-
 def test_columns_that_may_be_absent(write: Write) -> None:
     rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
     table = read_predictions(write(rows))

@@ -47,10 +47,6 @@ def part(columns: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
     return {name: column[start:stop] for name, column in columns.items()}
 
 
-def named(column: list[int]) -> list[str]:
-    return [LABELS[label] for label in column]
-
-
 def test_digits_stay_strings(load: Load) -> None:
     """The ids 1 and 01 are two seeds, and 0 is a name that must be among the labels."""
     columns = {**ROWS, "seed_ids": ["1", "1", "01", "01"]}
@@ -143,18 +139,6 @@ def test_bad_subsamples(load: Load) -> None:
         with pytest.raises(ValueError, match=message):
             metric.compute(**ROWS, subsamples=rows)
         assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
-
-
-def test_batches_of_different_types(load: Load) -> None:
-    metric = load()
-    strings = {name: named(ROWS[name]) for name in ROWS if name != "seed_ids"}
-    strings["seed_ids"] = list("aabb")
-    metric.add_batch(**strings)
-    for columns in (ROWS, {**strings, "seed_ids": [1, 1, 2, 2]}):
-        with pytest.raises(ValueError, match="inputs don't match the expected format"):
-            metric.add_batch(**columns)
-    assert metric.compute() == score(**strings)
-    assert metric.compute(**ROWS) == score(**ROWS)
 
 
 def test_missing_and_unknown_names(load: Load) -> None:

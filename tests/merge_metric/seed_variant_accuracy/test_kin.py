@@ -1,41 +1,15 @@
 import random
-from fractions import Fraction
 from typing import Any
 
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.metric_oracle import LABELS, Row, columns, random_problems
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers.metric_oracle import Row, columns, random_problems
 
 from merge_metric.seed_variant_accuracy.scoring import score
-
-LABEL = st.sampled_from(LABELS)
-SEEDS = st.lists(
-    st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=1, max_size=12)), min_size=1, max_size=8
-)
-
-
-def rows_of(seeds: list[tuple[str, str, list[str]]]) -> list[Row]:
-    return [
-        Row(number, gold, own, prediction)
-        for number, (gold, own, variants) in enumerate(seeds)
-        for prediction in variants
-    ]
 
 
 def scored(rows: list[Row], **options: Any) -> dict[str, Any]:
     return score(**columns(rows), **{"n_bootstrap": 0, **options})
-
-
-@given(SEEDS)
-def test_minimum_consistency_accuracy_is_sv_accuracy(
-    seeds: list[tuple[str, str, list[str]]],
-) -> None:
-    """MCA(c) is SV(100 c) at each of the hundred thresholds; the CAR curve is the SV curve."""
-    rows = rows_of(seeds)
-    result = scored(rows)["sv_curve"]["accuracy"]
-    assert result == [float(oracle.mca(rows, Fraction(ct, 100))) for ct in range(1, 101)]
 
 
 def test_equal_to_the_package_of_the_index() -> None:

@@ -342,7 +342,7 @@ def test_uploading_a_file(app: Any, page: Page, tmp_path: Path) -> None:
     page.wait(lambda: "From the table" in page.text("message"))
     rows = [row for row in file_rows() if row["variant_id"] != "a"]
     page.upload(write_plain(tmp_path / "lacking.parquet", rows))
-    page.wait(lambda: "variant_id equal to seed_id" in page.text("message"))
+    page.wait(lambda: "variant_id is seed_id" in page.text("message"))
     assert page.figures() == []
 
 

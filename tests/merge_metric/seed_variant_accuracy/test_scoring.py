@@ -122,21 +122,6 @@ def test_subsamples_are_scored_apart_and_averaged() -> None:
     assert result["matching_threshold_per_subsample_std"] == 0
 
 
-def test_matching_threshold_is_of_the_mean_curve_not_the_mean() -> None:
-    """MC of subsamples, 51 and 1, averages to 26; the mean curve is as far from S everywhere."""
-    rows = [
-        *[Row("a", "neutral", "neutral", p, (0,)) for p in ("neutral", "neutral")],
-        *[Row("a", "neutral", "neutral", p, (1,)) for p in ("neutral", "entailment")],
-        *[Row("b", "neutral", "entailment", p, (0,)) for p in ("neutral", "entailment")],
-        *[Row("b", "neutral", "entailment", p, (1,)) for p in ("entailment", "entailment")],
-    ]
-    result = score(**columns(rows, subsamples=True), n_bootstrap=0)
-    # Curves: 1 then ½ | ½ then 0; S = ½. Mean: ¾ to 50, ¼ above.
-    assert thresholds(result) == (1, 1, 100, 50, 0.25)
-    assert result["matching_threshold_per_subsample"] == 26
-    assert result["matching_threshold_per_subsample_std"] == pytest.approx(50 / math.sqrt(2))
-
-
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
