@@ -78,11 +78,10 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     """
     positions = _positions(text.split(","), known)
     if positions is None:
-        names = ["e", "n", "c"] if known == LABELS else list(known)
+        names = written(range(len(known)), known).split(",")
         raise ValueError(
-            f"label_order: expected what the model's classes "
-            f"{', '.join(map(str, range(len(known))))} mean, each of {', '.join(names)} once, "
-            f"such as {','.join([names[-1], *names[:-1]])}, got {text!r}"
+            f"label_order: expected what the model's classes 0 to {len(known) - 1} mean, each of "
+            f"{', '.join(names)} once, such as {','.join([names[-1], *names[:-1]])}, got {text!r}"
         )
     return LabelOrder(positions, "given", known)
 
@@ -96,10 +95,9 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
     if known == LABELS:
         return _WORDS.get(re.sub(r"[^a-z]", "", word.lower()))
     # Labels that differ in case alone must be written exactly.
-    if word.strip() in known:
-        return known.index(word.strip())
-    folded = [label.casefold() for label in known]
-    same = [n for n, label in enumerate(folded) if label == word.strip().casefold()]
+    exact = [n for n, label in enumerate(known) if label == word.strip()]
+    folded = [n for n, label in enumerate(known) if label.casefold() == word.strip().casefold()]
+    same = exact or folded
     return same[0] if len(same) == 1 else None
 
 
@@ -118,14 +116,15 @@ def read_order(
     """Find the label order: as asked, configured or documented; else `unknown`, or raise."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
     if len(labels) != len(known):
-        shown, why = ", ".join(labels[:5]), "is it a model for another task?"
+        why = "is it a model for another task?"
         if len(labels) == 2 and known == LABELS:
             why = "two classes cannot tell neutral from contradiction"
         elif len(labels) == len(LABELS) and (proposed := merging_advice(LABELS, known)):
             why = f"where contradiction and neutral count as one, give `merge_labels` {proposed}"
+        shown = ", ".join([*labels[:5], *["…"] * (len(labels) > 5)])
         raise ValueError(
             f"{name}: expected a classifier of {', '.join(known)}, got one of {len(labels)} "
-            f"classes ({shown}{', …' * (len(labels) > 5)}): {why}"
+            f"classes ({shown}): {why}"
         )
     if asked and asked != SEEDS:
         return parse_order(asked, known)
@@ -163,7 +162,6 @@ class OrderCheck:
     best: tuple[int, ...]
     """Labels of predictions 0, 1, … under the best order; (0, 1, …) if unchanged is best."""
     best_accuracy: float
-    second_accuracy: float
 
     @property
     def suspicious(self) -> bool:
@@ -176,9 +174,9 @@ def check_order(
 ) -> OrderCheck:
     """Compare all orders of labels on predictions and gold labels, (n,) with n > 0."""
     _, right = _right_by_order(predictions, gold, n_labels)
-    best, second, *_ = right
-    accuracies = [right[order] / len(gold) for order in (tuple(range(n_labels)), best, second)]
-    return OrderCheck(len(gold), accuracies[0], best, *accuracies[1:])
+    best = next(iter(right))
+    accuracy = right[tuple(range(n_labels))] / len(gold)
+    return OrderCheck(len(gold), accuracy, best, right[best] / len(gold))
 
 
 def order_from_seeds(

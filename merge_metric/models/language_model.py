@@ -63,6 +63,21 @@ _Result = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Probabilities of the labels, (rows, labels), and the letter mass, (rows,)."""
 
 
+def _described(
+    loaded: Loaded, prompt: Prompt, identity: Mapping[str, Any], words: Words | None = None
+) -> Description:
+    of_words = words.describe() if words else {}
+    own = {"kind": "language-model", **loaded.describe(), **identity}
+    return Description(
+        identity={**own, **prompt.describe(), **of_words},
+        facts=loaded.facts(),
+        prompt=prompt,
+        chat=identity["chat_template"],
+        samples=words.samples if words else 1,
+        answer_tokens=words.most_tokens if words else 1,
+    )
+
+
 def require_room(
     name: str, prompts: Sequence[list[int]], pairs: Sequence[Pair], answer: int, most: float
 ) -> None:
@@ -113,19 +128,12 @@ class LanguageModel:
 
     def describe(self) -> Description:
         """Describe the model, its prompt and its size."""
-        return Description(
-            identity={
-                "kind": "language-model",
-                **self._loaded.describe(),
-                "attention": getattr(self._model.config, "_attn_implementation", None),
-                "chat_template": self._chat,
-                "prefix_cache": self._asked_for_cache,
-                **self.prompt.describe(),
-            },
-            facts=self._loaded.facts(),
-            prompt=self.prompt,
-            chat=self._chat,
-        )
+        identity = {
+            "attention": getattr(self._model.config, "_attn_implementation", None),
+            "chat_template": self._chat,
+            "prefix_cache": self._asked_for_cache,
+        }
+        return _described(self._loaded, self.prompt, identity)
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities of the labels, and of any letter at all, as `letter_mass`.
@@ -380,20 +388,7 @@ class WritingModel:
 
     def describe(self) -> Description:
         """Describe the model, its prompt and settings, and its size."""
-        return Description(
-            identity={
-                "kind": "language-model",
-                **self._loaded.describe(),
-                "chat_template": self.chat,
-                **self.prompt.describe(),
-                **self.words.describe(),
-            },
-            facts=self._loaded.facts(),
-            prompt=self.prompt,
-            chat=self.chat,
-            samples=self.words.samples,
-            answer_tokens=self.words.most_tokens,
-        )
+        return _described(self._loaded, self.prompt, {"chat_template": self.chat}, self.words)
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield labels read from words, and numbers of tokens."""
