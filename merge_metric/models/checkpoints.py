@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Set
 from contextlib import suppress
-from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -78,13 +77,6 @@ class Loaded(NamedTuple):
         """Return the number of parameters, and the provenance of the weights if it is known."""
         of_weights = {"weights": self.weights} if self.weights else {}
         return {"parameters": self.model.num_parameters(), **of_weights}
-
-
-def require_libraries() -> None:
-    """Raise ModuleNotFoundError without torch or transformers, before any model is looked for."""
-    for name in ("torch", "transformers"):
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(f"loading a model needs {name}", name=name)
 
 
 def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -> Loaded:

@@ -36,15 +36,11 @@ _CLASS_MATRIX: Final = re.compile(
 )
 """Pattern of names of the last matrix of classification heads, with a row per class."""
 
-_SENTENCEPIECE: Final = ("spiece.model", "spm.model", "sentencepiece.bpe.model", "tokenizer.model")
 _TOKENIZERS: Final = (
-    ("tokenizer.json",),
-    ("vocab.txt",),
-    ("vocab.json", "merges.txt"),
-    *((name,) for name in _SENTENCEPIECE),
-    ("source.spm", "vocab.json"),
-    ("bpe.codes", "vocab.txt"),
-)
+    ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("spiece.model",),
+    ("spm.model",), ("sentencepiece.bpe.model",), ("tokenizer.model",),
+    ("source.spm", "vocab.json"), ("bpe.codes", "vocab.txt"),
+)  # fmt: skip
 """Sets of tokenizer files that transformers reads; all files of a set are needed."""
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _MOST_CLASSES: Final = 10_000
@@ -69,8 +65,6 @@ class Head:
     encoder_decoder_class: str = ""
     architectures: tuple[str, ...]
     """Endings of the architectures that a configuration may name."""
-    also: tuple[str, ...] = ()
-    """Further architectures that can be loaded for it, though mainly for another task."""
     gguf: bool = False
     """Whether GGUF files are read."""
 
@@ -78,8 +72,12 @@ class Head:
 MASKED_LM: Final = Head(
     name="masked LM",
     auto_class="AutoModelForMaskedLM",
-    architectures=("ForMaskedLM", "ForPreTraining", "WithLMHeadModel"),
-    also=("BartForConditionalGeneration",),
+    architectures=(
+        "ForMaskedLM",
+        "ForPreTraining",
+        "WithLMHeadModel",
+        "BartForConditionalGeneration",
+    ),
 )
 CLASSIFIER: Final = Head(
     name="sequence classifier",
@@ -219,8 +217,6 @@ def _find_tokenizer(files: ModelFiles, base: Inspection | None, *, is_needed: bo
             f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
             f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
         )
-    if tokenizer in _SENTENCEPIECE:
-        _require_packages(files.where(tokenizer), "sentencepiece", "protobuf")
     return tokenizer
 
 
@@ -303,7 +299,7 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
         kind = next((k for t in tables for k, name in t.items() if [name] == names[:1]), None)
     is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
     is_plain = is_known and any(name.endswith(_ENDINGS) for name in names)
-    fits = any(n.endswith(("Model", *head.architectures)) or n in head.also for n in names)
+    fits = any(name.endswith(("Model", *head.architectures)) for name in names)
     shown, count = ", ".join(map(str, names)), content.get("num_labels", 0)
     stored = content.get("quantization_config")
     method = str(stored.get("quant_method")).lower() if isinstance(stored, Mapping) else ""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
 from merge_dataset.schema import NLI, ProblemFormat
-from merge_metric.models.checkpoints import Loaded, load, require_libraries
+from merge_metric.models.checkpoints import Loaded, load
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, find_head, inspect
 from merge_metric.models.label_order import (
     SEEDS,
@@ -74,8 +74,6 @@ def open_model(
     """
     kind = request.kind or find_kind(request)
     require_settings_used(request, kind)
-    if kind != "remote":
-        require_libraries()
     source = f"{request.model}@{request.revision}" if request.revision else request.model
     if kind == "classifier":
         from merge_metric.models.classifier import Classifier
@@ -127,7 +125,6 @@ def find_kind(request: ModelRequest) -> ModelKind:
         return "remote"
     if request.gguf_file:
         return "lm"
-    require_libraries()
     head = find_head(request.model, (CLASSIFIER, CAUSAL_LM), request.revision)
     return "classifier" if head is CLASSIFIER else "lm"
 

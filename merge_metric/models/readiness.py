@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from merge_dataset.executors import Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import require_libraries, resolve_device
+from merge_metric.models.checkpoints import resolve_device
 from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, inspect
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
@@ -64,7 +64,6 @@ def inspect_models(
     `wrong` says why the model cannot be used, and is else empty; `asks_seeds`, whether its label
     order will be determined from the seeds' gold labels.
     """
-    require_libraries()
 
     def look(named: NamedModel) -> dict[str, Any]:
         short_name, request, head = named
