@@ -272,7 +272,8 @@ FAULTS: Final = {name: answer for name, (_, answer) in LIMITS.items() if answer 
 """Flag → the answer that is a fault; the feature is 1 for this answer, else 0."""
 
 LEAST_CHANGE, LEAST_NEIGHBOUR_CHANGE = -30.0, -5.0
-"""Least changes of log-likelihood, and of a neighbour's log P, in nats; lower ones are clipped."""
+"""Least changes of log-likelihood, and of a neighbour's log P, in nats; lower ones are clipped, as
+are those above 0: no replacement is better than as likely as the original."""
 
 
 @cache
@@ -314,7 +315,7 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
     # The text in which the word fits least; a text without the word has no change.
     unknown = np.full(len(numbers["mean_rank"]), np.nan)
     lowest = np.fmin.reduce([unknown, *(numbers[name] for name in pll_changes)])
-    numbers["least_change"] = np.maximum(lowest, LEAST_CHANGE)
+    numbers["least_change"] = np.clip(lowest, LEAST_CHANGE, 0.0)
     return numbers
 
 

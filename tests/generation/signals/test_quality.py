@@ -9,6 +9,7 @@ from helpers.fit_quality import (
     BEFORE,
     CHANGES,
     CHOSEN,
+    aucs,
     brier,
     calibration_error,
     interval,
@@ -65,7 +66,7 @@ def plainly(row: Row, *, is_causal: bool) -> float:
     z = chosen["intercept"]
     for name, feature in chosen["features"].items():
         if name == "least_change":
-            value = max(min(there), LEAST_CHANGE)
+            value = min(max(min(there), LEAST_CHANGE), 0.0)
         elif name == "log_rank":
             value = np.log(np.float64(np.float32(row["mean_rank"])))
         elif name == "neighbour_change":
@@ -144,3 +145,7 @@ def test_it_tells_good_from_bad_out_of_fold() -> None:
         assert interval(value, good, plain)[0] > 0
     both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"), repeats=3)
     assert interval(both, good, result["likelihood"])[0] < 0
+    assert interval(result["likelihood"], good, result["grammar"])[0] > 0
+    kept = shipped()["fitted"]["auc"]
+    for name, numbers in aucs(JUDGED).items():
+        assert kept[name] == pytest.approx(numbers, abs=0.002), name
