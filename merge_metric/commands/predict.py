@@ -306,26 +306,24 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         if outcome.seconds:  # of answers from batch files no time is known
             speed = f"{outcome.inferred / outcome.seconds:,.0f} per second"
             pace += f" in {outcome.seconds:,.1f} s ({speed})"
-    lines = [
-        f"{metadata.get('short_name') or metadata['name']}: {outcome.problems:,} problems, "
-        f"{outcome.pairs:,} distinct pairs, {pace}"
-    ]
+    name, known_by = metadata.get("short_name") or metadata["name"], ""
     if order := metadata.get("label_order"):
         known_by = metadata["label_order_source"]
         if evidence := metadata.get("label_order_evidence"):
             known_by += f": {describe_evidence(evidence)}"
-        lines.append(f"  classes: {', '.join(order)} ({known_by})")
-    if requests := metadata.get("requests"):
-        lines.append(f"  {usage_text(metadata, requests)}")
-    if lost := metadata.get("samples_without_label"):
-        lines.append(f"  answers that name no label: {as_percent(lost)}")
-    if truncated := metadata.get("truncated"):
-        lines.append(f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs")
+    requests, lost = metadata.get("requests"), metadata.get("samples_without_label")
+    truncated = metadata.get("truncated")
     check = metadata.get("label_order_check") or {"seeds": 0}
-    if check["seeds"]:
-        seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
-        lines.append(f"  right on {as_percent(check['accuracy'])} of {seeds}")
-    lines.append(f"  {outcome.path}")
+    seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
+    lines = [
+        f"{name}: {outcome.problems:,} problems, {outcome.pairs:,} distinct pairs, {pace}",
+        order and f"  classes: {', '.join(order)} ({known_by})",
+        requests and f"  {usage_text(metadata, requests)}",
+        lost and f"  answers that name no label: {as_percent(lost)}",
+        truncated and f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs",
+        check["seeds"] and f"  right on {as_percent(check['accuracy'])} of {seeds}",
+        f"  {outcome.path}",
+    ]
     if outcome.problems > check["seeds"]:
         command = ["merge-nli", "score", str(outcome.path)]
         if "all_problems" not in metadata["problems"]:
@@ -335,4 +333,4 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         for labels in filter(None, metadata.get(MERGE_LABELS, "").split(";")):
             command += ["--merge-labels", labels]
         lines.append(f"Next: {shlex.join(command)}")
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))

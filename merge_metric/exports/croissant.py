@@ -24,7 +24,6 @@ from merge_metric.exports.registry import (
     Folder,
     Overwrite,
     configurations_of,
-    count,
     date_option,
     export,
     new_file,
@@ -77,7 +76,7 @@ def export_croissant(
     with new_file(path, overwrite=overwrite) as partial:
         partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
     names = [record_set["@id"] for record_set in metadata["recordSet"] if "data" not in record_set]
-    text = f"{path}: {count(names, 'record set')}: {', '.join(names)}"
+    text = f"{path}: record sets {', '.join(names)}"
     return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 

@@ -80,15 +80,8 @@ def export_results(
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
     description = read_metadata(predictions)
-    frames = [
-        *read_frames(
-            [predictions],
-            dataset,
-            config or (),
-            allow_missing=allow_missing,
-            merge_labels=merge_labels or (),
-        )
-    ]
+    options: dict[str, Any] = {"allow_missing": allow_missing, "merge_labels": merge_labels or ()}
+    frames = list(read_frames([predictions], dataset, config or (), **options))
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
     evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
@@ -153,11 +146,12 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
         if result[key] is None:
             continue
-        interval: dict[str, Any] = {}
+        uncertainty: dict[str, Any] = {}
         if bounds := result[f"{key}_ci"]:
-            interval = dict(zip(("lower", "upper"), bounds, strict=True))
-            interval |= {"confidence_level": CONFIDENCE, "method": "bootstrap over seeds"}
-            interval = {"confidence_interval": interval}
+            interval = {"lower": bounds[0], "upper": bounds[1], "confidence_level": CONFIDENCE}
+            uncertainty["confidence_interval"] = {**interval, "method": "bootstrap over seeds"}
+        uncertainty |= {"num_samples": result["n_seeds"]}
+        uncertainty |= {"num_bootstrap_samples": USUAL.n_bootstrap}
         yield {
             "evaluation_result_id": f"{frame.config}/{key}",
             "evaluation_name": frame.config,
@@ -179,11 +173,7 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
                     "samples": "distinct seeds or variants; the score is a mean over subsamples",
                     **left_out,
                 },
-                "uncertainty": {
-                    **interval,
-                    "num_samples": result["n_seeds"],
-                    "num_bootstrap_samples": USUAL.n_bootstrap,
-                },
+                "uncertainty": uncertainty,
             },
         }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export("jsonl", folder, out, config, overwrite, write_jsonl, ".jsonl")
+    return _export("jsonl", ".jsonl", folder, out, config, overwrite=overwrite)
 
 
 @export("csv", panel=FILES)
@@ -61,13 +60,10 @@ def export_csv(
 
     \b
     Examples:
-      merge-nli export csv merge-nli --config snli_nouns --out flat
-
-    \b
-      merge-nli export csv merge-nli --for-spreadsheets
+      merge-nli export csv merge-nli --config snli_nouns --for-spreadsheets
     """
-    write = partial(write_csv, for_spreadsheets=for_spreadsheets)
-    return _export("csv", folder, out, config, overwrite, write, ".csv")
+    options = {"overwrite": overwrite, "for_spreadsheets": for_spreadsheets}
+    return _export("csv", ".csv", folder, out, config, **options)
 
 
 @export("mini-datasets", panel=FILES)
@@ -85,20 +81,20 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    return _export("mini-datasets", folder, out, config, overwrite, write_parquet, ".parquet")
+    return _export("mini-datasets", ".parquet", folder, out, config, overwrite=overwrite)
 
 
 def _export(
     name: str,
+    suffix: str,
     folder: Path,
     out: Path,
     configs: Sequence[str] | None,
+    *,
     overwrite: bool,
-    write: Callable[[Path, Iterable[pa.Table]], int],
-    suffix: str,
+    for_spreadsheets: bool = False,
 ) -> Exported:
-    chosen = configurations_of(folder, configs or ())
-    dataset = place_of(folder, seen_from=out)
+    chosen, dataset = configurations_of(folder, configs or ()), place_of(folder, seen_from=out)
     description = {"export": name, "dataset": dataset, "configurations": chosen}
     files: dict[str, int] = {}
     with new_folder(out, description, overwrite=overwrite) as partial:
@@ -107,17 +103,14 @@ def _export(
             parts = ((split, read_split(folder, config, split)) for split in SPLITS)
             for part, tables in _subsamples(folder, config) if suffix == ".parquet" else parts:
                 file = f"{config}/{part}{suffix}"
-                files[file] = write(partial / file, tables)
+                path = partial / file
+                files[file] = write_rows(path, tables, for_spreadsheets=for_spreadsheets)
     shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
     last = out / list(files)[-1]
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
     load = f"load_dataset('{builder}', data_files='{last}')"
-    return Exported(
-        out,
-        {"files": files},
-        f"{out}:\n{shown}",
-        f'python -c "from datasets import load_dataset; print({load})"',
-    )
+    hint = f'python -c "from datasets import load_dataset; print({load})"'
+    return Exported(out, {"files": files}, f"{out}:\n{shown}", hint)
 
 
 def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Table]]]:
@@ -137,34 +130,33 @@ def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Ta
         yield f"mini-{number:02}", drawn_by(number)
 
 
-def write_jsonl(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write rows as JSON lines, and return their number."""
-    count = 0
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for row in (row for table in tables for row in plain_rows(table)):
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            count += 1
-    return count
-
-
-def write_csv(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
-    """Write rows as CSV with a header, and return their number."""
+def write_rows(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
+    """Write rows as JSON lines, CSV with a header, or Parquet, and return their number."""
     from merge_dataset.redaction import plain
 
-    count = 0
+    tables, count = iter(tables), 0
+    if path.suffix == ".parquet":
+        first = next(tables)
+        with RowGroupWriter(path, first.schema) as rows:
+            for table in chain([first], tables):
+                rows.write(table)
+        return rows.rows
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         for number, table in enumerate(tables):
-            if not number:
+            if path.suffix == ".csv" and not number:
                 writer.writerow(table.column_names)
             for row in plain_rows(table):
-                for name, value in row.items():
-                    if isinstance(value, list):
-                        row[name] = json.dumps(value, ensure_ascii=False)
-                    elif for_spreadsheets and isinstance(value, str):
-                        row[name] = plain(value)
-                writer.writerow(row.values())
                 count += 1
+                if path.suffix == ".jsonl":
+                    stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    continue
+                cells = [
+                    json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+                    for value in row.values()
+                ]
+                marked = (plain(cell) if isinstance(cell, str) else cell for cell in cells)
+                writer.writerow(marked if for_spreadsheets else cells)
     return count
 
 
@@ -184,13 +176,3 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
             if row[name] is not None:
                 row[name] = float(str(np.float32(row[name])))
     return rows
-
-
-def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write rows as Parquet, and return their number."""
-    tables = iter(tables)
-    first = next(tables)
-    with RowGroupWriter(path, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.write(table)
-    return writer.rows

@@ -20,7 +20,6 @@ from merge_metric.exports.registry import (
     Out,
     Overwrite,
     configurations_of,
-    count,
     export,
     new_folder,
     place_of,
@@ -212,9 +211,6 @@ def export_lm_eval(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any],
       merge-nli export lm-eval merge-nli --config snli --out tasks/merge-nli
 
     \b
-      merge-nli export lm-eval merge-nli --shots mix --letters both --ct 50 --ct 90
-
-    \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
     names = [f"merge_nli_{config}" for config in tasks.prompts]
@@ -228,7 +224,7 @@ def export_lm_eval(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any],
     functions = (_FUNCTION.format(function=f.replace("@", "_"), figure=f) for f in figures)
     text = "\n\n".join([text, *functions])
     (folder / f"{_MODULE}.py").write_text(text, encoding="utf-8")
-    return {"tasks": names}, f"{count(names, 'task')}: {', '.join(names)}"
+    return {"tasks": names}, f"tasks {', '.join(names)}"
 
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
@@ -243,9 +239,9 @@ def _task(tasks: "TaskSettings", config: str, name: str, figures: Sequence[str])
 
     prompt = tasks.prompts[config]
     template, several = prompt.template, len(tasks.forms) > 1
-    shown: dict[str, Any] = {"target_delimiter": " ", "doc_to_target": ANSWER}
-    asked: dict[str, Any]
+    shown: dict[str, Any] = {"target_delimiter": " "}
     if tasks.is_in_words:
+        shown |= {"doc_to_target": ANSWER}
         asked = {
             "output_type": "generate_until",
             **shown,
@@ -257,14 +253,10 @@ def _task(tasks: "TaskSettings", config: str, name: str, figures: Sequence[str])
             },
         }
     else:
-        shown |= {"doc_to_choice": list(template.letters), "doc_to_target": "label"}
-        asked = {
-            "output_type": "multiple_choice",
-            "doc_to_target": "label",
-            # In chats the harness omits the delimiter.
-            "doc_to_choice": tasks.choices(config) if several else list(template.letters),
-            "target_delimiter": "" if several else " ",
-        }
+        shown |= {"doc_to_target": "label", "doc_to_choice": list(template.letters)}
+        asked = {"output_type": "multiple_choice", "doc_to_target": "label"}
+        asked["doc_to_choice"] = tasks.choices(config) if several else list(template.letters)
+        asked["target_delimiter"] = "" if several else " "  # which the harness omits in chats
     samples = [
         {QUESTION: template.text(*e.texts), "label": e.label, ANSWER: prompt.answer(e)}
         for e in prompt.examples

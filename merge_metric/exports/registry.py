@@ -101,11 +101,6 @@ def export(
     return register
 
 
-def count(names: Sequence[str], noun: str) -> str:
-    """Write the number of names with a noun, such as "2 tasks"."""
-    return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}"
-
-
 def template(name: str) -> str:
     """Read the text of a template, which is exported as it is or filled in."""
     return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")

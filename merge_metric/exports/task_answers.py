@@ -96,9 +96,8 @@ def load_problems(
     rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
     digests = text_digests(rows, settings.prompts[config].template.fields)
     rows = rows.append_column(TEXT_DIGEST, to_hex(digests))
-    seeds = rows["seed_id"].to_pylist()
-    n_problems = Counter(seeds)
-    numbers = pa.array([n_problems[seed] for seed in seeds], pa.int64())
+    n_problems = Counter(seeds := rows["seed_id"].to_pylist())
+    numbers = pa.array(map(n_problems.get, seeds), pa.int64())
     return datasets.Dataset(rows.append_column("n_problems", numbers))
 
 

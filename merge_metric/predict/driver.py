@@ -51,7 +51,6 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 log = logging.getLogger(__name__)
 
-_SHOWN: Final = 4
 _BLOCK: Final = 256
 """Most questions that are dealt to a task together."""
 _SECONDS: Final = 0.5
@@ -397,10 +396,9 @@ def other_predictions(
     if recorded:
         asked = recorded.get("problems") or {}
         configs = "+".join(asked.get("configs") or []) or asked.get("dataset") or "a dataset"
-        shown = ", ".join(key.replace("_", " ") for key in keys[:_SHOWN])
         got = (
             f"those of {recorded.get('name', 'a model')} for {recorded.get('rows', 'the')} "
-            f"problems of {configs}, which differ in {shown}{', …' * (len(keys) > _SHOWN)}"
+            f"problems of {configs}, which differ in {', '.join(keys).replace('_', ' ')}"
         )
     return FileExistsError(
         f"{out}: expected no predictions of another run, found {got}: name another file with "

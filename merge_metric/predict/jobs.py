@@ -25,7 +25,7 @@ from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
 from merge_metric.frame.predictions import read_metadata, suffix_of
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
-from merge_metric.models.label_order import ASKED_SEEDS, ENOUGH_SEEDS, SEEDS, check_order_asked
+from merge_metric.models.label_order import ASKED_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.presets import Preset, request_of
@@ -115,13 +115,6 @@ def require_usable(
         require_settings_used(request, kind)
         models.append((name, request, CLASSIFIER if kind == "classifier" else CAUSAL_LM))
     looks = inspect_models(models, machine, labels)
-    count = len(seeds_of(problems))
-    for look in looks:
-        if look["asks_seeds"] and count < ENOUGH_SEEDS:
-            look["wrong"] = look["wrong"] or (
-                f"nothing says which class is which label; expected at least {ENOUGH_SEEDS} "
-                f"seeds to find it out from, got {count}: take more, or give `label_order`"
-            )
     good = [look["name"] for look in looks if not look["wrong"]]
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 

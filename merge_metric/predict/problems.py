@@ -221,13 +221,10 @@ def _distinct(
     if (kept := first == np.arange(len(first))).all():
         return problems
     (texts,), gold = _digests(problems, schema.names[:-1]), problems["label"].to_numpy()
-    differ = (texts != texts[first]) | (gold != gold[first])
-    if len(odd := np.flatnonzero(differ)):
-        one, other = (problems.slice(row, 1).to_pylist()[0] for row in (first[odd[0]], odd[0]))
-        name = next(name for name in schema.names if one[name] != other[name])
+    if len(odd := np.flatnonzero((texts != texts[first]) | (gold != gold[first]))):
         raise ValueError(
-            f"{dataset}: expected one problem per variant_id, got two with different {name} for "
-            f"{one['variant_id']!r}; `merge-nli check` says more"
+            f"{dataset}: expected one problem per variant_id, got two for "
+            f"{problems['variant_id'][odd[0]].as_py()!r}; `merge-nli check` says more"
         )
     return _only(problems, pa.chunked_array([kept]))
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
 from merge_dataset.schema import LABELS, arrow_schema
-from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_csv
+from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_rows
 from merge_metric.exports.registry import MARK
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
                         "label": pa.int64(), "min_log_odds": pa.float64()})  # fmt: skip
     rows = pa.Table.from_pylist([{**row, "premise": text} for text in texts], schema)
     for marks in (False, True):
-        write_csv(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
+        write_rows(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
         with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as stream:
             result = list(csv.DictReader(stream))
         expected = [f"'{text}" if marks and text[0] in "=+-@" else text for text in texts]

@@ -67,8 +67,8 @@ def test_all_classes_of_every_source_by_default(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"premise": "Another."}, "two with different premise for 'snli:1'"),
-        ({"label": 1}, "two with different label for 'snli:1'"),
+        ({"premise": "Another."}, "one problem per variant_id, got two for 'snli:1'"),
+        ({"label": 1}, "one problem per variant_id, got two for 'snli:1'"),
         ({"label": 3}, "a label out of entailment, .* in every row, got 1 rows without label"),
         ({"hypothesis": None}, "texts and .* in every row, got 1 rows without hypothesis"),
     ],
