@@ -33,7 +33,7 @@ if "avx512f" not in processor_flags():  # before any product: `checkpoints.load`
     os.environ.setdefault("MKL_CBWR", "AVX2")
 
 # Examples per property: few in the first tier, many in the second. Slowness is no failure.
-for name, examples in (("fast", 20), ("full", 60)):
+for name, examples in (("fast", 10), ("full", 60)):
     hypothesis.settings.register_profile(
         name,
         max_examples=examples,

@@ -117,6 +117,7 @@ DAMAGE: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+@pytest.mark.slow(but=["flip"])
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_answers_are_asked_for_again(how: str, tmp_path: Path) -> None:
     fill(store_in(tmp_path), Model())

@@ -135,9 +135,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, same_dataset: Path) -> Pat
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({}, None),
-        ({"common_mlm_count": None}, None),  # unknown there
-        ({"quality": None}, None),
+        ({"common_mlm_count": None, "quality": None}, None),  # unknown there
         ({"common_mlm_count": 7}, "common_mlm_count to be the masked LMs of every text; got 7"),
         ({"quality": 1.5}, "quality from 0 to 1; got 1.5"),
         ({"quality": 0.125}, "quality of 0.25 at least, as min_quality says; got 0.125"),

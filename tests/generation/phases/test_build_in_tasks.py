@@ -32,9 +32,9 @@ Run = Callable[..., Result]
 def suggested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of several blocks after `suggest`; each test names its own build in it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_disk, "BLOCK", 8)
+        patch.setattr(on_disk, "BLOCK", 3)
         run = str(tmp_path_factory.mktemp("suggested") / "run")
-        suggest(Config.from_recipe("demo", run=run, limit=8 * BLOCKS - 3))
+        suggest(Config.from_recipe("demo", run=run, limit=3 * BLOCKS - 1))
     return Path(run)
 
 

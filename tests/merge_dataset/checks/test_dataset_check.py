@@ -17,7 +17,7 @@ from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
 
 Rows = list[dict[str, Any]]
-Edit = Callable[[str, Callable[[Rows], object]], None]
+Edit = Callable[[Path, Callable[[Rows], object]], None]
 
 NOUNS = "snli/nouns/variants.parquet"
 NOUN_SEEDS = "snli/nouns/seeds.parquet"
@@ -97,9 +97,9 @@ def put(column: str, value: object) -> Callable[[Rows], None]:
     ],
 )  # fmt: skip
 def test_wrong_rows(
-    dataset: Path, edit_dataset: Edit, file: str, change: Callable[[Rows], object], problem: str
+    dataset: Path, edit: Edit, file: str, change: Callable[[Rows], object], problem: str
 ) -> None:
-    edit_dataset(file, change)
+    edit(dataset / file, change)
     assert problem in check_dataset(dataset)
 
 

@@ -174,6 +174,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert set(repo.at("script")) - set(repo.at()) == script
 
 
+@pytest.mark.slow
 def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, small: Path) -> None:
     publish(published, small)
     before = dict(published.hub.repo("dataset", NAME).branches)
@@ -186,6 +187,7 @@ def test_older_data_do_not_replace_newer_ones(published: Desk, dataset: Path, sm
     assert published.written() == []
 
 
+@pytest.mark.slow
 def test_a_new_card_is_no_new_version(published: Desk, dataset: Path) -> None:
     repo = published.hub.repo("dataset", NAME)
     tags = dict(repo.tags)
@@ -247,6 +249,7 @@ def test_no_right_to_write(desk: Desk, small: Path) -> None:
     assert not {"lfs-put", "commit"} & set(desk.written())
 
 
+@pytest.mark.slow
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
     own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
     (small / "eval.yaml").write_text(yaml.safe_dump(own))
@@ -255,6 +258,7 @@ def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
     assert desk.hub.repo("dataset", NAME).history() == ["initial commit"]
 
 
+@pytest.mark.slow
 def test_a_script_on_main_goes(desk: Desk, small: Path) -> None:
     """With a script, datasets 4 and later would not load the repository."""
     repo = desk.hub.make("dataset", NAME)
@@ -296,6 +300,7 @@ def test_the_hub_goes_on_failing(desk: Desk, small: Path) -> None:
     assert "lfs-put" not in desk.written()  # the large files are there from the first attempt
 
 
+@pytest.mark.slow(but=["during"])
 @pytest.mark.parametrize("cut", ["before", "during", "after"])
 def test_connection_cut_in_a_commit(desk: Desk, small: Path, cut: str) -> None:
     desk.hub.fail("commit", cut=cut)
@@ -339,6 +344,7 @@ def test_offline_mode() -> None:
         Repository(NAME, "dataset").look()
 
 
+@pytest.mark.slow(but=["commit"])
 @pytest.mark.parametrize("before", ["tree", "commit"])
 def test_somebody_commits(desk: Desk, small: Path, before: str) -> None:
     """Nothing is done that was not shown."""
@@ -354,6 +360,7 @@ def test_somebody_commits(desk: Desk, small: Path, before: str) -> None:
     assert repo.history() == ["Data v1.0.0", "Theirs", "initial commit"]
 
 
+@pytest.mark.slow
 def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
     repo = desk.hub.make("dataset", NAME)
     theirs = repo.branches["main"]

@@ -122,6 +122,7 @@ def test_subsamples_are_scored_apart_and_averaged() -> None:
     assert result["matching_threshold_per_subsample_std"] == 0
 
 
+@pytest.mark.slow(but=[f"{number}-{most}" for number in range(10) for most in (0, 5)])
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
@@ -137,6 +138,7 @@ def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
     assert several or not [key for key in result if key.endswith(("_ci", "_std"))]
 
 
+@pytest.mark.slow(but=[f"{number}" for number in range(10)])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
     rng = random.Random(3000 + number)
@@ -163,6 +165,7 @@ def test_agrees_with_the_slow_oracle_without_labels(number: int) -> None:
         assert told["share"] == pytest.approx(share)
 
 
+@pytest.mark.slow(but=[f"{number}" for number in range(6)])
 @pytest.mark.parametrize("number", range(20))
 def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
     rng = random.Random(2000 + number)
