@@ -70,13 +70,10 @@ class AnswerStore:
     def __init__(
         self, root: Path, identity: Mapping[str, Any], schema: pa.Schema, *, redo: str
     ) -> None:
-        """Open the store of an identity, which has a `name`; nothing is written before an answer.
+        """Open the store in `root` of a JSON-able identity, which has a `name`.
 
-        Args:
-            root: Folder of the stores.
-            identity: What determines the answers, JSON-able; each identity has its own store.
-            schema: Columns of an answer.
-            redo: The command that asks for missing answers, for messages.
+        The schema has an answer's columns; messages name `redo`, the command that asks for answers.
+        Nothing is written before an answer.
         """
         described = {"layout": _LAYOUT, "schema": str(schema), **identity}
         self.folder = root / f"{slug(identity['name'])}-{digest_of(described)[:12]}"
@@ -228,19 +225,9 @@ def ask(
 ) -> None:
     """Ask about the questions of blocks that a store has no answers to, and keep each batch.
 
-    Args:
-        store: Where answers are kept.
-        blocks: The questions, as many at a time as fit into memory.
-        answer: Yields batches as they come: positions of questions it got, and their answers.
-        key: Returns the key of a question.
-        sizes: Sizes of the blocks for the progress bar, in the unit named.
-        what: Title of the progress bar.
-        unit: Unit of the progress bar.
-        at_once: Least number of questions that are asked together, if there are so many.
-        hidden: Show no bar; otherwise the environment decides.
-
-    Raises:
-        ValueError: `answer` left questions out.
+    `answer` yields batches as they come: positions of the questions it got, and their answers; it
+    gets at least `at_once` questions, if there are so many. The bar, which may be `hidden`,
+    has `what` as title, and counts the `sizes` of blocks in a `unit`.
     """
     waiting: dict[bytes, QuestionT] = {}
     waits: list[float] = []

@@ -77,14 +77,7 @@ def read_pages(path: Path, name: Path) -> None:
 
 @contextmanager
 def naming_damaged(files: Mapping[Path, Path]) -> Iterator[None]:
-    """Name the Parquet file at fault where the engine cannot read one of these.
-
-    Args:
-        files: File that is read → its name in messages.
-
-    Raises:
-        ValueError: a file is damaged.
-    """
+    """Name the file at fault where the engine cannot read a Parquet file: file → its name."""
     import duckdb
 
     others = (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.BinderException)

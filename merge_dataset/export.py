@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
                 remove(path)
         target = out / collection
         if not overwrite:
-            _require_same(target, made, variants=manifest.get("variants"))
+            _require_same(target, made)
         with atomic_folder(target) as partial:
             schema = arrow_schema(problem_format)
             for split in SPLITS if is_paraphrases else SPLITS[:1]:
@@ -146,7 +145,7 @@ def _read_manifest(run: Path) -> dict[str, Any]:
     return manifest
 
 
-def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None = None) -> None:
+def _require_same(target: Path, made: Mapping[str, Any]) -> None:
     if not (target / PROVENANCE).is_file():
         return
     try:
@@ -154,15 +153,9 @@ def _require_same(target: Path, made: Mapping[str, Any], *, variants: int | None
     except ValueError as error:
         differing = [f"its description cannot be read: {error}"]
     if differing:
-        coming = "" if variants is None else f" by {variants:,} variants"
-        counts = {"seeds": 0, "variants": 0}
-        for path in [*target.glob("seeds*.parquet"), *target.rglob("variants*.parquet")]:
-            with suppress(OSError, ValueError):  # damaged
-                counts[path.stem.partition("-")[0]] += pq.read_metadata(path).num_rows
         raise FileExistsError(
-            f"{target}: expected none or the same data, found {counts['seeds']:,} seeds with "
-            f"{counts['variants']:,} variants made otherwise: {'; '.join(differing)}. Name another "
-            f"--out, or replace them{coming} with --overwrite"
+            f"{target}: expected none or the same data, found data made otherwise: "
+            f"{'; '.join(differing)}. Name another --out, or replace them with --overwrite"
         )
 
 

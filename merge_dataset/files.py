@@ -230,8 +230,7 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
 
     The lock is the system's (`flock`), so it ends with the process; on a file system without locks,
     the existence of a file is the lock, and a message says so. If another process or thread holds
-    it, BlockingIOError is raised with the refusal and the time; with `wait`, this is logged, and
-    the call waits.
+    it, BlockingIOError is raised with the refusal; with `wait`, this is logged, and the call waits.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
@@ -245,15 +244,11 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
         except FileNotFoundError:
             pass  # the holder has removed the folder, which stayed empty
         except Timeout as error:
-            since = ""
-            with suppress(OSError):
-                changed = time.localtime(Path(lock.lock_file).stat().st_mtime)
-                since = f" (at work since {time.strftime('%Y-%m-%d %H:%M:%S %z', changed)})"
             if not wait:
                 is_soft = isinstance(lock, SoftFileLock)
                 cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
-                raise BlockingIOError(refusal + since + cure) from error
-            log.info("%s: waiting for another command%s", lock_file.parent, since)
+                raise BlockingIOError(refusal + cure) from error
+            log.info("%s: waiting for another command", lock_file.parent)
             timeout = -1
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
@@ -267,9 +262,6 @@ def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[
                 soft,
             )
     try:
-        if lock.lock_counter == 1:
-            with suppress(OSError):
-                os.utime(lock.lock_file)  # the time that refusals tell
         yield
     finally:
         if lock.lock_counter == 1:

@@ -114,10 +114,7 @@ def require_dataset(folder: Path) -> None:
     """Raise an error unless `folder` is a dataset folder with all of its files."""
     require_collections(folder)
     for collection in collections(folder):
-        try:
-            recorded = read_record(folder / collection / PROVENANCE, verify=False).get(FILES, {})
-        except ValueError:
-            continue  # readers of it raise the error
+        recorded = read_record(folder / collection / PROVENANCE, verify=False).get(FILES, {})
         if gone := [name for name in recorded if not (folder / collection / name).is_file()]:
             raise FileNotFoundError(
                 f"{folder / collection / gone[0]}: expected a file, which {collection}/{PROVENANCE}"

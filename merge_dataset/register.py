@@ -143,13 +143,9 @@ def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, 
 
 
 def _remove_damaged(entry: Path) -> None:
-    try:
-        changed = changed_files(entry, read_record(entry / REGISTERED)[_FILES])
-        if not changed:
-            return
+    changed = [REGISTERED]
+    with suppress(OSError, ValueError):  # missing, after a command that was killed, or damaged
+        changed = changed_files(entry, read_record(entry / REGISTERED, _FILES)[_FILES])
+    if changed:
         log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
-    except FileNotFoundError:
-        pass  # made by a command that was killed
-    except (KeyError, ValueError):
-        log.warning("%s: damaged, made anew: %s", entry, REGISTERED)
-    shutil.rmtree(entry)
+        shutil.rmtree(entry)

@@ -28,6 +28,7 @@ from merge_dataset.settings import (
     Setting,
     declared_settings,
     default_of,
+    parse_pairs,
     parse_toml,
 )
 
@@ -264,10 +265,7 @@ def parse_assignments(texts: list[str] | None) -> dict[str, Any]:
         try:
             values |= parse_toml(text, "--set")
         except ValueError:
-            key, equals, value = text.partition("=")
-            if not equals:
-                raise ValueError(f"--set: expected KEY=VALUE, got {text!r}") from None
-            values[key.strip()] = value.strip()
+            values |= parse_pairs([text], "KEY=VALUE after --set")
     for name in values.keys() & {"ablation", "recipe", "run"}:
         raise ValueError(f"--set: expected settings of recipes, got {name}; give it with --{name}")
     return values

@@ -58,15 +58,12 @@ class Distribution:
     executor: Literal[*EXECUTORS] = _setting(  # type: ignore[valid-type]
         _UNSET, "Where tasks share the work; by default one process does it."
     )
-    """Local processes, a running Ray cluster, or Slurm through sbatch; by default the first."""
     tasks: int = _setting(_UNSET, "How many tasks; by default as many as workers.", minimum=1)
-    """Number of tasks that share the work; a task does its blocks one by one."""
     workers: int = _setting(1, "How many tasks at a time.", commands="workers", minimum=1)
     cpus: int = _setting(1, "CPU cores of a task.", option="--cpus-per-task", minimum=1)
     """Number of cores, and of threads unless OMP_NUM_THREADS is set."""
     gpus: int = _setting(0, "GPUs of a task.", option="--gpus-per-task", minimum=0)
     memory_gb: int | None = _setting(None, "Memory of a task (ray, slurm).", minimum=1)
-    """Memory in GB; by default the cluster's default."""
     time: str | None = _setting(None, "Time limit of a task, such as 2:00:00 (slurm).")
     partition: str | None = _setting(None, "Partition (slurm).")
     sbatch: Mapping[str, str] = _setting(
@@ -75,12 +72,10 @@ class Distribution:
         parse=partial(parse_pairs, form="KEY=VALUE"),
         repeated=True,
     )
-    """Further options of sbatch, without dashes: `{"gres": "gpu:a100:1"}`."""
     setup: str = _setting("", "Commands before a task, such as 'module load cuda' (slurm).")
     address: str | None = _setting(
         None, "Address of the Ray cluster; by default RAY_ADDRESS.", option="--ray-address"
     )
-    """Address of a Ray cluster; without it and RAY_ADDRESS, the cluster on this machine."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers out of range, and a setting of another executor."""
