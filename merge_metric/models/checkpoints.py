@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Set
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -36,8 +36,6 @@ _UNUSED: Final = re.compile(
     r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
 )
 """Names of tensors that belong to a model of another class and change no answer."""
-_HASHED_SUFFIXES: Final = frozenset({".json", ".jinja", ".safetensors", ".model", ".txt"})
-"""Suffixes of the files hashed into a folder's revision."""
 _LARGEST_KEPT: Final = 2**25 - 2**14
 _MOST_TIMES: Final = 16
 """Most parameters of a model per element in its files: several may share one, or be packed."""
@@ -251,14 +249,11 @@ def _merge(base: Any, folder: Path, tensors: dict[str, torch.Tensor], source: st
 
 
 def _identify(inspection: Inspection) -> tuple[str, dict[str, Any]]:
-    files, weights = inspection.files, inspection.weights
+    files, names = inspection.files, inspection.weights.names
     files.remember()
-    names, hashed = weights.names, set(weights.names)
-    if files.gguf_file is None:  # else it holds configuration and tokenizer, too
-        hashed |= {name for name in files.sizes if Path(name).suffix in _HASHED_SUFFIXES}
-    revision = files.commit or digest_of_files(files, hashed)
+    revision = files.commit or digest_of_files(files, inspection.needed)
     digest = files.digest_of(names[0]) if len(names) == 1 else digest_of_files(files, names)
-    provenance: dict[str, Any] = {"format": weights.format, "sha256": digest}
+    provenance: dict[str, Any] = {"format": inspection.weights.format, "sha256": digest}
     if inspection.base is None:
         return revision, provenance
     base_revision, base = _identify(inspection.base)
@@ -336,11 +331,9 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
 
     file, stated, tokenizer = folder / TOKENIZER, folder / TOKENIZER_CONFIG, cast(Any, None)
     settings = json.loads(stated.read_text(encoding="utf-8")) if stated.is_file() else {}
-    try:
+    # Errors are of all kinds where a class gets the vocabulary of another.
+    with suppress(Exception) if file.is_file() else nullcontext():
         tokenizer = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
-    except Exception:  # of all kinds, where a class gets the vocabulary of another
-        if not file.is_file():
-            raise
     if file.is_file() and not settings.get("fix_mistral_regex"):  # which mends the file
         # The probes' tokens by the file alone, and by the file changed as the settings state.
         # Special tokens count unless the settings state them, or the file leaves them to the class.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -256,26 +257,22 @@ def find_head(
     """Find which of the tasks a model is for; `default` if nothing says it, else raise."""
     if model.endswith(".gguf"):
         return CAUSAL_LM
-    try:
+    with suppress(ValueError) if default else nullcontext():
         files = list_files(find_files(model, revision=revision))
         base, task = read_adapter(files) if ADAPTER_CONFIG in files else (files, "")
         names = [_TASKS[task]] if task in _TASKS else []
         if not names:
             files = files if base is files else list_files(base)
             names = read_config(files, CLASSIFIER, is_base=True)[0].architectures or []
-        for name in names:
-            for head in heads:
-                if name.endswith(head.architectures):
-                    return head
+        fitting = (head for name in names for head in heads if name.endswith(head.architectures))
+        for head in fitting:
+            return head
         raise ValueError(
             f"{model}: expected a {' or a '.join(head.name for head in heads)}, got a "
             f"configuration that says {', '.join(names) or 'nothing'}: train it as a classifier "
             "of the labels first, or say by `kind` what it is to be loaded as"
         )
-    except ValueError:
-        if default is None:
-            raise
-        return default
+    return default
 
 
 # --- What transformers builds of a configuration ---
