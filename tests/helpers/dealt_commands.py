@@ -8,17 +8,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from click.testing import Result
+from faults.commands import CLASSIFIER, PROBLEMS
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_dataset.schema import LABELS
+from helpers.problem_folder import many_problems, write_folder
+from helpers.tiny_generators import saved_generator
 
 SEEDS: Final = 12
 _SMALL: Final = {
@@ -28,97 +29,60 @@ _SMALL: Final = {
 """Sizes that turn a few problems into many blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    words: tuple[str, ...]
+class Command(NamedTuple):
+    line: str
     made: str
     begun: str
     """Glob of files that exist once a task has done something."""
 
 
+_DATA: Final = "--dataset merge-nli --out out"
 COMMANDS: Final = {
     "suggest": Command(
-        ("suggest", "--recipe", "demo", "--limit", str(SEEDS), "--run", "asked", "--store",
-         "asked/store"),
+        f"suggest --recipe demo --limit {SEEDS} --run asked --store asked/store",
         "asked/**/*.parquet",
         "asked/store/*/*.answers",
     ),
     "build": Command(
-        ("build", "--run", "run", "--into", "again", "--out", "dataset", "--min-mlms", "1"),
+        "build --run run --into again --out dataset --min-mlms 1",
         "run/again/**/[!c]*",  # settings include the number of workers
         "run/again/build_tasks/tables/*.variants.*",
     ),
     "signals": Command(
-        ("signals", "--run", "run", "--lm", "generator", "--device", "cpu"),
+        "signals --run run --lm generator --device cpu",
         "run/signals.*",
         "run/likelihoods/*/*.answers",
     ),
     "paraphrase": Command(
-        ("paraphrase", "--model", "judge", "--generator", "generator",
-         "--source", "anli-r1", "--data", "paraphrased.jsonl", "--k", "2", "--max-rounds", "1",
-         "--beams", "6", "--groups", "3", "--max-new-tokens", "12", "--device", "cpu", "--run",
-         "paraphrased", "--out", "paraphrases"),
+        f"paraphrase --model {CLASSIFIER} --label-order c,n,e --generator generator "
+        f"--source anli-r1 --data {PROBLEMS} --limit 24 --k 2 --max-rounds 1 --beams 6 --groups 3 "
+        "--max-new-tokens 12 --device cpu --run paraphrased --out paraphrases",
         "paraphrased/*.parquet",
         "paraphrased/model_answers/*/*.answers",
     ),
     "predict": Command(
-        ("predict", "--model", "classifier", "--dataset", "merge-nli", "--device", "cpu",
-         "--batch-tokens", "60", "--out", "out/mine.parquet"),
+        f"predict --model {CLASSIFIER} --device cpu --batch-tokens 60 {_DATA}/mine.parquet",
         "out/*",
         "out/.mine.parquet.answers/*/*.answers",
     ),
     "baseline": Command(
-        ("baseline", "hypothesis-only", "--train", "train.jsonl", "--dataset", "merge-nli",
-         "--out", "out/baseline.parquet"),
+        f"baseline hypothesis-only --train {PROBLEMS} {_DATA}/baseline.parquet",
         "out/*",
         "out/.baseline.*/tasks/*/plan.json",
     ),
-}  # fmt: skip
+}
 
 
 def prepare(folder: Path) -> None:
-    from helpers.problem_folder import many_problems, write_folder
-    from helpers.tiny_classifiers import folder_of, tiny_classifier
-    from helpers.tiny_generators import saved_generator
-
     write_folder(folder / "merge-nli", many_problems(60, 12))
-    tiny_classifier("bert-uncased")
-    shutil.copytree(folder_of("bert-uncased"), folder / "classifier")
     saved_generator("llama-chat", folder / "generator")
-    words = ["outside", "tall", "asleep"]
-    rows = [
-        {"gold_label": LABELS[n % 3], "sentence1": "", "sentence2": f"Dog {n} is {words[n % 3]}."}
-        for n in range(90)
-    ]
-    (folder / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    _prepare_paraphrases(folder)
-    words = ["--recipe", "demo", "--limit", str(SEEDS), "--run", "run", "--out", "first"]
     with chdir(folder):
-        done = _invoke(["generate", *words])
+        done = _invoke(["generate", *f"--recipe demo --limit {SEEDS} --run run --out data".split()])
     assert done.exit_code == 0, done.output
 
 
-def _prepare_paraphrases(folder: Path) -> None:
-    """Write problems, and a random NLI model with some right answers and much entailment."""
-    from helpers.paraphrasing import write_problems
-    from helpers.problem_folder import many_problems
-    from helpers.tiny_classifiers import one_by_one
-
-    pairs = [(premise, hypothesis) for premise, hypothesis, _ in many_problems(12, 0).values()]
-    both = [*pairs, *(pair[::-1] for pair in pairs)]
-    result = one_by_one(folder / "classifier", both, 64).argmax(axis=1).tolist()
-    most = max(range(3), key=result.count)
-    names = {(most + n) % 3: label for n, label in enumerate(LABELS)}
-    judge = shutil.copytree(folder / "classifier", folder / "judge")
-    config = json.loads((judge / "config.json").read_text())
-    config |= {"id2label": names, "label2id": {label: n for n, label in names.items()}}
-    (judge / "config.json").write_text(json.dumps(config))
-    problems = [(str(n), *pair, names[result[n]]) for n, pair in enumerate(pairs)]
-    write_problems(folder / "paraphrased.jsonl", problems)
-
-
 def run(name: str, *options: str) -> Result:
-    return _invoke([*COMMANDS[name].words, *options])
+    return _invoke([*COMMANDS[name].line.split(), *options])
 
 
 def _invoke(words: list[str]) -> Result:
@@ -143,18 +107,19 @@ def killing(name: str, kill: Callable[[], Any]) -> Iterator[list[Any]]:
     killed: list[Any] = []
     over = False
 
+    def has_begun() -> bool:
+        with suppress(FileNotFoundError):
+            return any(path.stat().st_size for path in here.glob(COMMANDS[name].begun))
+        return False
+
     def wait() -> None:
-        while not over and not any(path.stat().st_size for path in found()):
+        while not over and not has_begun():
             time.sleep(0.005)
         while not over and not killed:
             if (victim := kill()) is not None:
                 killed.append(victim)
             else:
                 time.sleep(0.001)
-
-    def found() -> Iterator[Path]:
-        with suppress(FileNotFoundError):
-            yield from here.glob(COMMANDS[name].begun)
 
     here = Path.cwd()
     thread = Thread(target=wait, daemon=True)
