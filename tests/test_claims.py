@@ -86,15 +86,15 @@ def test_every_figure_has_a_source(page: str) -> None:
         result.setdefault(heading, []).append(figure)
     stated = CLAIMS.get(page, {})
     for heading in result.keys() | stated.keys():
-        there = "  ".join(result.get(heading, []))
+        named = "  ".join(result.get(heading, []))
         text, *sources = stated.get(heading, [""])
-        assert text == there, f"{page}: tests/claims.toml:\n{heading!r} = [{there!r}, 'SOURCE']"
+        assert text == named, f"{page}: tests/claims.toml:\n{heading!r} = [{named!r}, 'SOURCE']"
         assert sources, f"{page}, {heading}: expected a source"
         for source in sources:
-            check_source(source, page, there.split("  "))
+            check_source(source, page, named.split("  "))
 
 
-def check_source(source: str, page: str, there: list[str]) -> None:
+def check_source(source: str, page: str, named: list[str]) -> None:
     kind, _, what = source.partition(": ")
     assert kind in KINDS, f"{page}: expected {', '.join(KINDS)}, got {source!r}"
     if kind == "computed by":
@@ -102,7 +102,7 @@ def check_source(source: str, page: str, there: list[str]) -> None:
         assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{page}: {source}"
     elif kind == "stands in":
         text = (ROOT / what).read_text(encoding="utf-8")
-        assert [item for item in there if item.split()[0] not in text] == [], f"{page}: {source}"
+        assert [item for item in named if item.split()[0] not in text] == [], f"{page}: {source}"
     elif kind == "cites":
         assert what in (ROOT / page).read_text(encoding="utf-8"), f"{page}: {source}"
 

@@ -51,16 +51,16 @@ def on_both(make: Callable[[Loaded], Any], helpers: Any, kind: str, model: Any) 
 
 @pytest.mark.parametrize("kind", MASKED_LMS)
 def test_masked_lms(kind: str) -> None:
-    here, there = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
+    here, on_gpu = (MaskedLM.load(tiny_model(kind), device=device) for device in ("cpu", DEVICE))
     queries = ask_all(TEXTS)
-    one, other = (score(mlm, queries, k=20) for mlm in (here, there))
+    one, other = (score(mlm, queries, k=20) for mlm in (here, on_gpu))
     assert (one.original == other.original).all()
     assert (one.original >= 0).sum() > 100
     for name in ("logits", "original_logit", "log_normalizer"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=ATOL)
     assert (one.tokens == other.tokens).mean() > 0.99  # near ties
     np.testing.assert_allclose(
-        *(pseudo_log_likelihoods(mlm, TEXTS)["pll"].to_numpy() for mlm in (here, there)), atol=1e-3
+        *(pseudo_log_likelihoods(mlm, TEXTS)["pll"].to_numpy() for mlm in (here, on_gpu)), atol=1e-3
     )
 
 
@@ -106,7 +106,7 @@ def test_paraphrases(kind: str) -> None:
     both = on_both(make, tiny_generators, kind, tiny_generators.tiny_generator(kind))
     requests = [ParaphraseRequest(text, 1.0) for text in TEXTS[:8]]
     one, other = (generator.candidates(requests) for generator in both)
-    for here, there in zip(one, other, strict=True):
-        assert [item.text for item in here] == [item.text for item in there]
-        scores = [[item.score for item in of] for of in (here, there)]
+    for here, on_gpu in zip(one, other, strict=True):
+        assert [item.text for item in here] == [item.text for item in on_gpu]
+        scores = [[item.score for item in of] for of in (here, on_gpu)]
         np.testing.assert_allclose(*scores, rtol=ATOL, atol=ATOL)

@@ -303,8 +303,8 @@ def test_maps_name_files_that_are_there(package: str) -> None:
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", text, flags=re.MULTILINE)
     names = [name for cell in cells for name in re.findall(r"`([\w/]+(?:\.py|/))`", cell)]
     assert len(names) > 10
-    there = {path.name for path in (ROOT / package).rglob("*")}
-    assert [name for name in names if name.rstrip("/").rpartition("/")[2] not in there] == []
+    files = {path.name for path in (ROOT / package).rglob("*")}
+    assert [name for name in names if name.rstrip("/").rpartition("/")[2] not in files] == []
 
 
 def test_licences_are_those_of_the_files() -> None:

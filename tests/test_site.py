@@ -17,14 +17,14 @@ def test_every_page_is_in_the_navigation() -> None:
     """Exceptions are PyPI's page and the cards of bundled models and of test data."""
     config = (ROOT / "docs/site/mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", config, re.MULTILINE)
-    there = {str(page.relative_to(ROOT)) for page in pages()}
-    elsewhere = {page for page in there if re.search(r"pypi|/demo/|tests/data", page)}
+    every = {str(page.relative_to(ROOT)) for page in pages()}
+    elsewhere = {page for page in every if re.search(r"pypi|/demo/|tests/data", page)}
     assert {page for page in elsewhere if not page.startswith("tests/data/judged_")} == {
         "docs/pypi.md", "generation/demo/README.md", "generation/demo/bert-tiny-mlm/README.md",
         "merge_metric/demo/bert-tiny-nli/README.md",
     }  # fmt: skip
     assert sorted(listed) == sorted(
-        there - elsewhere | {f"api/{package}.md" for package in PACKAGES}
+        every - elsewhere | {f"api/{package}.md" for package in PACKAGES}
     )
 
 

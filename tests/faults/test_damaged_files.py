@@ -191,12 +191,12 @@ def _restore(whole: Mapping[Path, bytes]) -> None:
             path.write_bytes(content)
 
 
-def _check(code: int, said: str, made: object, usual: object, path: Path, how: str) -> None:
+def _check(code: int, text: str, made: object, usual: object, path: Path, how: str) -> None:
     if code == 0:
         assert made == usual, f"{how}: another result"
         return
-    is_error = "error: " in said
-    message = said[said.find("error: ") :].strip() if is_error else said
+    is_error = "error: " in text
+    message = text[text.find("error: ") :].strip() if is_error else text
     assert not PYTHON.search(message), f"{how}: {message}"
     assert message, how
     assert code == (2 if is_error else 1), f"{how}: {message}"

@@ -33,7 +33,7 @@ def _one_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
 
 
-def said(error: str, *, lines: int = 1) -> str:
+def message_of(error: str, *, lines: int = 1) -> str:
     """Return an error's message, which is not Python's and has at most `lines` lines."""
     message = error[error.index("error: ") :].strip()
     assert not PYTHON.search(message)
@@ -113,15 +113,15 @@ def _check_generate(path: Path, rows: Sequence[Row]) -> None:
     command += ["--set", "min_replacements=2"]
     code, _, error = small_world.call(*command)
     if "bad" in wanted or is_refused_whole(rows, wanted):
-        assert path.name in said(error, lines=13)
+        assert path.name in message_of(error, lines=13)
         assert code == 2
     code, _, error = small_world.call(*command, "--skip-bad-rows")
     if is_refused_whole(rows, wanted):
-        assert path.name in said(error, lines=13)
+        assert path.name in message_of(error, lines=13)
         assert code == 2
         return
     if code:  # a few problems may have no replacements
-        assert re.search("shared by|has a replacement left|no seed has", said(error))
+        assert re.search("shared by|has a replacement left|no seed has", message_of(error))
     ids = sorted(row.id for row in wanted if isinstance(row, Kept))
     assert sorted(read_table(Path("run/problems.parquet"))["seed_id"].to_pylist()) == sorted(
         f"mine:{name}" for name in ids
@@ -193,7 +193,7 @@ def test_predictions(attack: Attack, once: Callable[..., Path], tmp_path: Path) 
                 is_wrong = _write_odd(path, attempt.random)
                 code, result, error = figures(command, path)
                 if is_wrong:
-                    assert path.name in said(error)
+                    assert path.name in message_of(error)
                     assert code == 2
                 else:
                     assert (code, result) == (0, known[command])

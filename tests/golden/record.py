@@ -17,7 +17,6 @@ import logging
 import platform
 import re
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,9 +71,8 @@ def processor() -> str:
     return " ".join([platform.machine(), *sorted(name for name, has in result.items() if has)])
 
 
-def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, Parts]]:
+def run(world: World, folder: Path) -> Iterator[tuple[str, Parts]]:
     with chdir(folder):
-        started = time.monotonic()
         world.make(folder)
         inputs = {name: "\n".join(lines) for name, lines in _files(folder, {}).items()}
         yield (
@@ -83,7 +81,6 @@ def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, P
         )
         for command in world.commands:
             before = _state(folder)
-            began = time.monotonic()
             if command in world.steps:
                 world.steps[command](folder)
                 yield command, _files(folder, before)
@@ -95,10 +92,6 @@ def run(world: World, folder: Path, *, say: Any = None) -> Iterator[tuple[str, P
             if message:
                 parts["stderr"] = _text_lines(_without_progress(message), folder)
             yield command, parts | _files(folder, before)
-            if say:
-                say(f"{time.monotonic() - began:7.1f} s  {command}")
-        if say:
-            say(f"{time.monotonic() - started:7.1f} s  all of {world.name}")
 
 
 def _call(command: str) -> tuple[int | str, str, str]:
@@ -239,10 +232,10 @@ def _normal(text: str, folder: Path) -> str:
 _BAR: Final = re.compile(r"^[^|]*\d+%\|[^|]*\|[^\[]*\[[^\]]*\]")
 
 
-def _without_progress(said: str) -> str:
+def _without_progress(text: str) -> str:
     """Remove progress bars from stderr, as they depend on the speed; keep messages."""
-    pieces = re.split(r"[\r\n]", said)
-    return "\n".join(left for part in pieces if (left := _BAR.sub("", part, count=1).strip()))
+    lines = re.split(r"[\r\n]", text)
+    return "\n".join(left for part in lines if (left := _BAR.sub("", part, count=1).strip()))
 
 
 def _digest(content: bytes) -> str:
@@ -363,7 +356,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="only the worlds of a minute")
     parser.add_argument("--keep", action="store_true", help="record anew")
     parser.add_argument("--before", type=Path, default=WHOLE, help="folder with the old lines")
-    parser.add_argument("--times", action="store_true", help="say how long each command takes")
     asked = parser.parse_args(arguments)
     names = asked.worlds or [n for n, world in WORLDS.items() if world.quick or not asked.quick]
     differing = 0
@@ -375,10 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: left out, as there is no {', '.join(missing)}")
             continue
         with tempfile.TemporaryDirectory(prefix="golden-") as place:
-            say = (lambda text: print(text, file=sys.stderr, flush=True)) if asked.times else None
             folder = Path(place).resolve() / "world"
             folder.mkdir()
-            now = dict(run(world, folder, say=say))
+            now = dict(run(world, folder))
         copy = f"{name}.json.gz"
         WHOLE.mkdir(parents=True, exist_ok=True)
         text = json.dumps(now, ensure_ascii=False).encode()

@@ -101,11 +101,11 @@ def given(*frames: Frame, **more: Any) -> Request:
     return Given(at_hand=frames, **more)
 
 
-def close(found: Any, expected: Any) -> bool:
+def close(figure: Any, expected: Any) -> bool:
     """Whether figures are equal up to rounding, or both undefined."""
-    if found is None or expected is None:
-        return found is expected
-    return bool(np.allclose(found, np.array(expected, float), rtol=0, atol=1e-12))
+    if figure is None or expected is None:
+        return figure is expected
+    return bool(np.allclose(figure, np.array(expected, float), rtol=0, atol=1e-12))
 
 
 def text_of(seed: str) -> dict[str, Any]:

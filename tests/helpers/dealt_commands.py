@@ -1,6 +1,7 @@
 """Commands that split their work into tasks; as a program, for Ray, runs some of them twice."""
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -86,6 +87,7 @@ def run(name: str, *options: str) -> Result:
 
 
 def _invoke(words: list[str]) -> Result:
+    logging.getLogger().handlers.clear()  # they write to the last command's stderr
     with pytest.MonkeyPatch.context() as patch:
         for place, size in _SMALL.items():
             patch.setattr(place, size)

@@ -27,9 +27,9 @@ def ask_all(texts: list[str]) -> list[MaskedQuery]:
     ]
 
 
-def assert_identical(here: Scores, there: Scores) -> None:
+def assert_identical(here: Scores, elsewhere: Scores) -> None:
     for field in fields(Scores):
-        one, other = getattr(here, field.name), getattr(there, field.name)
+        one, other = getattr(here, field.name), getattr(elsewhere, field.name)
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes(), field.name
 

@@ -39,12 +39,12 @@ class Answers:
         self.asked += queries
         rows = [self.by_place.get(self._place(query)) for query in queries]
         rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
-        there = np.array([row is not None for row in rows], np.bool_)
-        rejected[there, CHEAP_REASONS.index(Reason.NOT_ALPHABETIC)] = self.rejected
+        known = np.array([row is not None for row in rows], np.bool_)
+        rejected[known, CHEAP_REASONS.index(Reason.NOT_ALPHABETIC)] = self.rejected
         result = [row or {} for row in rows]
         return Survivors(
             starts=np.cumsum([0, *map(len, result)]),
-            in_vocabulary=there,
+            in_vocabulary=known,
             asked=np.ones(len(rows), np.bool_),
             tokens=np.array([VOCABULARY.index(w) for row in result for w in row], np.int32),
             log_odds=np.array([x for row in result for x in row.values()], np.float32),
@@ -114,7 +114,7 @@ class Outcome:
         return {k: v for k, v in row.items() if v and k not in {"mlm", "word_class"}}
 
 
-def found(
+def outcome_of(
     sentences: tuple[Sentence, Sentence],
     word: SharedWord,
     candidates: Mapping[str, Any],
@@ -162,4 +162,4 @@ def run(
             return None if text[candidate] is None else (text[candidate],) * len(positions)
         return tuple(sentence.tokens[i].tag for i in positions)
 
-    return found((premise, hypothesis), one, candidates, tags_of, Config(**settings))
+    return outcome_of((premise, hypothesis), one, candidates, tags_of, Config(**settings))

@@ -140,10 +140,10 @@ def expected_of(
                 elif form_of(text) in before:
                     reason = "duplicate"
                 else:
-                    there, back = predicted(hypothesis, text), predicted(text, hypothesis)
+                    forth, back = predicted(hypothesis, text), predicted(text, hypothesis)
                     entailed = verdict(hypothesis, text)[0]
                     entailing = verdict(text, hypothesis)[0]
-                    if there != "entailment":
+                    if forth != "entailment":
                         reason = "not_entailed"
                     elif back != "entailment":
                         reason = "not_entailing"

@@ -80,20 +80,20 @@ class SlowMLM:
         self._known = set(vocabulary)
         self._pieces = {number: part for part, number in vocabulary.items()}
 
-    def read(self, piece: str) -> tuple[str, bool]:
+    def read(self, token: str) -> tuple[str, bool]:
         """Text of a vocabulary entry, and whether it begins a word."""
         if self.family == "WordPiece":
-            return piece.removeprefix("##"), not piece.startswith("##")
+            return token.removeprefix("##"), not token.startswith("##")
         if self.family == "Unigram":
-            return piece.removeprefix("▁"), piece.startswith("▁")
-        return _from_bytes(piece).removeprefix(" "), piece.startswith("Ġ")
+            return token.removeprefix("▁"), token.startswith("▁")
+        return _from_bytes(token).removeprefix(" "), token.startswith("Ġ")
 
-    def is_whole_word(self, piece: str, original: str) -> bool:
+    def is_whole_word(self, token: str, original: str) -> bool:
         """D4: an initial piece for an initial original; else one that is also a word by itself."""
-        begins = self.read(piece)[1]
+        begins = self.read(token)[1]
         if self.read(original)[1]:
             return begins
-        marked = {"WordPiece": piece.removeprefix("##"), "Unigram": "▁" + piece, "BPE": "Ġ" + piece}
+        marked = {"WordPiece": token.removeprefix("##"), "Unigram": "▁" + token, "BPE": "Ġ" + token}
         return not begins and marked[self.family] in self._known
 
     def locate(self, text: str, span: Span) -> int | None:
@@ -165,10 +165,10 @@ def _byte_of() -> dict[str, int]:
     }
 
 
-def _from_bytes(piece: str) -> str:
-    if not all(letter in _byte_of() for letter in piece):
+def _from_bytes(token: str) -> str:
+    if not all(letter in _byte_of() for letter in token):
         return ""
-    return bytes(_byte_of()[letter] for letter in piece).decode("utf-8", errors="replace")
+    return bytes(_byte_of()[letter] for letter in token).decode("utf-8", errors="replace")
 
 
 @lru_cache

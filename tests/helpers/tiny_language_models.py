@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers.trainers import BpeTrainer, UnigramTrainer
+from tokenizers.trainers import UnigramTrainer
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from helpers.tiny_models import sentences
+from helpers.tiny_models import byte_level_bpe, sentences
 
 CONTEXT: Final = 640
 
@@ -44,16 +44,7 @@ def _corpus(space: str) -> list[str]:
 
 def byte_level(*, space: str = " ", start: str | None = None) -> PreTrainedTokenizerFast:
     """A tokenizer like GPT-2's; with a start token, like OPT's."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = BpeTrainer(
-        vocab_size=700,
-        show_progress=False,
-        special_tokens=["<|end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(_corpus(space), trainer)
+    tokenizer = byte_level_bpe(_corpus(space), ["<|end|>"], 700)
     if start:
         tokenizer.post_processor = _template(f"{start} $A", tokenizer)
     return PreTrainedTokenizerFast(

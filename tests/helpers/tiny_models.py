@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -131,31 +131,33 @@ def _wordpiece(lowercase: bool) -> PreTrainedTokenizerFast:
     )
 
 
-def _byte_level(special_tokens: Sequence[str]) -> Tokenizer:
+def byte_level_bpe(
+    texts: Iterable[str], special_tokens: Sequence[str], size: int, *, min_frequency: int = 0
+) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        sentences(),
-        BpeTrainer(
-            vocab_size=900,
-            min_frequency=4,
-            show_progress=False,
-            special_tokens=list(special_tokens),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    )
+    trainer = BpeTrainer(
+        vocab_size=size, min_frequency=min_frequency, show_progress=False,
+        special_tokens=list(special_tokens),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
 def _roberta_tokenizer() -> PreTrainedTokenizerFast:
-    trained = _byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    trained = byte_level_bpe(
+        sentences(), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], 900, min_frequency=4
+    )
     merges = [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
     return RobertaTokenizer(vocab=trained.get_vocab(), merges=merges)
 
 
 def _modernbert_tokenizer() -> PreTrainedTokenizerFast:
-    trained = _byte_level(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"])
+    trained = byte_level_bpe(
+        sentences(), ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"], 900, min_frequency=4
+    )
     trained.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         special_tokens=[(t, trained.token_to_id(t)) for t in ("[CLS]", "[SEP]")],

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.one_problem import Answers, found, odds, run
+from helpers.one_problem import Answers, odds, outcome_of, run
 from helpers.replacement_tables import Replacement
 from helpers.set_algebra import class_verdict
 from helpers.tagged_texts import sentence
@@ -178,7 +178,7 @@ def found_in(case: Case, config: Config) -> tuple[list[Replacement], Funnel]:
     mlms = {
         mlm: Answers(dict(places), rejected=case.rejected) for mlm, places in case.answers.items()
     }
-    outcome = found(
+    outcome = outcome_of(
         case.sentences, case.word, mlms, lambda side, word: case.tags[side, word], config
     )
     return outcome.replacements, outcome.funnel

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from tokenizers.trainers import BpeTrainer
+from tokenizers import AddedToken
 from transformers import (
     AlbertConfig,
     AlbertTokenizer,
@@ -24,7 +23,7 @@ from transformers import (
 
 from generation.config import BUNDLED_MLM, bundled_path
 from helpers.bench.contender import FOLDER
-from helpers.tiny_models import randomised, save
+from helpers.tiny_models import byte_level_bpe, randomised, save
 
 REAL: Final = ("bert-tiny-mlm", "minilm-l6-mlm")
 
@@ -45,22 +44,12 @@ def _byte_level() -> Any:
     """Byte-level BPE, trained on words with a space before them and without one."""
     words = [part for part in _pieces() if part.isalpha() and part.isascii()]
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     # A line break before a word gives copies without a space.
-    trained.train_from_iterator(
-        (
-            f" {word} {word} {word.title()}\n{word}\n{word.title()}" * max(1, 2000 // rank)
-            for rank, word in enumerate(words, 1)
-        ),
-        BpeTrainer(
-            vocab_size=_ROBERTA_SIZE,
-            min_frequency=1,
-            show_progress=False,
-            special_tokens=special,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    )  # fmt: skip
+    texts = (
+        f" {word} {word} {word.title()}\n{word}\n{word.title()}" * max(1, 2000 // rank)
+        for rank, word in enumerate(words, 1)
+    )
+    trained = byte_level_bpe(texts, special, _ROBERTA_SIZE, min_frequency=1)
     merges = json.loads(trained.to_str())["model"]["merges"]
     return RobertaTokenizer(
         vocab=trained.get_vocab(),

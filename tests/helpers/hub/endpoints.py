@@ -72,12 +72,6 @@ class Refused(Exception):
         self.reply = Reply({"error": message}, status, told | headers)
 
 
-class Moved(Exception):
-    def __init__(self, place: str) -> None:
-        super().__init__(place)
-        self.reply = Reply({"error": "moved"}, 307, {"Location": place})
-
-
 @dataclass(frozen=True)
 class Asked:
     method: str
@@ -443,7 +437,7 @@ class LoopbackHub:
         name = self._name(asked)
         if name in self.moved:
             place = asked.path.replace(f"/{name}", f"/{self.moved[name]}", 1)
-            raise Moved(place)
+            raise Refused(307, "moved", Location=place)
         repo = self.repos.get((_KINDS[asked.groups.get("kinds") or "models"], name))
         visible = repo is not None and (
             not repo.private or (asked.user is not None and asked.user.owns(name))

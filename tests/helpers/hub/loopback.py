@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from helpers.completions_server import answering
-from helpers.hub.endpoints import ROUTES, Asked, LoopbackHub, Moved, Refused, Reply, Seen
+from helpers.hub.endpoints import ROUTES, Asked, LoopbackHub, Refused, Reply, Seen
 from helpers.hub.repositories import User
 
 
@@ -62,8 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             told = (self.command, groups, query, self.headers, body, self._user(), self.path)
             reply = self.hub.answer(route, Asked(*told))
-        except (Refused, Moved) as other:
-            reply = other.reply
+        except Refused as refused:
+            reply = refused.reply
         except Exception as error:
             self.hub.errors.append(error)
             reply = Reply({"error": f"a mistake in the loopback Hub: {error!r}"}, 501)
