@@ -320,14 +320,13 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
                     expected += "got another; leave out one of them"
                 if expected:
                     raise ValueError(f"{place}: expected {expected}")
-    if len(kinds) > 1:
-        raise ValueError(
-            f"expected answers to one kind of question, got fluency and reasoning in "
-            f"{kinds['scores']}, and whether paraphrases mean the same in {kinds['equivalence']}; "
-            f"look at them one by one"
-        )
+    if len(kinds) != 1:
+        told = {"scores": "fluency and reasoning", "equivalence": "equal meaning of paraphrases"}
+        got = " and ".join(f"{told[kind]} in {file}" for kind, file in kinds.items())
+        where = ", ".join(map(str, as_paths(paths)))
+        raise ValueError(f"{where}: expected answers to one kind of question, got {got or 'none'}")
     rows = [answers[key][1] for key in sorted(answers)]
-    return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds), "scores")])
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds))])
 
 
 def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,8 +57,6 @@ class Judgements:
         cls, answers: pa.Table, items: Mapping[str, Item], seeds: Mapping[Cell, int]
     ) -> Judgements:
         """Make judgements from answers, variants by id if known, and numbers of seeds by cell."""
-        if not len(answers):
-            raise ValueError("expected answers of annotators, got none that count")
         annotators, rows = _numbered(answers["annotator"])
         variants, columns = _numbered(answers["variant_id"])
         scores = {FLUENCY: "fluency", REASONING: "reasoning"}

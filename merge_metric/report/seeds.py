@@ -60,12 +60,6 @@ _FAULTS: Final = {
 SIGNALS: Final = (*_SIGNALS, *_FAULTS)
 """Columns of automatic signals of a replacement's quality; null if no file has them."""
 
-_DISTINCT: Final = (
-    "QUALIFY row_number() OVER (PARTITION BY seed_id, variant_id ORDER BY row) = 1 "
-    "ORDER BY seed_id, variant_id"
-)
-"""End of a query that keeps the first row of each id of a seed."""
-
 
 def problems_in(
     paths: Sequence[Path], problem_format: ProblemFormat, merging: Merging | None = None

@@ -1,29 +1,42 @@
-"""The report as a file: HTML, Markdown, LaTeX or JSON, and its plots as pictures."""
+"""The report as a file: HTML that loads nothing else, Markdown, LaTeX or JSON, and its plots.
+
+The page's SV curves are drawn twice: interactively by a script, and here as small static drawings
+for the breakdowns, for print and for readers without JavaScript (the macro `panel`).
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from importlib import resources
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup, escape
 
 from merge_dataset.files import to_json, write_text
+from merge_dataset.provenance import PARAPHRASES
+from merge_dataset.show import marked_parts
 from merge_metric.analyses.curves import plot_curves, plot_matching
-from merge_metric.report import ReportFormat
-from merge_metric.report.evidence import Evidence, VariantPart
+from merge_metric.compare import DECISIVE, Comparison
+from merge_metric.report import ReportFormat, finding, sections
+from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, joined
 from merge_metric.report.finding import findings, overall_findings
-from merge_metric.report.page import render_markdown, render_page
-from merge_metric.report.sections import matching, seed_rows, tables
-from merge_metric.report.seeds import limit_variants
-from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
+from merge_metric.report.sections import FEW, HEADLINE, MATCHING, cell, matching, seed_rows, tables
+from merge_metric.report.seeds import describe_sample, embed_source, limit_variants
+from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE, Figure, sv_at
+from merge_metric.seed_variant_accuracy.formatting import DECIMALS
 from merge_metric.seed_variant_accuracy.scoring import VERSION
-from merge_metric.tables import PACKAGES, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from merge_metric.tables import PACKAGES, Table, initials, is_few, plots
+from merge_metric.tables.plots import PALETTE, distinct, grouped
 
 log = logging.getLogger(__name__)
 
@@ -45,22 +58,17 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 
 
 def format_of(path: Path) -> ReportFormat:
-    """Return the format of a file's suffix; raise IsADirectoryError or ValueError for others.
+    """Return the format of a file's suffix; raise ValueError for others.
 
     >>> format_of(Path("report.md"))
     'markdown'
     """
-    if path.suffix in SUFFIXES:
+    if path.suffix in SUFFIXES and not path.is_dir():
         return SUFFIXES[path.suffix]
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"{path}: expected a file for the report, found a folder; name a file in it: "
-            f"{path / 'report.html'}"
-        )
     raise ValueError(
-        f"{path}: expected a name that ends in {', '.join(SUFFIXES)}, got "
-        f"{repr(path.suffix) if path.suffix else 'no suffix'}; change it, or "
-        "say the format with `output`"
+        f"{path}: expected a file whose name ends in {', '.join(SUFFIXES)}, got "
+        f"{'a folder' if path.is_dir() else repr(path.suffix) if path.suffix else 'no suffix'}; "
+        "change it, or say the format with `output`"
     )
 
 
@@ -121,6 +129,315 @@ def render_html(evidence: Evidence, *, max_variants: int = MAX_VARIANTS) -> str:
         )
 
 
+# --- The page ---
+
+STYLES: Final = ("uPlot.min.css", "report.css")
+SCRIPTS: Final = ("uPlot.iife.min.js", "report.js", "curves.js", "problems.js", "views.js")
+
+HEAT: Final = sv_at(90)
+"""The figure that the heat map shows first."""
+
+HEAT_STEPS: Final = 9
+
+_LABELS: Final = {
+    "variant_accuracy": "Variants",
+    "relaxed_fooling_rate": "relaxed",
+    "strict_fooling_rate": "strict",
+}
+"""Figure → words in place of its symbol, where it stands alone."""
+
+
+def render_markdown(evidence: Evidence) -> str:
+    """Render tables, findings and methods in GitHub's Markdown."""
+    template = templates().get_template("report.md.j2")
+    return template.render(evidence=evidence, made=tables(evidence)) + "\n"
+
+
+def render_page(evidence: Evidence) -> str:
+    """Render the report as HTML, with the variants that its sources show."""
+    light, dark = (
+        "".join(f"--model-{i}: {colour}; " for i, colour in enumerate(colours))
+        for colours in (PALETTE, ON_DARK)
+    )
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
+    stylesheet = "\n".join([*map(_asset, STYLES), f":root {{ {light}}}\n{on_dark}"])
+    scripts = [_asset(name) for name in SCRIPTS]
+    *allowed, styled = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (*scripts, stylesheet)
+    )
+    made, provenance = tables(evidence, for_page=True), evidence.provenance.values()
+    return (
+        templates()
+        .get_template("report.html.j2")
+        .render(
+            evidence=evidence,
+            made=made,
+            policy=(  # only these scripts run, and nothing is loaded
+                f"default-src 'none'; script-src {' '.join(allowed)}; style-src {styled}; "
+                "base-uri 'none'; form-action 'none'"
+            ),
+            style=stylesheet,
+            scripts=scripts,
+            uplot_licence=_asset("uPlot.LICENSE"),
+            data=embed(evidence, made),
+            sampled=describe_sample(evidence.sources),
+            few=len(evidence.models) <= FEW,
+            has_few=any(
+                map(
+                    is_few_of,
+                    (
+                        of
+                        for c in evidence.configurations
+                        for part in c.parts()
+                        for of in part.results
+                    ),
+                )
+            ),
+            heat_range=heat_range(evidence),
+            mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
+            paraphrasers=dict.fromkeys(
+                f"{of['generator']['name']}, chosen by {of['nli_model']['name']}"
+                for of in provenance
+                if of.get("kind") == PARAPHRASES and {"generator", "nli_model"} <= of.keys()
+            ),
+        )
+    )
+
+
+def templates() -> jinja2.Environment:
+    """Return the templates, which may call the functions of these modules by their names."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("merge_metric.report"),
+        autoescape=jinja2.select_autoescape(("html.j2",), default=False),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_function"] = partial(
+        json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
+    environment.policies["json.dumps_kwargs"] = {}
+    environment.filters |= {
+        "breakable": lambda signature: Markup("|<wbr>").join(
+            map(escape, signature.split("|"))  # allow a line break between its parts
+        ),
+        # Keeps the given order; Jinja's filter `groupby` sorts.
+        "grouped": grouped,
+        "plain": plain,
+    }
+    names = {"zip": zip, "DECISIVE": DECISIVE, "VERSION": VERSION}
+    environment.globals |= vars(finding) | vars(sections) | globals() | names
+    return environment
+
+
+def plain(text: str) -> str:
+    r"""Escape text so that Markdown shows it literally.
+
+    >>> print(plain("a_b <i>"))
+    a\_b \<i\>
+    """
+    return "".join(f"\\{c}" if c in "\\`*_|<>[]#" else c for c in " ".join(text.split()))
+
+
+def label(figure: Figure, *, below_group: bool = False) -> str:
+    """Return the words beside a single figure, or below a heading such as "accuracy on"."""
+    is_head = below_group and figure.symbol
+    return figure.heading if is_head else _LABELS.get(figure.key, figure.heading)
+
+
+def heat_range(evidence: Evidence) -> tuple[int, int]:
+    """Compute the range of `HEAT` that the colours span, in percent."""
+    values = [
+        value
+        for configuration in evidence.configurations
+        for part in configuration.parts("all", "word_class")
+        for result in part.results
+        if result and (value := cell(result, HEAT).value) is not None
+    ]
+    # Rounded as by the script.
+    least, most = (round(bound, DECIMALS) for bound in (min(values), max(values)))
+    low, high = (int(bound // 10 * 10) for bound in (least, most + 9.999))
+    return low, max(high, low + 10)
+
+
+def heat_step(result: Result | None, low: int, high: int) -> str:
+    """Choose the class of a cell's colour: h0, the palest, to h8."""
+    value = cell(result, HEAT).value if result and not is_few_of(result) else None
+    if value is None:
+        return "none"
+    steps = int(HEAT_STEPS * (round(value, DECIMALS) - low) / (high - low))
+    return f"h{min(HEAT_STEPS - 1, steps)}"
+
+
+def comparison_rows(
+    comparison: Comparison,
+) -> list[tuple[Result, list[Result | None]]]:
+    """List models, best first, each with its pairs with the second to last; None if not worse."""
+    models = comparison.models.rows
+    pairs = {(pair["a"], pair["b"]): pair for pair in comparison.pairs.rows}
+    return [
+        (row, [pairs.get((row["model"], other["model"])) for other in models[1:]]) for row in models
+    ]
+
+
+def is_best(results: Sequence[Result | None], result: Result, figure: Figure) -> bool:
+    """Return whether a figure, rounded as shown, is the best of several models."""
+    shown = [cell(of, figure).value for of in results if of]
+    values = [round(value, DECIMALS) for value in shown if value is not None]
+    mine = cell(result, figure).value
+    if mine is None or len(shown) < 2:
+        return False
+    return round(mine, DECIMALS) == (max(values) if figure.higher_is_better else min(values))
+
+
+def is_few_of(result: Result | None) -> bool:
+    """Return whether a result has few seeds."""
+    return bool(result) and is_few((result or {}).get("n_seeds"))
+
+
+def signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
+    """Name the models whose result has this signature."""
+    pairs = zip(evidence.names, configuration.results, strict=True)
+    return joined([name for name, of in pairs if of and of["signature"] == signature])
+
+
+def _asset(name: str) -> str:
+    return (resources.files("merge_metric.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def marked(text: str, spans: Sequence[Sequence[int]]) -> Markup:
+    """Escape a text, and mark its spans."""
+    mark = Markup("<mark>{}</mark>").format
+    return Markup().join(mark(t) if is_marked else t for t, is_marked in marked_parts(text, spans))
+
+
+# --- Data for the scripts ---
+
+
+def embed(evidence: Evidence, made: Mapping[str, Sequence[Table]]) -> dict[str, Any]:
+    """Pack figures (in percent), problems, line styles and tables to copy for `assets/*.js`."""
+    words = [model.words for model in evidence.models]
+    return {
+        "labels": list(evidence.labels),
+        "letters": list(initials(evidence.labels)),
+        "models": evidence.names,
+        "columns": [
+            {
+                "key": f.key,
+                "head": label(f, below_group=True),
+                "name": f.name,
+                "meaning": f.explanation,
+            }
+            for f in HEADLINE
+        ],
+        "configs": [
+            {
+                "name": c.name,
+                "parts": [
+                    {
+                        "key": part.key,
+                        "title": part.title,
+                        "kind": part.kind,
+                        "results": [result and _result(result) for result in part.results],
+                    }
+                    for part in c.parts()
+                ],
+            }
+            for c in evidence.configurations
+        ],
+        "sources": [embed_source(source, words) for source in evidence.sources],
+        "decimals": DECIMALS,
+        "styles": list(map(style_of, range(len(evidence.models)))),
+        "heat": HEAT.key,
+        "heatSteps": HEAT_STEPS,
+        "tables": {
+            table.name: {
+                "csv": table.to_csv(),
+                "json": table.to_json(),
+                "Markdown": table.to_markdown(),
+                "LaTeX": table.to_latex(),
+            }
+            for table in chain.from_iterable(made.values())
+        },
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    """Pack figures as shown, [value, low, high(, text)] in order of `HEADLINE`, and the curve."""
+    curve = result["sv_curve"]
+    sides = [side for side in ("accuracy", "low", "high") if side in curve]
+    return {
+        "n": [result["n_seeds"], result["n_variants"]],
+        "figures": [
+            [None if value is None else round(value, DECIMALS) for value in cell(result, figure)]
+            + (
+                [text]
+                if figure.key == MATCHING.key and (text := sections.undetermined(result))
+                else []
+            )
+            for figure in HEADLINE
+        ],
+        "curve": [[round(100 * share, DECIMALS) for share in curve[side]] for side in sides],
+    }
+
+
+# --- Styles that distinguish models ---
+
+DASHES: Final = ((), (8, 3), (2, 2.5), (10, 3, 2, 3))
+"""Dash patterns in pixels, in the same number as `tables.plots.DASHES`, for equal looks."""
+
+MARKERS: Final = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
+    "M-3.5-3.5h7v7h-7Z",
+    "M0-4.8L4.5 3.6h-9Z",
+    "M0-5.2L5.2 0L0 5.2L-5.2 0Z",
+    "M0 4.8L4.5-3.6h-9Z",
+)
+"""SVG paths around the origin: circle, square, triangle, diamond, inverted triangle."""
+
+
+ON_DARK: Final = ("#3D9BDC", "#FF8A4C", "#2CC39A", "#E59AC4", "#F0B43C", "#A5DCFA", "#FFFFFF")
+"""Lighter forms of `PALETTE`, for a dark page."""
+
+
+def style_of(position: int) -> dict[str, Any]:
+    """Choose colour (a CSS variable), dashes and marker of a model, distinct for 140 models.
+
+    >>> style_of(1)
+    {'colour': 'var(--model-1)', 'dash': (8, 3), 'marker': 'M-3.5-3.5h7v7h-7Z'}
+    """
+    return {
+        "colour": f"var(--model-{position % len(PALETTE)})",
+        "dash": DASHES[position % len(DASHES)],
+        "marker": MARKERS[position % len(MARKERS)],
+    }
+
+
+# --- Small drawings of curves ---
+
+ACROSS: Final = 2.0
+"""Units of a drawing per percent of the threshold."""
+
+UP: Final = 1.4
+"""Units of a drawing per percent of accuracy."""
+
+
+def step_path(curve: Sequence[float]) -> str:
+    """Make the SVG path of a step curve of shares: that at CT holds for thresholds above CT − 1."""
+    heights = [units(UP * (100 - 100 * share)) for share in curve]
+    path = [f"M0 {heights[0]}"]
+    for threshold, (before, height) in enumerate(pairwise(heights), start=1):
+        if height != before:
+            path.append(f"H{units(ACROSS * threshold)}V{height}")
+    return "".join([*path, f"H{units(ACROSS * len(curve))}"])
+
+
+def units(value: float) -> str:
+    """Write a length in a drawing, with one decimal where it is needed."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
 # --- LaTeX and JSON ---
 
 
@@ -173,7 +490,7 @@ def render_json(evidence: Evidence) -> str:
 # --- Plots ---
 
 
-def draw_figures(evidence: Evidence) -> Iterator[tuple[str, Figure]]:
+def draw_figures(evidence: Evidence) -> Iterator[tuple[str, plots.Figure]]:
     """Yield names and figures of plots: all curves, heat map, curves by class and by label."""
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))

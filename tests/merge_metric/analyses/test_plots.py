@@ -181,8 +181,7 @@ def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path)
 def test_no_pyplot_and_no_settings_are_touched(tmp_path: Path) -> None:
     code = """
 import sys
-from merge_metric.analyses import accuracy, curves, hardest, variant_groups
-from merge_metric.analyses import measures, overlap, sensitivity, signals
+from merge_metric.analyses import curves, hardest, overlap, sensitivity, signals, variant_groups
 from merge_metric import tables
 from merge_metric.tables import plots as drawing
 from merge_metric.commands import analyse as cli

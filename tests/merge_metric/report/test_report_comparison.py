@@ -8,9 +8,8 @@ from helpers.commands import run
 from helpers.dataset_files import write_predictions
 
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.page import comparison_rows
 from merge_metric.report.sections import comparison
-from merge_metric.report.write import render_html, render_json
+from merge_metric.report.write import comparison_rows, render_html, render_json
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,9 @@ from helpers.latex import PDFLATEX, compiled
 
 from merge_metric.analyses import analyse
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.page import templates
 from merge_metric.report.sections import model_text, tables
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.write import render_latex, write_report
+from merge_metric.report.write import render_latex, templates, write_report
 
 
 def test_latex(evidence: Evidence, sources: tuple[SourceSeeds, ...], tmp_path: Path) -> None:

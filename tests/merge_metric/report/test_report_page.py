@@ -11,10 +11,9 @@ from helpers.report_data import EVIL
 
 from merge_metric.report import write
 from merge_metric.report.evidence import Evidence
-from merge_metric.report.page import ACROSS, UP, is_best, step_path
 from merge_metric.report.sections import HEADLINE, MATCHING, RELAXED, cell, interval_text, shown
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.write import render_html
+from merge_metric.report.write import ACROSS, UP, is_best, render_html, step_path
 from merge_metric.seed_variant_accuracy.figures import Figure
 
 SV90 = next(column for column in HEADLINE if column.key == "sv_at_90")

@@ -15,7 +15,6 @@ from helpers.scored_folder import predicted, write_folder
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI
 from merge_metric.report.evidence import Evidence, gather_evidence
-from merge_metric.report.page import embed
 from merge_metric.report.sections import tables
 from merge_metric.report.seeds import (
     MISSING,
@@ -27,6 +26,7 @@ from merge_metric.report.seeds import (
     pack_signals,
     problems_in,
 )
+from merge_metric.report.write import embed
 
 
 def of_source(sources: tuple[SourceSeeds, ...], name: str = "snli") -> SourceSeeds:

@@ -109,6 +109,9 @@ def test_every_character_of_our_texts_is_known() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
+    texts += [
+        file.read_text(encoding="utf-8") for room in rooms for file in folder.glob(f"{room}/*.toml")
+    ]
     characters = {c for text in texts for c in text if not c.isascii()}
     assert {"–", "−", "σ", "↔", "→"} <= characters
     assert [c for c in sorted(characters) if "U+" in escape(c)] == []
