@@ -416,18 +416,22 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     """Read some columns of CSV or of JSON lines, some megabytes at a time; at least one table.
 
     Each column has possible types (string, int64, `NUMBERS`); in JSON, the first line with a value
-    decides, and values are null in lines without the key. In CSV all but lists are strings.
+    decides. In CSV all but lists are strings. Columns that are not there are null.
     """
+    header = column_names(path)  # an error where there is no row
     if _kind(path)[0] not in _CSV:
         yield from _json_batches(path, columns)
         return
-    header, rows = column_names(path), _readable(read_file(path, f"{path}: line "))
+    rows = _readable(read_file(path, f"{path}: line "))
     some: list[Row] | None = None
     while some is None or len(some) == _ROWS:
         some, arrays = list(islice(rows, _ROWS)), dict[str, pa.Array]()
-        for name in (name for name in columns if name in header):
+        for name, kinds in columns.items():
+            kind = NUMBERS if NUMBERS in kinds else pa.string()
+            if name not in header:
+                arrays[name] = pa.nulls(len(some), kind)
+                continue
             cells: list[Any] = [row.columns[name].strip() or None for row in some]
-            kind = NUMBERS if NUMBERS in columns[name] else pa.string()
             if kind == NUMBERS:
                 places = (f"{row.where}: {name}: expected" for row in some)
                 cells = list(map(_list, cells, places))

@@ -77,15 +77,12 @@ def run_blocks(
     if not failures and len(results) == len(blocks):
         return results
     lines = [f"  task {task}: {failures[task]}" for task in sorted(failures)]
-    if more := len(lines) - _FAILURES_SHOWN:
-        lines[_FAILURES_SHOWN:] = [f"  and {more} more"] * (more > 0)
-    error = ExecutorError(
-        "\n".join([f"{len(failures)} of {tasks} tasks failed:", *lines])
-        + f"\nTheir logs are in {logs}. Models' answers are kept; give the same command again."
-        if failures
-        else f"{logs}: expected a result of each of {len(blocks)} blocks, got {len(results)}; give "
-        "the same command again"
-    )
+    if more := len(lines[_FAILURES_SHOWN:]):
+        lines[_FAILURES_SHOWN:] = [f"  and {more} more"]
+    lost = "" if failures else f", but {len(blocks) - len(results)} blocks have no result"
+    first = f"{len(failures)} of {tasks} tasks failed{lost}:"
+    last = f"Their logs are in {logs}. Models' answers are kept; give the same command again."
+    error = ExecutorError("\n".join([first, *lines, last]))
     error.results = results
     raise error
 
