@@ -296,9 +296,6 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
 
     What the checkpoint states itself holds: `do_lower_case`, `add_prefix_space`, `add_bos_token`
     and the like, and `model_input_names`.
-
-    Raises:
-        ValueError: it cannot be read, or is another model's.
     """
     from transformers import AutoTokenizer
 

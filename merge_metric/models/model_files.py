@@ -104,8 +104,10 @@ class ModelFiles:
             place = self.where(name) if name else asked
             # If a file is not in the cache either, the Hub's answer is the cause of that error.
             causes: list[BaseException] = [error]
-            while cause := causes[-1].__cause__ or causes[-1].__context__:
+            cause = error.__cause__ or error.__context__
+            while cause and cause not in causes:
                 causes.append(cause)
+                cause = cause.__cause__ or cause.__context__
             answers = [cause.response for cause in causes if hasattr(cause, "response")]
             if refused := [w for c in causes if (w := refusal(c, "model", self.source))]:
                 place, words = asked, refused[0]  # it applies to all files
@@ -118,9 +120,10 @@ class ModelFiles:
             elif answers and answers[0] is not None:
                 words = f"the Hub answered {answers[0].status_code}"
             else:
+                first = str(causes[-1]).partition("\n")[0] or type(causes[-1]).__name__
                 words = (
-                    f"the Hub cannot be reached ({str(causes[-1]).splitlines()[0]}), and it is not "
-                    "in the cache: try again with a network, or give a folder"
+                    f"the Hub cannot be reached ({first}), and it is not in the cache: try again "
+                    "with a network, or give a folder"
                 )
             raise ValueError(f"{place}: {words}") from error
 
