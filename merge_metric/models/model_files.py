@@ -100,7 +100,7 @@ class ModelFiles:
         except Exception as error:  # damaged and hostile files raise errors of all kinds
             from huggingface_hub.errors import OfflineModeIsEnabled
 
-            place = asked = f"{self.source}@{self.revision}" if self.revision else self.source
+            asked = f"{self.source}@{self.revision}" if self.revision else self.source
             place = self.where(name) if name else asked
             # If a file is not in the cache either, the Hub's answer is the cause of that error.
             causes: list[BaseException] = [error]
