@@ -162,6 +162,7 @@ class OrderCheck:
     best: tuple[int, ...]
     """Labels of predictions 0, 1, … under the best order; (0, 1, …) if unchanged is best."""
     best_accuracy: float
+    second_accuracy: float
 
     @property
     def suspicious(self) -> bool:
@@ -174,9 +175,9 @@ def check_order(
 ) -> OrderCheck:
     """Compare all orders of labels on predictions and gold labels, (n,) with n > 0."""
     _, right = _right_by_order(predictions, gold, n_labels)
-    best = next(iter(right))
-    accuracy = right[tuple(range(n_labels))] / len(gold)
-    return OrderCheck(len(gold), accuracy, best, right[best] / len(gold))
+    best, second, *_ = right
+    accuracies = [right[order] / len(gold) for order in (tuple(range(n_labels)), best, second)]
+    return OrderCheck(len(gold), accuracies[0], best, *accuracies[1:])
 
 
 def order_from_seeds(
