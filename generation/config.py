@@ -330,8 +330,16 @@ class Config(ProblemSettings):
         option="--trust-judge",
         omit_if_default=True,
     )
-    scored_by: Literal["", "mlms"] = setting(
-        "", "Who scores for `quality`: mlms, which generate asks.", omit_if_default=True
+    scored_by: Literal["", "mlms", "lm"] = setting(
+        "", "Who scores for `quality`: mlms, or lm, which generate asks.", omit_if_default=True
+    )
+    lm: str | None = setting(
+        None,
+        "Causal LM, also a .gguf file, that scores for `quality` what cheaper limits leave.",
+        commands="suggest",
+        panel=_MODELS,
+        affects_output=False,
+        omit_if_default=True,
     )
     with_columns: tuple[str, ...] | None = setting(
         None,
@@ -408,6 +416,10 @@ class Config(ProblemSettings):
                 "judged, min_judged: expected both or neither, got one of them",
             ),
             (
+                self.lm or self.scored_by != "lm",
+                "scored_by: expected a causal LM for lm, got none; name one with --lm",
+            ),
+            (
                 self.class_filter or not (self.same_number or self.same_tense),
                 "same_number, same_tense: expected class_filter with them, as without it "
                 "replacements are not tagged; set them to false",
@@ -465,6 +477,11 @@ class Config(ProblemSettings):
         if "quality" in wanted:
             wanted.add("mean_rank")
         return tuple(name for name in OPTIONAL if name in wanted)
+
+    @property
+    def scores(self) -> str:
+        """Name of the scores that `scored_by` asks for, which are an output of `signals`."""
+        return {"mlms": "neighbours", "lm": "signals"}.get(self.scored_by, "")
 
     @property
     def changes_more(self) -> bool:

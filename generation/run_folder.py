@@ -28,7 +28,7 @@ DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours"]
 
 SCORED: Final = "scored"
 """Folder of the build that finds the replacements to score for `quality`. It assumes the best case:
-that neighbouring words stay as likely as they were."""
+that neighbouring words or texts stay as likely as they were."""
 
 
 class _File:

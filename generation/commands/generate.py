@@ -314,6 +314,8 @@ def _config(recipe: str, assignments: list[str] | None, given: Given, run: str) 
     from generation.variants.signal_columns import require_columns
 
     values = parse_assignments(assignments) | given | {"run": run}
+    if values.get("lm"):
+        values.setdefault("scored_by", "lm")
     config = Config.from_recipe(recipe).overlaid(None, values)
     require_columns(config, values.get("with_columns"))
     return config

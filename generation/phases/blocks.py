@@ -171,11 +171,10 @@ class Builder(BlockWork):
             size=config.variants_per_class,
             rng_seed=config.rng_seed,
         )
-        neighbours = self.signals.get("neighbours")
-        if config.scored_by and neighbours is not None:
+        if scores := self.signals.get(config.scores):
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
-            neighbours.of(of_pairs(of_words, pairs), required=True)
+            scores.of(of_pairs(of_words, pairs), required=True)
         variants = self._in_full(problems, drawn)
         replacements = self._in_full(problems, rows)
         if config.changes_more or config.scramble:  # no longer in the order they were found in

@@ -17,7 +17,7 @@ from generation.phases.blocks import BlockResult, Builder, work_on_blocks
 from generation.phases.suggest import require_asked, suggest
 from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, explain, versions
-from generation.signals.pll_changes import NEIGHBOURS, write_changes
+from generation.signals.pll_changes import NEIGHBOURS, Kind, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.grammar import require_library
@@ -92,7 +92,8 @@ def generate(
         if config.scored_by:
             # Limits apply to words before their letters are shuffled.
             build(run, into=SCORED, distribution=distribution, overwrite=True, scramble=False)
-            write_changes(run.path, NEIGHBOURS, of=SCORED, distribution=distribution)
+            kind: Kind = "lm" if config.scored_by == "lm" else NEIGHBOURS
+            write_changes(run.path, kind, config.lm or "", of=SCORED, distribution=distribution)
         return build(run, distribution=distribution, overwrite=overwrite)
 
 
@@ -189,11 +190,11 @@ def _model_signals(
     scored = base if config.scramble and limited else out
     runs = [scored, base, base.named(SCORED)]
     signals: dict[str, SignalFile] = {}
-    for name, setting in (("signals", "min_pll_change"), ("neighbours", "scored_by")):
-        if setting == "scored_by" and config.scored_by:
-            # The run's own build has scores only of replacements of the quality wanted.
-            runs.sort(key=lambda run: run.path == base.path)
-        records = (run.path / f"{name}.json" for run in runs)
+    for name in ("signals", NEIGHBOURS):
+        setting = "scored_by" if name in (NEIGHBOURS, config.scores) else "min_pll_change"
+        # The run's own build has scores only of replacements of the quality wanted.
+        mine = sorted(runs, key=lambda run: name == config.scores and run.path == base.path)
+        records = (run.path / f"{name}.json" for run in mine)
         if (record := next(filter(Path.is_file, records), None)) is None:
             continue
         file = record.with_suffix(".parquet")
@@ -204,18 +205,26 @@ def _model_signals(
                 f"{file}: expected it as {record.name} has it, of the run's problems, got other "
                 "contents; run merge-nli signals again, or remove both files"
             )
-        signals[name] = SignalFile(file, made_by, cure(scored, base, setting), setting)
-    likelihoods, neighbours = map(signals.get, ("signals", "neighbours"))
+        signals[name] = SignalFile(file, made_by, cure(scored, base, setting, config), setting)
+    likelihoods, neighbours = map(signals.get, ("signals", NEIGHBOURS))
     if likelihoods is None and config.min_pll_change is not None:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
-            f"{cure(scored, base, 'min_pll_change')}"
+            f"{cure(scored, base, 'min_pll_change', config)}"
         )
     if out.path == base.named(SCORED).path:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        signals.pop("neighbours", None)
+        signals.pop(config.scores, None)
         return signals
-    if config.scored_by:
+    if config.scored_by == CAUSAL:
+        made_by = likelihoods.made_by if likelihoods else {}
+        name = made_by.get(CAUSAL, {}).get("name")
+        if name not in mlm_names([config.lm or ""]):
+            raise ValueError(
+                f"scored_by: expected changes of log-likelihood by {config.lm}, found those by "
+                f"{name or 'no causal LM'}; {cure(scored, base, 'scored_by', config)}"
+            )
+    elif config.scored_by:
         all_asked, all_used, made = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
             for mlms in (asked, used, neighbours.made_by["mlms"] if neighbours else ())
@@ -225,12 +234,12 @@ def _model_signals(
             file = neighbours.path if neighbours else base.named(SCORED).neighbours
             raise ValueError(
                 f"scored_by: expected scores by the masked LMs in {file}, in their revisions, "
-                f"found those by {names}; {cure(scored, base, 'scored_by')}"
+                f"found those by {names}; {cure(scored, base, 'scored_by', config)}"
             )
     if "quality" in config.optional_columns:
         by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm "
         by += "MODEL, then build again"
-        if likelihoods and likelihoods.is_causal and not config.scored_by:
+        if likelihoods and likelihoods.is_causal and config.scores != NEIGHBOURS:
             fitted_by, causal = shipped()["fitted"]["likelihood_by"], likelihoods.made_by[CAUSAL]
             by = f"grammar, ranks and changes of log-likelihood by {causal['name']}; fitted with "
             by += f"those by {fitted_by}"

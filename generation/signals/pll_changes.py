@@ -19,7 +19,7 @@ from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.shared_words import tag_problems
 from generation.problems.tagging import Tagger
 from generation.records import REPLACEMENT_KEY, substitute, with_columns
-from generation.run_folder import RunFolder
+from generation.run_folder import SCORED, RunFolder
 from generation.signals.likelihoods import (
     CAUSAL_SCHEME,
     NEIGHBOURS_SCHEME,
@@ -231,7 +231,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
     )
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
     rows = read_table(scoring.build.replacements, REPLACEMENT_KEY, ids)
-    if kind == NEIGHBOURS:
+    if kind == NEIGHBOURS or scoring.build.path.name == SCORED:
         rows = of_pairs(rows, distinct_rows(scoring.build.variants, ["seed_id", "word_class"]))
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))

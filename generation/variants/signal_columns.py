@@ -85,7 +85,7 @@ class SignalFile:
         return {name: changes[name].take(rows) for name in names}
 
 
-def cure(build: RunFolder, base: RunFolder, setting: str) -> str:
+def cure(build: RunFolder, base: RunFolder, setting: str, config: Config) -> str:
     """Say how to compute the changes of all replacements of a build, which a setting requires."""
     if setting == "scored_by" and build.path == base.path:
         return "run merge-nli generate with these settings"
@@ -93,7 +93,8 @@ def cure(build: RunFolder, base: RunFolder, setting: str) -> str:
     without, model = f"without `{setting}`", "--mlm MODEL"
     if setting == "scored_by":
         # Otherwise only replacements of the quality wanted, by other signals, would be scored.
-        without, model = f"{without} and with `min_quality` 0", "--neighbours"
+        without = f"{without} and with `min_quality` 0"
+        model = f"--lm {config.lm}" if config.scored_by == CAUSAL else "--neighbours"
     return (
         f"build once {without}, run `merge-nli signals --run {base.path}{of} {model}`, "
         "then this command with --overwrite"
@@ -169,14 +170,16 @@ def _fill_article_fits(rows: BlockRows) -> pa.Array:
 
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
+    changes, by = rows.signals.get("signals"), rows.config.scored_by
+    is_used = by == CAUSAL or (changes is not None and changes.is_causal and not by)
+    names = rows.config.problem_format.pll_changes if is_used else ()
+    scored = {"mlms": ("neighbour_change",), CAUSAL: names}.get(by, ())
+
     def column(name: str) -> pa.Array:
         # A row without a score, or not scored yet, counts as the best: see `SCORED`.
-        is_scored = name == "neighbour_change" and rows.config.scored_by
-        return pc.fill_null(rows.column(name), 0.0) if is_scored else rows.column(name)
+        return pc.fill_null(rows.column(name), 0.0) if name in scored else rows.column(name)
 
-    changes = rows.signals.get("signals")
-    is_used = changes is not None and changes.is_causal and not rows.config.scored_by
-    return quality(column, rows.config.problem_format.pll_changes if is_used else ())
+    return quality(column, names)
 
 
 def _fill_neighbour_change(rows: BlockRows) -> pa.Array:

@@ -100,7 +100,7 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
     ("settings", "message"),
     [
         ({"suggestions_per_occurrence": 0}, "suggestions_per_occurrence: .* at least 1, got 0"),
-        ({"scored_by": "to-be-scored"}, 'scored_by: expected one of "", mlms, got .to-be-scored'),
+        ({"scored_by": "to-be-scored"}, 'scored_by: expected one of .*, lm, got .to-be-scored'),
         ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
         ({"word_classes": ()}, "word_classes: expected at least one of .*noun.*, got none"),
         ({"word_classes": ("nouns",)}, r"word_classes: .* got 'nouns'; did you mean 'noun'\?"),
@@ -177,7 +177,7 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
 
 
 MACHINE = {
-    "data": "elsewhere.jsonl", "mlms": ("other",), "device": "cuda",
+    "data": "elsewhere.jsonl", "mlms": ("other",), "lm": "other", "device": "cuda",
     "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
     "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
 }  # fmt: skip

@@ -12,6 +12,7 @@ from helpers.commands import run as run_command
 from helpers.dataset_files import read_rows as rows_in
 from helpers.run_folders import copy_of
 from helpers.tasks_here import TasksHere
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
 
 from generation import Config, build, generate, suggest
@@ -115,6 +116,28 @@ def test_a_run_that_wants_scores(run: RunFolder) -> None:
     write_changes(run.path, "neighbours", of="all")
     again = build(everything.path.parent, into="all", overwrite=True)
     assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
+
+
+@pytest.mark.slow
+def test_a_causal_lm_scores_what_can_reach_the_quality(tmp_path: Path) -> None:
+    lm = tmp_path / "tiny-lm"
+    tiny_lm("llama").save_pretrained(lm)
+    tiny_tokenizer("llama").save_pretrained(lm)
+    more = {"scored_by": "lm", "lm": str(lm), "min_quality": 0.5, "run": str(tmp_path / "run")}
+    run = generate(Config.from_recipe("demo", **SETTINGS, **more))
+    kept = rows_in(run.variants)
+    assert kept
+    assert all(row["quality"] >= np.float32(0.5) for row in kept)
+    assert read_json(run.manifest)["signals"]["lm"]["name"] == "tiny-lm"
+    # All rows scored, and then the limit: the same variants from more questions.
+    everything = build(run.path, into="all", scored_by="", min_quality=0.0)
+    write_changes(run.path, "lm", str(lm), of="all")
+    again = build(run.path, into="all", scored_by="", overwrite=True)
+    assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
+    assert len(rows_in(run.named(SCORED).signals)) < len(rows_in(everything.signals))
+    shutil.rmtree(run.named(SCORED).path)
+    with pytest.raises(ValueError, match=r"changes of log-likelihood by .*tiny-lm, found .*no"):
+        build(run.path, overwrite=True)
 
 
 @pytest.mark.slow
