@@ -131,6 +131,7 @@ def test_registering_again_prepares_nothing(
     assert register_dataset(dataset, tmp_path) == names
 
 
+@pytest.mark.slow
 def test_a_name_is_one_folder(
     dataset: Path,
     make_run: Callable[..., Path],

@@ -23,6 +23,7 @@ def both(dataset: Path, tmp_path: Path) -> Path:
     return dataset
 
 
+@pytest.mark.slow
 def test_neither_collection_touches_the_other(
     make_run: MakeRun, dataset: Path, tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_label_orders() -> None:
     assert parse_order("Yes, no", known) == LabelOrder((1, 0), "given", known)
     assert read_order({0: "YES", 1: "No"}, "m", known=known).labels == (1, 0)
     assert parse_order("A,a", ("a", "A")).labels == (1, 0)
-    with pytest.raises(ValueError, match="classes 0, 1 mean, each of no, yes once, such as yes,no"):
+    with pytest.raises(ValueError, match="each of no, yes once, such as yes,no"):
         parse_order("yes,maybe", known)
     gold = np.array([0, 1] * 20)
     check = check_order(1 - gold, gold, 2)

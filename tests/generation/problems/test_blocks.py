@@ -25,6 +25,7 @@ def write(path: Path, numbers: list[int]) -> None:
             add(seed(number))
 
 
+@pytest.mark.slow
 def test_blocks_are_sorted_and_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

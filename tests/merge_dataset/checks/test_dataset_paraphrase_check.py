@@ -78,6 +78,7 @@ def test_wrong_variants(
     assert any(f"{VARIANTS}: expected {problem}" in line for line in check_dataset(paraphrases))
 
 
+@pytest.mark.slow
 def test_both_collections_have_the_same_problem(
     dataset: Path, edit: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def rows_of(printed: str) -> list[dict[str, Any]]:
     return list(json.loads(printed)["rows"])
 
 
+@pytest.mark.slow
 def test_the_best_and_the_worst_of_a_group(folder: Path) -> None:
     for copy, name in (("c", "a"), ("d", "b")):
         shutil.copy(folder / f"{name}.parquet", folder / f"{copy}.parquet")

@@ -88,6 +88,7 @@ def turned(run: Run, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     options = ("--model", turned, "--dataset", "true", "--config", "snli", "--out", "a.parquet")

@@ -101,6 +101,7 @@ def test_tasks_that_had_other_models_are_not_mixed(
     assert len(tasks.blocks) == 2
 
 
+@pytest.mark.slow
 def test_each_task_of_a_list_has_one_model(
     predict: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_intervals_are_those_of_all_resamples() -> None:
         assert_exact([curve[end][at - 1] for end in ("low", "high")], "sv", at_one)
 
 
+@pytest.mark.slow
 def test_intervals_in_subsamples_are_those_of_all_resamples() -> None:
     rows = random_problems(random.Random(8), seeds=4, variants=(3, 4), subsamples=2, skill=0.5)
     result = score(**columns(rows, subsamples=True), n_bootstrap=REPLICATES)
