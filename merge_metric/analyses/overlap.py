@@ -75,24 +75,22 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     keys = [key for key in (*_MEASURES, *_DISTANCES.values(), _JSD) if all(key in r for r in rows)]
     means = per_config(rows, keys, ["n_pairs"], merge_rounds=False) if with_models else []
     averages = [row for row in means if row["averaged"]]
-    headings = ("distance", "unch.", "ch.", "JSD")
-    of_distances = dict(zip((*_DISTANCES.values(), _JSD), headings, strict=True))
+    distances_shown = columns("fraction", distance="distance", distance_unchanged="unch.")
+    distances_shown += columns("fraction", distance_changed="ch.", distance_jsd="JSD")
     shown = (
         *columns(config="source"),
         *(columns(model="model") if with_models else columns(dataset="data set")),
         *columns("count", n_pairs="pairs"),
         *columns("number", length="tokens h", length_variant="h′", overlap="in both"),
         *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
-        *columns("fraction", **{key: head for key, head in of_distances.items() if key in keys}),
+        *(column for column in distances_shown if column.key in keys),
     )
-    return titled(
-        "overlap",
-        shown,
-        (*rows, *averages),
-        encoded=encode is not None,
-        apart=_JSD in keys,
-        averages=averages,
-    )
+    told: dict[str, Any] = {
+        "encoded": encode is not None,
+        "apart": _JSD in keys,
+        "averages": averages,
+    }
+    return titled("overlap", shown, (*rows, *averages), **told)
 
 
 def plot_overlap(table: Table) -> plots.Figure:

@@ -9,7 +9,7 @@ from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.curves import matching_table
 from merge_metric.frame.noise import noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
-from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, titled
+from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, titled
 from merge_metric.report.seeds import MISSING, SourceSeeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -133,11 +133,6 @@ def settings_text(
     return "; ".join(filter(None, parts))
 
 
-CAUTION: Final = (
-    "Before you blame a model, read the variants: each has its seed's label, which nobody checked "
-    "again, and some do not read well."
-)
-
 FEW: Final = 6
 """Largest number of models for which everything is shown."""
 
@@ -161,18 +156,7 @@ HARDEST: Final = 20
 
 # --- The list of sections ---
 
-SECTIONS: Final = {
-    "figures": "Figures",
-    "comparison": "Comparison",
-    "curves": "Curves",
-    "matching": "Heat map",
-    "breakdowns": "Breakdowns",
-    "classes": "Variant classes",
-    "validity": "Judged variants",
-    "fooling": "Fooling rates",
-    "problems": "Problems",
-    "method": "Method",
-}
+SECTIONS: Final[Mapping[str, str]] = TEXTS["sections"]
 """Section of the page, whose macro in `templates/sections.html.j2` has this name → its heading."""
 
 

