@@ -343,7 +343,8 @@ def read_record(
     elif value.pop(_DIGEST, None) != digest_of(value) and verify:
         got = "other contents: it is damaged or was edited; restore it from a copy"
     if got:
-        raise ValueError(f"{path}: expected a record with {', '.join(wanted)}, got {got}")
+        expected = f"a record with {', '.join(wanted)}" if wanted else "a record"
+        raise ValueError(f"{path}: expected {expected}, got {got}")
     return value
 
 
