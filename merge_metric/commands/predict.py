@@ -234,8 +234,9 @@ def baseline_command(
     name: Annotated[
         Literal["hypothesis-only", "majority"],
         typer.Argument(
+            metavar="NAME",
             help="hypothesis-only learns labels from hypotheses alone (logistic regression); "
-            "majority takes the most frequent label of the dataset's seeds."
+            "majority takes the most frequent label of the dataset's seeds.",
         ),
     ],
     *,

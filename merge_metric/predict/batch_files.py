@@ -156,7 +156,7 @@ def estimate(
         if prompt is None or known.answer_tokens is None:
             raise ValueError(
                 "dry_run: expected a language model, which is asked by prompts, and a limit of an "
-                "answer's tokens, such as `server_setting` max_completion_tokens=N"
+                "answer's tokens, such as `server_settings` max_completion_tokens=N"
             )
         pairs = asking.pairs.at(asking.asked[_unanswered(asking)])
         requests += len(pairs) * known.samples
