@@ -33,8 +33,8 @@ def models_command(
 ) -> None:
     """Look at models before a run needs them: what is there, and what it takes.
 
-    Reads lists of files, configurations and headers, no weights; with HF_HUB_OFFLINE=1
-    those in the cache. Exit code 1 where a model cannot be used as it is.
+    Reads lists of files, configurations and headers, of weights only pickled adapters;
+    with HF_HUB_OFFLINE=1 those in the cache. Exit code 1 where a model cannot be used as it is.
 
     Before they begin, suggest, generate, paraphrase, signals and predict --preset look
     at all their models in the same way.
