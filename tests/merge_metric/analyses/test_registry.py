@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from helpers.analysed import answered, random_dataset, write_answers, write_dataset
 
-from merge_metric.analyses import analyse
-
 ROOT = Path(__file__).parents[3]
 
 MODULE = """
@@ -70,6 +68,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
         ["analyse", "asked", *files],
         ["analyse", "asked", *files, "--format", "json", "--top", "1", "--out", "seeds.svg"],
         ["analyse", "asked", *files, "--bins", "3"],
+        ["analyse", "askd", *files],
     ]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(example=example)], cwd=folder,
@@ -78,7 +77,7 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
         text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    shown, text, as_json, refused = json.loads(done.stdout.splitlines()[-1])
+    shown, text, as_json, refused, unknown = json.loads(done.stdout.splitlines()[-1])
     assert "asked how many seeds a model was asked about (figure 0)" in " ".join(shown[1].split())
     assert "hardest, asked: number of seeds." in " ".join(shown[1].replace("│", " ").split())
     assert text[:2] == [0, text[1]], text[2]
@@ -87,9 +86,4 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
     assert "--bins: expected with signals, got it with asked, which takes --top" in refused[2]
-
-
-def test_an_unknown_analysis_is_refused(folder: Path) -> None:
-    for name, hint in [("mathing", "; did you mean 'matching'?"), ("x", ": accuracy, curves, ")]:
-        with pytest.raises(ValueError, match=f"the name of an analysis, got '{name}'{hint[:-1]}"):
-            analyse(name, [str(folder / "a.parquet")], folder / "merge-nli")
+    assert "expected the name of an analysis, got 'askd'; did you mean 'asked'?" in unknown[2]
