@@ -1,7 +1,5 @@
 import json
-import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,20 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@dataclass(slots=True)
-class Progress:
-    key: str
-    """Commit and options; a measurement with other ones is repeated."""
-    total: int = 0
-    begun: int = 0
-    started: float = 0.0
-
-    def done(self, item: pytest.Item) -> Path:
-        name = "".join(c if c.isalnum() else "-" for c in item.name)
-        return FOLDER / "done" / f"{item.path.stem}-{name}"
+KEY: Final = pytest.StashKey[str]()
+"""Commit and options of this call; a measurement with other ones is repeated."""
 
 
-PROGRESS: Final = pytest.StashKey[Progress]()
+def file_of(item: pytest.Item) -> Path:
+    """File with the key of the call that made a measurement."""
+    name = "".join(c if c.isalnum() else "-" for c in item.name)
+    return FOLDER / "done" / f"{item.path.stem}-{name}"
 
 
 @pytest.hookimpl(trylast=True)
@@ -58,32 +50,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     names = ("rounds", "seconds", "contexts", "device", "problems", "rows")
     options = {name: config.getoption(name) for name in names}
-    progress = Progress(json.dumps([results.commit(), options]))
-    done = [
-        item for item in items
-        if (file := progress.done(item)).is_file() and file.read_text("utf-8") == progress.key
-    ]  # fmt: skip
+    key = config.stash[KEY] = json.dumps([results.commit(), options])
+    done = [item for item in items if (f := file_of(item)).is_file() and f.read_text() == key]
     if done and not config.getoption("again"):
         config.hook.pytest_deselected(items=done)
         items[:] = [item for item in items if item not in done]
         print(f"{len(done)} measured already at this commit; --again measures them anew")
-    progress.total = len(items)
-    config.stash[PROGRESS] = progress
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    progress = item.config.stash.get(PROGRESS, None)
-    if progress is None:
-        return (yield)
-    progress.started = progress.started or time.monotonic()
-    progress.begun += 1
-    minutes = (time.monotonic() - progress.started) / 60
-    place = f"{progress.begun} of {progress.total}, after {minutes:.0f} min"
-    print(f"\n[{place}] {item.name}", flush=True)
     result = yield
-    progress.done(item).parent.mkdir(parents=True, exist_ok=True)
-    progress.done(item).write_text(progress.key, encoding="utf-8")
+    if key := item.config.stash.get(KEY, None):
+        file_of(item).parent.mkdir(parents=True, exist_ok=True)
+        file_of(item).write_text(key, encoding="utf-8")
     return result
 
 
