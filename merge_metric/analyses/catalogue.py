@@ -170,7 +170,10 @@ def require_fitting(
             name not in ("signals", "validity") or sources or options.get("annotations"),
             f"{name}: expected predictions files or --annotations, got neither",
         ),
-        (name != "validity" or options.get("annotations"), f"{name}: expected --annotations"),
+        (
+            name != "validity" or options.get("annotations"),
+            f"{name}: expected --annotations, got none",
+        ),
         (
             not request.merge_labels or sources,
             f"merge_labels: expected predictions with it, got none for {name}",
