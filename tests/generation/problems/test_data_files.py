@@ -213,8 +213,8 @@ WRONG: dict[str, tuple[str | bytes, str]] = {
     ),
     "far.jsonl": (
         JSON_LINES + json.dumps({**ROWS[0], "hypothesis": "x " * 50_001}),
-        "far.jsonl:3: expected text of at most 100,000 characters in column 'hypothesis', got "
-        "100,002; shorten it",
+        "far.jsonl:3: expected text in column 'hypothesis', got 100,002 characters, more than "
+        "100,000; shorten it",
     ),
 }
 """File name → content and message."""

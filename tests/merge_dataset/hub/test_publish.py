@@ -225,14 +225,14 @@ def test_rights(desk: Desk, small: Path) -> None:
     assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
     result = publish(desk, small, token=None, code=1)
     assert "your token is not accepted; run `hf auth login` again" in result.err
-    assert desk.written() == []
+    assert desk.hub.repos == {}
     result = publish(desk, small, token=READER, code=1)
     assert "your token has no right to do this; use one that may write" in result.err
-    assert desk.written() == []
+    assert desk.hub.repos == {}
     result = publish(desk, small, token="hf_unknown", code=1)
     assert "your token is not accepted; run `hf auth login` again" in result.err
     assert "hf_unknown" not in result.out + result.err
-    assert desk.written() == []
+    assert desk.hub.repos == {}
     result = publish(desk, small, token=STRANGER, code=1)
     assert "making somebody/merge-nli: your token has no right to do this" in result.err
     assert "(403): You don't have the rights to create a dataset under the namespace" in result.err
