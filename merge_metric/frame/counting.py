@@ -24,6 +24,8 @@ _MISSING: Final = NO_LABEL - 1
 
 _ROWS_AT_A_TIME: Final = 2**18
 """Approximate number of rows whose probabilities are held at a time."""
+CONFIDENCE, SEED_CONFIDENCE = "confidence", "seed_confidence"
+"""Names in `Frame.values` of the highest probability of an answer, and of that to its seed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,6 +240,8 @@ class ConfigAnswers:
         import pyarrow.compute as pc
 
         wanted = [f'"{name}" AS value_{n}' for n, name in enumerate(grouped)]
+        if shares := self.model.shares:
+            wanted.append(f"greatest({', '.join(shares)}) / ({' + '.join(shares)}) AS {CONFIDENCE}")
         table = self.model.dataset.engine.fetch(
             f"SELECT {', '.join(['seed', 'prediction', 'subsamples', *wanted])} "
             f"FROM {self.model.answers} WHERE file IN {self.variants_in} ORDER BY file, row"
@@ -246,6 +250,10 @@ class ConfigAnswers:
         number = np.flatnonzero(place >= 0)
         table = table.take(pa.array(number))
         values = {name: table[f"value_{n}"].to_pylist() for n, name in enumerate(grouped)}
+        if shares:
+            values[CONFIDENCE] = table[CONFIDENCE].to_numpy()
+            own = np.stack([self.seeds[name][self.is_complete] for name in shares])
+            values[SEED_CONFIDENCE] = (own.max(axis=0) / own.sum(axis=0))[place[number]]
         draw_row, draw_subsample = np.arange(len(table)), np.zeros(len(table), np.int64)
         if counts.has_subsamples:
             lists = table["subsamples"].combine_chunks()

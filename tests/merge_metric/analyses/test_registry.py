@@ -85,5 +85,8 @@ def test_the_example_is_an_analysis_like_all_others(folder: Path) -> None:
     assert [row["model"] for row in json.loads(as_json[1])["rows"]] == ["a"]
     assert (folder / "seeds.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert refused[0] == 2
-    assert "--bins: expected with signals, got it with asked, which takes --top" in refused[2]
+    assert (
+        "--bins: expected with signals, calibration, got it with asked, which takes --top"
+        in refused[2]
+    )
     assert "expected the name of an analysis, got 'askd'; did you mean 'asked'?" in unknown[2]
