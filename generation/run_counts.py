@@ -146,12 +146,7 @@ class _Counting(BlockWork):
             seed_id: [word for word in words if word.word_class in config.word_classes]
             for seed_id, words in problems.words.items()
         }
-        words = Words.of(
-            replace(problems, words=asked),
-            Lexicon.of(vocabularies),
-            masking=config.masking,
-            texts=len(fields),
-        )
+        words = Words.of(replace(problems, words=asked), Lexicon.of(vocabularies), config)
         answers = {
             mlm: (read_scores(store, words.queries), vocabularies[mlm])
             for mlm, store in self.stores.items()

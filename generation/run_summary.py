@@ -2,13 +2,11 @@
 
 import json
 import shlex
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-import pyarrow.compute as pc
 
 from generation.config import bundled_path
 from generation.run_folder import RunFolder
@@ -19,7 +17,8 @@ from generation.variants.reasons import (
     SUGGESTION_REASONS,
     Reason,
 )
-from merge_dataset.files import read_record, read_row_groups, read_text
+from merge_dataset.engine import connect, parquet
+from merge_dataset.files import read_record, read_text
 from merge_dataset.provenance import note_of
 from merge_dataset.schema import WORD_CLASSES
 from merge_dataset.show import choose_problems, line_of
@@ -34,17 +33,25 @@ def summarise(
     """Summarise funnel, eligible seeds and variants per class, with examples and next steps."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
-    fates = _fates(folder, manifest)
-    seeds, variants = defaultdict[str, set[str]](set), Counter[str]()
-    for table in read_row_groups(folder.variants, ["seed_id", "word_class"]):
-        of_rows = table["word_class"]
-        for word_class in of_rows.unique().to_pylist():
-            mine = table["seed_id"].filter(pc.equal(of_rows, word_class))
-            seeds[word_class].update(mine.unique().to_pylist())
-            variants[word_class] += len(mine)
-    classes = {
-        str(name): (len(seeds[name]), variants[name]) for name in WORD_CLASSES if name in seeds
-    } | {"all": (len(set().union(*seeds.values())), variants.total())}
+    with connect() as engine:
+        seeds, excluded = (parquet([path]) for path in (folder.seeds, folder.exclusions))
+        eligible, without = engine.sql(
+            f"SELECT (SELECT count(*) FROM {seeds}), (SELECT count(*) FROM {excluded} "
+            f"WHERE reason = '{Reason.NO_SHARED_WORD}')"
+        ).fetchall()[0]
+        counted = engine.sql(
+            "SELECT coalesce(word_class, 'all'), count(DISTINCT seed_id), count(*) "
+            f"FROM {parquet([folder.variants])} GROUP BY ROLLUP (word_class)"
+        ).fetchall()
+    of_classes = {name: tuple(counts) for name, *counts in counted}
+    classes = {name: of_classes[name] for name in (*WORD_CLASSES, "all") if name in of_classes}
+    problems = int(manifest["problems"]["kept"])
+    fates = {
+        "problems": problems,
+        "eligible": eligible,
+        Reason.NO_SHARED_WORD.value: without,
+        Reason.TOO_FEW.value: problems - eligible - without,
+    }
     examples = choose_problems(out, configs[:1], n=_EXAMPLES, variants=1)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
@@ -87,22 +94,6 @@ def summarise(
         registered=registered,
     )
     return summary
-
-
-def _fates(folder: RunFolder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Count a run's problems: all, the eligible ones, and the others by reason."""
-    kept = int(manifest["problems"]["kept"])
-    eligible = sum(len(table) for table in read_row_groups(folder.seeds, ["seed_id"]))
-    no_shared_word = sum(
-        pc.sum(pc.equal(table["reason"], Reason.NO_SHARED_WORD.value)).as_py() or 0
-        for table in read_row_groups(folder.exclusions, ["reason"])
-    )
-    return {
-        "problems": kept,
-        "eligible": eligible,
-        Reason.NO_SHARED_WORD.value: no_shared_word,
-        Reason.TOO_FEW.value: kept - eligible - no_shared_word,
-    }
 
 
 def source_line(manifest: Mapping[str, Any]) -> str:

@@ -91,11 +91,7 @@ def demo_command(
             log.warning("%s; `merge-nli register %s --name NAME` does that", error, out)
             register = False
     typer.echo(summarise(*made, registered=register))
-    try:
-        typer.echo(f"\n{evaluate(out, DEMO_SOURCE, Path(run))}")
-    except ModuleNotFoundError as error:
-        needed = "to run a model too: pip install 'merge-nli[predict,report]'"
-        typer.echo(f"{error.name} is not installed; {needed}", err=True)
+    typer.echo(f"\n{evaluate(out, DEMO_SOURCE, Path(run))}")
 
 
 @command(extra="generation", failures=(ExecutorError,))

@@ -1,7 +1,6 @@
 """The run of the second system: problems, two models whose answers are kept, and paraphrases."""
 
 import json
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,8 +58,6 @@ from merge_metric.models.loading import open_model
 from merge_metric.models.model_files import file_stamps
 from merge_metric.models.pair_model import Model, ModelRequest, Pair, require_probabilities
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
-
-log = logging.getLogger(__name__)
 
 BLOCK: Final = 1024
 """Number of hypotheses whose rounds are held in memory together, and done in one task."""
@@ -152,7 +149,20 @@ def paraphrase(
             "variants": variants,
             "files": digests({path.name: path for path in files}),
         }
-        write_record(run.manifest, {**work.made_from(read["source_data"]), **made})
+        models = {"generator": work.generator.record, "nli_model": work.judge.record}
+        made_from = {
+            "config": config.output_settings(),
+            "source_data": read["source_data"],
+            **{name: record["description"] for name, record in models.items()},
+        }
+        weights = {
+            name: record["description"] | {"weights": record["weights"]}
+            for name, record in models.items()
+            if record["weights"]
+        }
+        head = {"kind": "paraphrases", "source": config.source, "fingerprint": digest_of(made_from)}
+        more = {"prompt": config.prompt, "packages": versions(*_PACKAGES)}
+        write_record(run.manifest, {**head, **made_from, **weights, **more, **made})
         return run
 
 
@@ -231,7 +241,7 @@ class _KeptModel:
     @cached_property
     def _opened(self) -> tuple[Any, dict[str, Any]]:
         """The model and its record, which is written; ValueError if an earlier one differs."""
-        model, before = self.open(), vars(self).get("_record")
+        model, before = self.open(), vars(self).get("record")
         known, evidence = model.describe(), "label_order_evidence"
         description = dict(known.identity)
         if description.get("label_order_source") == SEEDS:  # the problems tell it
@@ -247,29 +257,15 @@ class _KeptModel:
         return model, record
 
     @cached_property
-    def _record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {}
-        try:
-            record = read_record(self.path) if self.path.is_file() else {}
-        except ValueError as error:
-            log.warning("%s; the model is opened to write it anew", error)
+    def record(self) -> dict[str, Any]:
+        """What was `asked` for, the `description` that identifies the model, and its `weights`."""
+        record = read_record(self.path) if self.path.is_file() else {}
         asked = json.loads(json.dumps(self.asked))
         return record if record.get("asked") == asked else self._opened[1]
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """Description that identifies the model."""
-        return dict(self._record["description"])
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """The description with the digests of the weights, if any."""
-        weights = self._record["weights"]
-        return self.description | ({"weights": weights} if weights else {})
-
     @cached_property
     def _store(self) -> AnswerStore:
-        folder, identity = self.run.model_answers, {**self.description, **self.search}
+        folder, identity = self.run.model_answers, {**self.record["description"], **self.search}
         return AnswerStore(folder, identity, self.schema, redo="merge-nli paraphrase")
 
     def __call__(self, what: str, questions: Sequence[Any]) -> pa.Table:
@@ -338,10 +334,11 @@ class _Work:
         columns = {"seed_id": table["seed_id"]} | dict(zip(LABELS, answers.columns, strict=True))
         write_table(self.run.answers, pa.table(columns | {"prediction": predicted}))
         right = [p == g for p, g in zip(predicted.to_pylist(), gold, strict=True)]
+        name = self.judge.record["description"]["name"]
         if not any(right):
             raise ValueError(
-                f"{self.judge.description['name']}: expected some right answers, got none to "
-                f"{len(right):,} problems; are its labels the right way round (`label_order`)?"
+                f"{name}: expected some right answers, got none "
+                f"to {len(right):,} problems; are its labels the right way round (`label_order`)?"
             )
         return frozenset(compress(seed_ids, right)), sorted(set(compress(hypotheses, right)))
 
@@ -416,25 +413,6 @@ class _Work:
                 variants.write(variants_of(mine, kept))
         write_table(self.run.exclusions, exclusion_table(left_out))
         return seeds.rows, variants.rows
-
-    def made_from(self, source_data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the part of the manifest that says what the run was made from."""
-        made_from = {
-            "config": self.config.output_settings(),
-            "source_data": source_data,
-            "generator": self.generator.description,
-            "nli_model": self.judge.description,
-        }
-        return {
-            "kind": "paraphrases",
-            "source": self.config.source,
-            "fingerprint": digest_of(made_from),
-            **made_from,
-            "generator": self.generator.provenance,
-            "nli_model": self.judge.provenance,
-            "prompt": self.config.prompt,
-            "packages": versions(*_PACKAGES),
-        }
 
 
 def _matrix(answers: pa.Table) -> NDArray[np.float64]:

@@ -297,21 +297,17 @@ def summarise(
         made = {key: manifest[key] for key in keys}
         made |= {"run": str(run), "out": str(out), "configs": configs, "next": following}
         return to_json(made)
-    return "\n".join(
-        [
-            source_line(manifest),
-            f"{manifest['nli_model']['name']} answers {problems['answered_right']:,} of them "
-            f"right, with {manifest['hypotheses']:,} different hypotheses",
-            "",
-            render_funnel(manifest["funnel"]),
-            f"Eligible seeds:   {seeds:,}",
-            f"Paraphrases:      {manifest['variants']:,}, {manifest['variants'] / seeds:.1f} per "
-            f"seed",
-            "",
-            f"Run folder:       {run}  (settings, every candidate, exclusions, manifest)",
-            f"Dataset folder:   {out}  (configuration {', '.join(configs)})",
-            "",
-            "Next:",
-            *(f"    {line}" for line in following),
-        ]
-    )
+    variants, next_lines = manifest["variants"], "\n    ".join(following)
+    return f"""{source_line(manifest)}
+{manifest["nli_model"]["name"]} answers {problems["answered_right"]:,} of them right, with \
+{manifest["hypotheses"]:,} different hypotheses
+
+{render_funnel(manifest["funnel"])}
+Eligible seeds:   {seeds:,}
+Paraphrases:      {variants:,}, {variants / seeds:.1f} per seed
+
+Run folder:       {run}  (settings, every candidate, exclusions, manifest)
+Dataset folder:   {out}  (configuration {", ".join(configs)})
+
+Next:
+    {next_lines}"""

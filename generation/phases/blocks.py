@@ -32,7 +32,6 @@ from generation.suggestions.store import stores_of
 from generation.variants.adaptation import (
     Fate,
     adapt,
-    rejected_families,
     shuffle_letters,
 )
 from generation.variants.candidates import BlockWork
@@ -159,18 +158,11 @@ class Builder(BlockWork):
         excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
         too_few: list[Exclusion] = []
         if self.kept_pairs is None:  # eligible seeds (D9); in an ablation, eligible without it
-            chosen, too_few = eligible(
-                rows, minimum=config.min_replacements, scope=config.min_replacements_scope
-            )
+            chosen, too_few = eligible(rows, config)
         else:
             mine = pc.is_in(self.kept_pairs["seed_id"], value_set=rows["seed_id"].unique())
             chosen = of_pairs(rows, self.kept_pairs.filter(mine))
-        drawn = draw(
-            chosen,
-            subsamples=config.subsamples,
-            size=config.variants_per_class,
-            rng_seed=config.rng_seed,
-        )
+        drawn = draw(chosen, config)
         if scores := self.signals.get(config.scores):
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
@@ -208,10 +200,7 @@ class Builder(BlockWork):
         Returns the rows left; the same rows in full, before letters are shuffled; words with
         rejected replacements, with reason and number; fates of rows that edit more than a word.
         """
-        rows, reasons, changes = adapt(problems, rows, self.tagger, self.config)
-        rejected = rejected_families(rows, reasons)
-        if any(reasons):
-            rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+        rows, rejected, changes = adapt(problems, rows, self.tagger, self.config)
         whole = self._in_full(problems, rows, first=True)
         # Computed once: drawn and written rows take these signals from here.
         rows = with_columns(rows, {n: whole[n] for n in whole.schema.names if n in FILLERS})

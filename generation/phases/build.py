@@ -171,8 +171,31 @@ def build(
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        signals_made_by = {name: file.made_by for name, file in signals.items()}
-        write_record(out.manifest, _manifest(out, config, suggested, signals_made_by, counts))
+        determined_by = {
+            "config": config.output_settings(),
+            "source_data": suggested["source_data"],
+            "mlms": mlms,
+            **{name: file.made_by for name, file in signals.items()},
+            "tagger": counts.pop("tagger"),
+        }
+        told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
+        problems = suggested["problems"]
+        files = (out.replacements, out.exclusions, out.seeds, out.variants)
+        manifest = {
+            "source": config.source,
+            "recipe": config.recipe,
+            "ablation": config.ablation,
+            "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+            **determined_by,
+            "packages": versions(*_PACKAGES),
+            "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
+            "questions": suggested["questions"],
+            **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+            **counts,
+            "draw": provenance.DRAW,
+            "files": digests({path.name: path for path in files}),
+        }
+        write_record(out.manifest, manifest)
     return out
 
 
@@ -328,38 +351,4 @@ def _write_results(
         **({"changes": list(of_changes.values())} if config.changes_more else {}),
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
         "variants": variants.rows,
-    }
-
-
-def _manifest(
-    out: RunFolder,
-    config: Config,
-    suggested: Mapping[str, Any],
-    signals: Mapping[str, Any],
-    counts: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the contents of `manifest.json`: inputs, settings, counts and files of a build."""
-    determined_by = {
-        "config": config.output_settings(),
-        "source_data": suggested["source_data"],
-        "mlms": suggested["mlms"],
-        **signals,
-        "tagger": counts.pop("tagger"),
-    }
-    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in suggested["mlms"]]
-    unlabelled_ids = suggested["problems"]["unlabelled"]
-    files = (out.replacements, out.exclusions, out.seeds, out.variants)
-    return {
-        "source": config.source,
-        "recipe": config.recipe,
-        "ablation": config.ablation,
-        "fingerprint": digest_of({**determined_by, "mlms": told_by}),
-        **determined_by,
-        "packages": versions(*_PACKAGES),
-        "problems": {**suggested["problems"], "unlabelled": len(unlabelled_ids)},
-        "questions": suggested["questions"],
-        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-        **counts,
-        "draw": provenance.DRAW,
-        "files": digests({path.name: path for path in files}),
     }

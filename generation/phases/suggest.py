@@ -235,9 +235,7 @@ class Reach(BlockWork):
 
     def wanted_in(self, block: int) -> BlockResult:
         """Return the rows of the questions wanted about the problems of a block."""
-        config, problems = self.config, self.problems(block)
-        texts = len(config.problem_format.fields)
-        words = Words.of(problems, self.lexicon, masking=config.masking, texts=texts)
+        words = Words.of(self.problems(block), self.lexicon, self.config)
         rows = self.questions.rows(words.queries)
         if self.folder:
             wanted = rows[self._within_reach(words)[words.word_of]]

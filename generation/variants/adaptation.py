@@ -45,15 +45,15 @@ Fate = tuple[str, str]
 
 def adapt(
     problems: TaggedProblems, rows: pa.Table, tagger: Tagger, config: Config
-) -> tuple[pa.Table, list[Reason | None], Counter[Fate]]:
-    """Add further edits to replacements.
+) -> tuple[pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
+    """Add further edits to replacements, and drop those that cannot have them.
 
-    Returns the rows, [n] reasons to reject, or None, and the fates of those that edit, or would
-    have to edit, more than their word.
+    Returns the rows left; words left out because of their families, with the reason and the number
+    of replacements; and the fates of rows that edit, or would have to edit, more than their word.
     """
     reasons: list[Reason | None] = [None] * len(rows)
     if not config.changes_more:
-        return rows, reasons, Counter()
+        return rows, {}, Counter()
     whole, keys = perturbations_of(rows, problems), keys_of(rows)
     if config.families != "ignore":
         words = words_of(problems, rows)
@@ -92,21 +92,14 @@ def adapt(
             edits[n] = [edit for edit in one.edits if edit.part != WORD]
         if reasons[n] or edits[n]:
             fates[word_classes[n], reasons[n] or KEPT] += 1
-    return with_further_edits(rows, edits), reasons, fates
-
-
-def rejected_families(
-    rows: pa.Table, reasons: Sequence[Reason | None]
-) -> dict[WordKey, tuple[Reason, int]]:
-    """Map words left out because of their families to the reason and their replacements' number."""
-    of_words = Reason.of_steps("families")
+    rows, of_words = with_further_edits(rows, edits), Reason.of_steps("families")
+    if any(reasons):
+        rows = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
     # All replacements of a word have the same reason.
     counts = Counter(
-        (key[:3], reason)
-        for key, reason in zip(keys_of(rows), reasons, strict=True)
-        if reason in of_words
+        (key[:3], r) for key, r in zip(keys, reasons, strict=True) if r and r in of_words
     )
-    return {key: (reason, count) for (key, reason), count in counts.items() if reason}
+    return rows, {key: (reason, count) for (key, reason), count in counts.items()}, fates
 
 
 def scramble(word: str, key: str) -> str:

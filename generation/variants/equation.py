@@ -153,8 +153,9 @@ class Words:
     lexicon: Lexicon
 
     @classmethod
-    def of(cls, problems: TaggedProblems, lexicon: Lexicon, *, masking: str, texts: int) -> Self:
-        """Lay out the shared words of some problems, each with `texts` texts."""
+    def of(cls, problems: TaggedProblems, lexicon: Lexicon, config: Config) -> Self:
+        """Lay out the shared words of some problems."""
+        texts = len(config.fields)
         shared = sorted(
             problems.pairs(), key=lambda row: (row[0].seed_id, row[1].word_class, row[1].word)
         )
@@ -166,7 +167,7 @@ class Words:
                 place[number, text] = len(places)
                 occurrences[number, text] = len(of_text.positions)
                 places.append(of_text)
-                queries += masked_queries(of_text, masking=masking)
+                queries += masked_queries(of_text, masking=config.masking)
                 standing += [(number, text)] * len(of_text.positions)
         word_of, text_of = np.array(standing, np.int64).reshape(-1, 2).T
         known = {

@@ -40,10 +40,6 @@ Drops = Callable[..., "Flags"]
 """Function of what is left, and of further arguments of its step, to what is dropped of it."""
 
 
-def _nothing(left: Flags, *given: Any) -> Flags:
-    return np.zeros_like(left)
-
-
 class RejectionReason(StrEnum):
     """A reason to drop something, equal to its name: `MEMBER = "name", "step", "sentence"`."""
 
@@ -56,7 +52,9 @@ class RejectionReason(StrEnum):
     number: int
     """Place in the list, from 0, for columns of reasons."""
 
-    def __new__(cls, name: str, step: str, sentence: str, drops: Drops = _nothing) -> Self:
+    def __new__(
+        cls, name: str, step: str, sentence: str, drops: Drops = lambda left, *_: left & False
+    ) -> Self:
         """Make a member from its row."""
         member = str.__new__(cls, name)
         member._value_ = name

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from generation.config import Config
 from generation.records import REPLACEMENT_KEY, Exclusion, groups_of, lists_of
 from generation.variants.reasons import Reason
 
@@ -17,10 +18,9 @@ _GROUPS: Final = {
 """Scope → columns by which replacements are grouped for counting."""
 
 
-def eligible(
-    replacements: pa.Table, *, minimum: int, scope: str
-) -> tuple[pa.Table, list[Exclusion]]:
-    """Keep replacements of each class, problem or word with `minimum` (D9); list the others."""
+def eligible(replacements: pa.Table, config: Config) -> tuple[pa.Table, list[Exclusion]]:
+    """Keep replacements of each class, problem or word that has enough (D9); list the others."""
+    minimum, scope = config.min_replacements, config.min_replacements_scope
     _, first, group, counts = np.unique(
         groups_of(replacements, _GROUPS[scope]),
         return_index=True,
@@ -44,14 +44,15 @@ def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
     return replacements.filter(pa.array([pair in wanted for pair in every], pa.bool_()))
 
 
-def draw(replacements: pa.Table, *, subsamples: int, size: int, rng_seed: int) -> pa.Table:
-    """Draw each subsample: `size` replacements per seed and class, without repetition (D10).
+def draw(replacements: pa.Table, config: Config) -> pa.Table:
+    """Draw each subsample: some replacements per seed and class, without repetition (D10).
 
     In each subsample a replacement has a key, a hash of (rng_seed, seed_id, class, word,
     replacement), and the replacements with the smallest keys are drawn. So if one is taken away,
     at most one other takes its place in each subsample. Returns the drawn replacements, sorted by
     `REPLACEMENT_KEY`, with a column `subsamples` of numbers from 0.
     """
+    subsamples, size, rng_seed = config.subsamples, config.variants_per_class, config.rng_seed
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])
     is_first = np.diff(groups_of(members, _GROUPS["class"]), prepend=-1) != 0
     starts, groups = np.flatnonzero(is_first), is_first.cumsum() - 1

@@ -55,8 +55,7 @@ def find_replacements(
     config: Config,
 ) -> tuple[pa.Table, Funnel, list[WordKey]]:
     """Find R_M(⟨p, h⟩, o) of each shared word o; return also the funnel and unsettled words."""
-    texts = len(config.problem_format.fields)
-    words = Words.of(problems, lexicon, masking=config.masking, texts=texts)
+    words = Words.of(problems, lexicon, config)
     survivors = survivors_at(words.queries)
     table = Table.of(words, survivors, scope=config.min_replacements_scope)
     cells = table.suggested > 0

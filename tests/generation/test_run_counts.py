@@ -115,7 +115,7 @@ def test_table_5_by_hand() -> None:
         {"s:1": [SharedWord("boy", "noun", ((1,), (1,)))]},
     )
     counts = count_passed(
-        Words.of(problems, Lexicon.of({"mlm": vocabulary}), masking="single", texts=2),
+        Words.of(problems, Lexicon.of({"mlm": vocabulary}), Config()),
         {"mlm": (scores, vocabulary)},
         FakeTagger(lambda place, word: (tags.get(word, "NNS"),)),  # type: ignore[arg-type]
         tag_match="coarse",

@@ -1,7 +1,6 @@
 """From problems to a run folder: a slow oracle, interruptions, other settings."""
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from helpers.tasks_here import TasksHere
 from generation.paraphrases import paraphrase_run
 from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.paraphrase_run import paraphrase
-from generation.paraphrases.rounds import REASONS, ParaphraseRequest
+from generation.paraphrases.rounds import REASONS
 from generation.run_folder import RunFolder
 from merge_dataset.executors import Distribution
 from merge_dataset.schema import arrow_schema
@@ -87,24 +86,6 @@ def test_in_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in TABLES:
         assert table(run, name) == table(dealt, name)
     assert dealt.manifest.read_bytes() == run.manifest.read_bytes()
-
-
-def test_a_run_that_goes_on_asks_the_batches_of_a_whole_run(tmp_path: Path) -> None:
-    world, judge = World.of(3), FakeJudge(World.of(3).verdict)
-
-    def batches(name: str, budgets: Sequence[int]) -> list[list[ParaphraseRequest]]:
-        data = write_problems(tmp_path / f"{name}.jsonl", world.problems)
-        config = settings(tmp_path / name, data, k=3, max_rounds=4)
-        generator = FakeGenerator(world.write, batch_size=2)
-        for budget in budgets:
-            generator.budget.left = budget
-            with pytest.raises(Interrupted):
-                paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
-        generator.budget.left = None
-        paraphrase(config, generator=lambda: generator, judge=lambda problems: judge)
-        return sorted(generator.batches, key=repr)
-
-    assert batches("resumed", [1, 1, 2]) == batches("whole", [])
 
 
 def never(*_: object) -> Any:

@@ -29,8 +29,6 @@ from helpers.tiny_generators import (
 )
 from helpers.tiny_models import sentences
 from transformers import (
-    MambaConfig,
-    MambaForCausalLM,
     T5Tokenizer,
 )
 
@@ -378,25 +376,6 @@ def test_gguf_files_of_encoder_decoders(tmp_path: Path) -> None:
     expected = generator("t5", model=model, tokenizer=tokenizer).candidates(requests)
     for result, other in zip(loaded.candidates(requests), expected, strict=True):
         assert_same(result, other, rel=SINGLE)
-
-
-def test_models_that_cannot_be_searched() -> None:
-    config = MambaConfig(vocab_size=len(tiny_tokenizer("llama")), hidden_size=16, state_size=4,
-                         num_hidden_layers=1)  # fmt: skip
-    with pytest.raises(
-        ValueError, match=r"x: expected a model that takes past_key_values.* got Ma"
-    ):
-        Generator(Loaded(MambaForCausalLM(config), tiny_tokenizer("llama"), "x", ""), SMALL)
-    model = with_bias("t5")
-    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(ValueError, match="t5: expected a decoder_start_token_id in config"):
-        generator("t5", model=model)
-    tokenizer = tiny_tokenizer("t5")
-    tokenizer.eos_token = None
-    model = with_bias("t5")
-    model.generation_config.eos_token_id = None
-    with pytest.raises(ValueError, match=r"t5: expected a tokenizer or generation_config\.json wi"):
-        generator("t5", model=model, tokenizer=tokenizer)
 
 
 def test_what_decoders_are_made_to_begin_with() -> None:

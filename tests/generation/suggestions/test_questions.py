@@ -63,19 +63,6 @@ def test_order_and_repetition_do_not_matter(
     assert a == b
 
 
-def test_a_selection_of_questions(tmp_path: Path) -> None:
-    questions = written(tmp_path / "q", QUERIES)
-    assert questions.asked.all()
-    rows = np.arange(len(QUERIES)) % 3 > 0
-    questions.select(rows)
-    assert questions.asked.tolist() == rows.tolist()
-    every = [query for block in questions.blocks for query in questions.of(block)]
-    some = [query for block in questions.blocks for query in questions.of(block, rows)]
-    assert some == [query for query, is_asked in zip(every, rows, strict=True) if is_asked]
-    questions.select(~np.zeros_like(rows))
-    assert not questions.selection.exists()
-
-
 def test_rows_number_all_questions(tmp_path: Path) -> None:
     questions = written(tmp_path / "q", QUERIES)
     map_blocks = [query for block in questions.blocks for query in questions.of(block)]

@@ -17,7 +17,6 @@ from generation.variants.adaptation import (
     Fate,
     adapt,
     family_of,
-    rejected_families,
     scramble,
     shuffle_letters,
 )
@@ -50,9 +49,8 @@ class Adapted:
 def adapted_rows(
     problems: TaggedProblems, found: pa.Table, tagger: Tagger, config: Config
 ) -> Adapted:
-    rows, reasons, fates = adapt(problems, found, tagger, config)
-    kept = rows.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-    return Adapted(kept, problems, fates, rejected_families(rows, reasons))
+    rows, families, fates = adapt(problems, found, tagger, config)
+    return Adapted(rows, problems, fates, families)
 
 
 def adapted(

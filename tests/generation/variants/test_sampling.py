@@ -10,6 +10,7 @@ from helpers.replacement_tables import Replacement, Variant, replacements_in, ta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generation.config import Config
 from generation.records import Exclusion
 from generation.variants.reasons import Reason
 from generation.variants.sampling import draw, of_pairs
@@ -31,14 +32,16 @@ def several(seed_id: str, word_class: str, word: str, count: int) -> list[Replac
 def drawn(
     replacements: Iterable[Replacement], *, subsamples: int = 10, size: int = 20, rng_seed: int = 0
 ) -> list[Variant]:
-    table = draw(table_of(replacements), subsamples=subsamples, size=size, rng_seed=rng_seed)
+    config = Config(subsamples=subsamples, variants_per_class=size, rng_seed=rng_seed)
+    table = draw(table_of(replacements), config)
     return variants_in(table)
 
 
 def eligible(
     replacements: Iterable[Replacement], *, minimum: int, scope: str
 ) -> tuple[list[Replacement], list[Exclusion]]:
-    kept, excluded = eligible_columns(table_of(replacements), minimum=minimum, scope=scope)
+    config = Config.from_mapping({"min_replacements": minimum, "min_replacements_scope": scope})
+    kept, excluded = eligible_columns(table_of(replacements), config)
     return replacements_in(kept), excluded
 
 
@@ -211,7 +214,7 @@ def test_a_small_draw_stays_as_it_is() -> None:
         "seed_id": ["snli:1"] * 30, "word_class": ["noun"] * 30, "word": ["dog"] * 30,
         "replacement": names, "source": ["snli"] * 30,
     })  # fmt: skip
-    made = draw(rows, subsamples=2, size=5, rng_seed=0)
+    made = draw(rows, Config(subsamples=2, variants_per_class=5))
     assert DRAW == 2
     result = zip(made["replacement"].to_pylist(), made["subsamples"].to_pylist(), strict=True)
     assert {int(name.removeprefix("word")): numbers for name, numbers in result} == {
