@@ -61,16 +61,7 @@ def summarise(
         }
         return json.dumps({**made, "run": str(run), "out": str(out), "configs": configs}, indent=2)
     settings = manifest["config"]
-    few = f"{settings['min_replacements']} replacements per {settings['min_replacements_scope']}"
-    few = "not eligible without the ablation" if manifest["ablation"] else f"with fewer than {few}"
     low = sum(row.get(Reason.LOW_QUALITY, 0) for row in manifest["funnel"])
-    every = low + sum(row[KEPT] for row in manifest["funnel"])
-    limited = (
-        f"Of {every:,} suggestions that pass all else, {100 * (every - low) / every:.0f} % have a "
-        f"quality of {settings['min_quality']} or more"
-        if settings.get("min_quality") is not None and every
-        else ""
-    )
     template: Any = jinja2.Template(
         read_text(bundled_path("run_summary.txt.j2")),
         trim_blocks=True,
@@ -82,8 +73,11 @@ def summarise(
         changes=manifest.get("changes", ()),
         classes=classes,
         fates=[f"{count:,}" for count in fates.values()],
-        few=few,
-        remarks=(note_of(manifest, "try"), limited, note_of(manifest, "clean")),
+        settings=settings,
+        ablation=manifest["ablation"],
+        kept=sum(row[KEPT] for row in manifest["funnel"]),
+        low=low,
+        notes=[note_of(manifest, name) for name in ("try", "clean")],
         examples=examples,
         line_of=line_of,
         run=run,
@@ -113,22 +107,21 @@ def render_funnel(rows: Iterable[Mapping[str, Any]]) -> str:
     reasons = [
         key for key in (*SUGGESTION_REASONS, *OCCASIONAL_REASONS) if any(key in row for row in rows)
     ]
-    lines = {}
-    for key in ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY):
-        has_share = key in reasons or key == KEPT
-        lines[key] = [
-            f"{row[key]:,}"
-            + (f" {row[key] / row['suggestions']:5.1%}" if has_share and row["suggestions"] else "")
-            for row in rows
-        ]
+    keys = ("suggestions", *reasons, KEPT, "replacements", NOT_IN_VOCABULARY)
     headings = [f"{row['mlm']}\n{row['word_class']}" for row in rows]
-    return funnel_text("suggestions", headings, lines, width=16)
+    return funnel_text("suggestions", rows, headings, keys, (*reasons, KEPT), width=16)
 
 
 def funnel_text(
-    what: str, headings: Sequence[str], lines: Mapping[str, Sequence[str]], *, width: int
+    what: str,
+    rows: Sequence[Mapping[str, Any]],
+    headings: Sequence[str],
+    keys: Sequence[str],
+    ends: Sequence[str],
+    *,
+    width: int,
 ) -> str:
-    """Lay a funnel out as text."""
+    """Lay a funnel out as text, with what the `ends` are as shares of the first of the `keys`."""
     from rich.console import Console
     from rich.table import Table
 
@@ -136,7 +129,12 @@ def funnel_text(
     table.add_column("")
     for heading in headings:
         table.add_column(heading, justify="right")
-    for key, cells in lines.items():
+    for key in keys:
+        wholes = [row[keys[0]] if key in ends else 0 for row in rows]
+        cells = [
+            f"{row[key]:,}" + (f" {row[key] / whole:5.1%}" if whole else "")
+            for row, whole in zip(rows, wholes, strict=True)
+        ]
         table.add_row(key.replace("_", " "), *cells)
     console = Console(width=32 + width * len(headings), color_system=None)
     with console.capture() as captured:

@@ -267,10 +267,8 @@ def variants_of(seeds: Sequence[Seed], texts: Mapping[str, Sequence[str]]) -> pa
 def render_funnel(rows: Iterable[Mapping[str, int]]) -> str:
     """Render the funnel as text: rounds as columns, reasons and kept candidates as lines."""
     rows = list(rows)
-    lines = {"generated": [f"{row['generated']:,}" for row in rows]}
-    for key in (*REASONS, KEPT):
-        lines[key] = [f"{row[key]:,} {row[key] / max(1, row['generated']):5.1%}" for row in rows]
-    return funnel_text("candidates", [f"round {row['round']}" for row in rows], lines, width=18)
+    headings, ends = [f"round {row['round']}" for row in rows], (*REASONS, KEPT)
+    return funnel_text("candidates", rows, headings, ("generated", *ends), ends, width=18)
 
 
 def summarise(

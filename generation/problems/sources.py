@@ -7,10 +7,8 @@ import hashlib
 import json
 import logging
 import re
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -50,13 +48,6 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
 _VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
 """Pattern of ids that `merge_dataset.schema.variant_id` may return."""
-_STATEMENTS: Final = (
-    "PRAGMA journal_mode = OFF",
-    "PRAGMA synchronous = OFF",
-    "PRAGMA cache_size = -65536",  # KiB
-    "CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID",
-    "BEGIN",
-)
 _DIGITS = 12
 """Hexadecimal digits of a digest; 20,000 problems have a collision with probability 1e-6."""
 
@@ -134,41 +125,41 @@ class ProblemReader:
         config, bad, unlabelled = self._config, self.skipped, list[str]()
         remedies: dict[str, None] = {}
         of_labels, digest = Counter[str](), hashlib.sha256()
-        with closing(UniqueIds()) as unique:
-            for number, row in enumerate(self._rows):
-                if of_labels.total() == config.limit:
-                    break
-                label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
-                problem, remedy = row.problem, row.remedy or _SKIPPING
-                try:
-                    label, texts, votes = ("", (), ()) if problem else self._parts(row)
-                except ValueError as error:
-                    problem, *advice = error.args
-                    remedy = row.remedy or next(iter(advice), _SKIPPING)
-                row_id = self._id_of(row, texts, label)
-                name = str(number if row_id in (None, "") else row_id)
-                name = unique(_SURROGATE.sub("\ufffd", name), row.where)
-                seed_id = f"{config.source}:{name}"
-                if problem:
-                    bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
-                    remedies[remedy] = None
-                elif not label:
-                    unlabelled.append(seed_id)
-                else:
-                    of_labels[label] += 1
-                    digest.update(json.dumps((seed_id, *texts, label)).encode())
-                    add(Seed(seed_id=seed_id, source=config.source, texts=texts, label=label,
-                             annotator_labels=votes))  # fmt: skip
-            if bad and not config.skip_bad_rows:
-                raise ValueError(_report(bad, remedies))
-            dropped = chain(unlabelled, (row["seed_id"] for row in bad))
-            if clash := unique.of_variant(name.partition(":")[2] for name in dropped):
-                own, other, where = clash
-                raise ValueError(
-                    f"{where}: expected an id that no variant of another problem can have, got "
-                    f"{own!r} beside {other!r}; name problems otherwise, or by another column: "
-                    "`id_column`"
-                )
+        unique = UniqueIds()
+        for number, row in enumerate(self._rows):
+            if of_labels.total() == config.limit:
+                break
+            label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
+            problem, remedy = row.problem, row.remedy or _SKIPPING
+            try:
+                label, texts, votes = ("", (), ()) if problem else self._parts(row)
+            except ValueError as error:
+                problem, *advice = error.args
+                remedy = row.remedy or next(iter(advice), _SKIPPING)
+            row_id = self._id_of(row, texts, label)
+            name = str(number if row_id in (None, "") else row_id)
+            name = unique(_SURROGATE.sub("\ufffd", name), row.where)
+            seed_id = f"{config.source}:{name}"
+            if problem:
+                bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
+                remedies[remedy] = None
+            elif not label:
+                unlabelled.append(seed_id)
+            else:
+                of_labels[label] += 1
+                digest.update(json.dumps((seed_id, *texts, label)).encode())
+                add(Seed(seed_id=seed_id, source=config.source, texts=texts, label=label,
+                         annotator_labels=votes))  # fmt: skip
+        if bad and not config.skip_bad_rows:
+            raise ValueError(_report(bad, remedies))
+        dropped = chain(unlabelled, (row["seed_id"] for row in bad))
+        if clash := unique.of_variant(name.partition(":")[2] for name in dropped):
+            own, other, where = clash
+            raise ValueError(
+                f"{where}: expected an id that no variant of another problem can have, got "
+                f"{own!r} beside {other!r}; name problems otherwise, or by another column: "
+                "`id_column`"
+            )
         if not (count := of_labels.total()):
             raise ValueError(
                 f"{self.description}: expected labelled problems, found none; {len(unlabelled):,} "
@@ -335,26 +326,22 @@ def _reported(bad: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 class UniqueIds:
-    """Renamer of repeated ids to `x~2`, `x~3`, …; many ids lie in a temporary file."""
+    """Renamer of repeated ids to `x~2`, `x~3` and so on."""
 
     def __init__(self) -> None:
         """Start without ids."""
-        self._taken = sqlite3.connect("", isolation_level=None)  # a file, once the cache is full
-        for line in _STATEMENTS:
-            self._taken.execute(line)
-        self._last: dict[str, int] = {}
-        """Repeated id → the last number given to it."""
+        self._taken: dict[str, int] = {}
+        """Id → the last number given to it."""
         self._like_variants: dict[str, tuple[str, str]] = {}
         """Id in the form of a variant's → id of the problem that would have it, and the row."""
-        self.close = self._taken.close
 
     def __call__(self, row_id: str, where: str = "") -> str:
         """Return the id itself or, if it is taken, the id with a number."""
-        unique, number = row_id, self._last.get(row_id, 1)
-        while not self._taken.execute("INSERT OR IGNORE INTO ids VALUES (?)", (unique,)).rowcount:
-            number += 1
-            unique = f"{row_id}~{number}"
-            self._last[row_id] = number
+        unique = row_id
+        while unique in self._taken:
+            self._taken[row_id] += 1
+            unique = f"{row_id}~{self._taken[row_id]}"
+        self._taken[unique] = 1
         if match := _VARIANT_ID.fullmatch(unique):
             self._like_variants[unique] = match["seed"], where
         return unique
@@ -363,8 +350,7 @@ class UniqueIds:
         """Find an id that another problem's variant could have; return both ids, and the row."""
         without = {*dropped} if self._like_variants else set()
         for own, (seed, where) in self._like_variants.items():
-            query = self._taken.execute("SELECT 1 FROM ids WHERE id = ?", (seed,))
-            if query.fetchone() and not without & {own, seed}:
+            if seed in self._taken and not without & {own, seed}:
                 return own, seed, where
         return None
 

@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,8 +220,8 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
 
 
 def ids_of(names: Iterable[str]) -> list[str]:
-    with closing(UniqueIds()) as unique:
-        return [unique(name) for name in names]
+    unique = UniqueIds()
+    return [unique(name) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -253,11 +252,11 @@ def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
 
 
 def test_an_id_of_another_problems_variant_is_found() -> None:
-    with closing(UniqueIds()) as unique:
-        for n, name in enumerate(["x", "x/noun/a", "é#?/noun/a"]):
-            unique(name, f"row {n}")
-        assert unique.of_variant() == ("x/noun/a", "x", "row 1")
-        assert unique.of_variant(["x"]) is None
+    unique = UniqueIds()
+    for n, name in enumerate(["x", "x/noun/a", "é#?/noun/a"]):
+        unique(name, f"row {n}")
+    assert unique.of_variant() == ("x/noun/a", "x", "row 1")
+    assert unique.of_variant(["x"]) is None
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9])

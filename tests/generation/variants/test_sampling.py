@@ -124,7 +124,7 @@ def test_every_replacement_is_kept_or_accounted_for(
 
 def test_the_pairs_of_another_build() -> None:
     """An ablation keeps (seed, class) pairs, whatever it finds for them or for others (D13)."""
-    kept, _ = eligible_columns(table_of(PROBLEM), minimum=20, scope="class")
+    kept, _ = eligible_columns(table_of(PROBLEM), Config())
     pairs = kept.group_by(["seed_id", "word_class"]).aggregate([])
     assert sorted(map(tuple, zip(*pairs.to_pydict().values(), strict=True))) == [
         ("s:1", "noun"),
