@@ -258,7 +258,7 @@ class _KeptModel:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        """What was `asked` for, the `description` that identifies the model, and its `weights`."""
+        """The model as `asked` for, its identifying `description`, and its `weights`."""
         record = read_record(self.path) if self.path.is_file() else {}
         asked = json.loads(json.dumps(self.asked))
         return record if record.get("asked") == asked else self._opened[1]
