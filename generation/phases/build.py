@@ -33,7 +33,6 @@ from generation.variants.reasons import (
 )
 from generation.variants.signal_columns import (
     CAUSAL,
-    JUDGED,
     SignalFile,
     cure,
     require_columns,
@@ -158,13 +157,11 @@ def build(
         if not ablation:
             require_asked(base.path, config, suggested)
         signals = _model_signals(out, base, config, asked=made_from["mlms"], used=mlms)
-        if config.judged:
-            signals[JUDGED] = judged_variants(out, config)
+        signals |= judged_variants(out, config)
         if ablation:  # keeps the seeds that are eligible without it
             base.require("build")
             base.require_unchanged(base.manifest, [base.variants.name], "build")
-        unablated = base.variants if ablation else None
-        builder = Builder(base, config, mlms, unablated, signals)
+        builder = Builder(base, config, mlms, base.variants if ablation else None, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
             counts = _write_results(results, config, base, out, made_from)
@@ -179,23 +176,25 @@ def build(
             "tagger": counts.pop("tagger"),
         }
         told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-        problems = suggested["problems"]
         files = (out.replacements, out.exclusions, out.seeds, out.variants)
-        manifest = {
-            "source": config.source,
-            "recipe": config.recipe,
-            "ablation": config.ablation,
-            "fingerprint": digest_of({**determined_by, "mlms": told_by}),
-            **determined_by,
-            "packages": versions(*_PACKAGES),
-            "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
-            "questions": suggested["questions"],
-            **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-            **counts,
-            "draw": provenance.DRAW,
-            "files": digests({path.name: path for path in files}),
-        }
-        write_record(out.manifest, manifest)
+        write_record(
+            out.manifest,
+            {
+                "source": config.source,
+                "recipe": config.recipe,
+                "ablation": config.ablation,
+                "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+                **determined_by,
+                "packages": versions(*_PACKAGES),
+                "problems": suggested["problems"]
+                | {"unlabelled": len(suggested["problems"]["unlabelled"])},
+                "questions": suggested["questions"],
+                **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+                **counts,
+                "draw": provenance.DRAW,
+                "files": digests({path.name: path for path in files}),
+            },
+        )
     return out
 
 

@@ -1,23 +1,26 @@
 """Judgements that filter: the mean F + R of variants, by people or models whose trial went well."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
 from generation.run_folder import RunFolder
-from generation.variants.signal_columns import SignalFile
+from generation.variants.signal_columns import JUDGED, SignalFile
 from merge_dataset.annotation import ANSWERS, TRUSTED, read_answers, read_judge
 from merge_dataset.files import digests, write_table
 
 
-def judged_variants(out: RunFolder, config: Config) -> SignalFile:
-    """Write the means of all judgements to a build's folder; describe who judged.
+def judged_variants(out: RunFolder, config: Config) -> dict[str, SignalFile]:
+    """Write the means of the judgements, if any, to a build's folder; describe who judged.
 
     Raises:
         ValueError: there are none of variants, or a model's AUC in its trial is below `TRUSTED`.
     """
+    if not config.judged:
+        return {}
     paths = [Path(path) for path in config.judged]
     answers = read_answers(paths)
     if "fluency" not in answers.column_names or not len(answers):
@@ -48,5 +51,6 @@ def judged_variants(out: RunFolder, config: Config) -> SignalFile:
     file = out.path / "judged.parquet"
     write_table(file, means.set_column(1, "judged", means["judged"].cast(pa.float32())))
     annotators = sorted(answers["annotator"].unique().to_pylist())
-    made_by = {"annotators": annotators, "variants": len(means), "trials": trials}
-    return SignalFile(file, made_by | {"files": digests({path.name: path for path in files})})
+    made_by: dict[str, Any] = {"annotators": annotators, "variants": len(means), "trials": trials}
+    made_by["files"] = digests({path.name: path for path in files})
+    return {JUDGED: SignalFile(file, made_by)}
