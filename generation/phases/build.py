@@ -168,34 +168,42 @@ def build(
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        determined_by = {
-            "config": config.output_settings(),
-            "source_data": suggested["source_data"],
-            "mlms": mlms,
-            **{name: file.made_by for name, file in signals.items()},
-            "tagger": counts.pop("tagger"),
-        }
-        told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-        files = (out.replacements, out.exclusions, out.seeds, out.variants)
-        write_record(
-            out.manifest,
-            {
-                "source": config.source,
-                "recipe": config.recipe,
-                "ablation": config.ablation,
-                "fingerprint": digest_of({**determined_by, "mlms": told_by}),
-                **determined_by,
-                "packages": versions(*_PACKAGES),
-                "problems": suggested["problems"]
-                | {"unlabelled": len(suggested["problems"]["unlabelled"])},
-                "questions": suggested["questions"],
-                **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-                **counts,
-                "draw": provenance.DRAW,
-                "files": digests({path.name: path for path in files}),
-            },
-        )
+        write_record(out.manifest, _manifest(out, config, suggested, signals, counts))
     return out
+
+
+def _manifest(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    signals: Mapping[str, SignalFile],
+    counts: dict[str, Any],
+) -> dict[str, Any]:
+    """Make the contents of `manifest.json`: inputs, settings, counts and files of a build."""
+    determined_by = {
+        "config": config.output_settings(),
+        "source_data": suggested["source_data"],
+        "mlms": suggested["mlms"],
+        **{name: file.made_by for name, file in signals.items()},
+        "tagger": counts.pop("tagger"),
+    }
+    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in suggested["mlms"]]
+    files = (out.replacements, out.exclusions, out.seeds, out.variants)
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+        **determined_by,
+        "packages": versions(*_PACKAGES),
+        "problems": suggested["problems"]
+        | {"unlabelled": len(suggested["problems"]["unlabelled"])},
+        "questions": suggested["questions"],
+        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+        **counts,
+        "draw": provenance.DRAW,
+        "files": digests({path.name: path for path in files}),
+    }
 
 
 def _model_signals(
