@@ -338,7 +338,6 @@ class Config(ProblemSettings):
         "Causal LM, also a .gguf file, that scores for `quality` what cheaper limits leave.",
         commands="suggest",
         panel=_MODELS,
-        affects_output=False,
         omit_if_default=True,
     )
     with_columns: tuple[str, ...] | None = setting(

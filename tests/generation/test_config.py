@@ -177,7 +177,7 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
 
 
 MACHINE = {
-    "data": "elsewhere.jsonl", "mlms": ("other",), "lm": "other", "device": "cuda",
+    "data": "elsewhere.jsonl", "mlms": ("other",), "device": "cuda",
     "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
     "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
 }  # fmt: skip

@@ -135,6 +135,9 @@ def test_a_causal_lm_scores_what_can_reach_the_quality(tmp_path: Path) -> None:
     again = build(run.path, into="all", scored_by="", overwrite=True)
     assert {r["variant_id"] for r in rows_in(again.variants)} == {r["variant_id"] for r in kept}
     assert len(rows_in(run.named(SCORED).signals)) < len(rows_in(everything.signals))
+    other = Config.from_recipe("demo", **SETTINGS, **more | {"lm": str(tmp_path / "other-lm")})
+    with pytest.raises(FileExistsError, match="lm: tiny-lm there, other-lm now"):
+        generate(other)
     shutil.rmtree(run.named(SCORED).path)
     with pytest.raises(ValueError, match=r"changes of log-likelihood by .*tiny-lm, found .*no"):
         build(run.path, overwrite=True)
