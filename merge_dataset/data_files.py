@@ -78,7 +78,7 @@ def read_file(path: Path, place: str | None = None) -> Iterator[Row]:
     suffix, gzipped = _kind(path)
     if suffix not in SUFFIXES or (gzipped and suffix in (".parquet", ".arrow")):
         raise ValueError(
-            f"{path.name}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
+            f"{path}: expected a file whose name ends in {', '.join(SUFFIXES)}, those of text "
             f"also with .gz"
         )
     last, place = None, f"{path.name}:" if place is None else place
