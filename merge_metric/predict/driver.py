@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -51,6 +52,8 @@ from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 log = logging.getLogger(__name__)
 
+_ENOUGH: Final = 50
+"""Answers after which the log says what all are going to cost."""
 _BLOCK: Final = 256
 """Most questions that are dealt to a task together."""
 _SECONDS: Final = 0.5
@@ -177,10 +180,22 @@ class Asking:
 
     # --- Questions ---
 
-    def ask(self, model: Model, *, task: Task = WHOLE, progress: bool = True) -> tuple[int, float]:
-        """Ask about a task's missing pairs; return their number, and seconds."""
+    def ask(
+        self,
+        model: Model,
+        *,
+        task: Task = WHOLE,
+        progress: bool = True,
+        prices: Sequence[float] | None = None,
+    ) -> tuple[int, float]:
+        """Ask about a task's missing pairs; return their number, and seconds.
+
+        With `prices` of a million tokens of prompts and of answers, the log says after `_ENOUGH`
+        answers what all are going to cost.
+        """
         name, count, start = self.identity["name"], 0, time.perf_counter()
         kept = self.store.read(self.keys[~self.store.missing(self.keys)])
+        used = Counter[str]()
         notes, told = {"name": name, **_known_of(kept)}, set[str]()
         if self.known.strict:
             require_as_asked(f"{self.store.folder}: ", notes, "; remove it to ask again")
@@ -201,6 +216,9 @@ class Asking:
                     rows = self.rows_of(answers, pairs.at(answers.positions))
                     _merge(notes, answers.notes)
                     tell_odd()
+                    used.update(answers.counts)
+                    if prices and count < _ENOUGH <= count + len(rows):
+                        self._tell_cost(used, (count + len(rows)) / len(self.asked), prices)
                     count += len(rows)
                     yield mine[answers.positions].tolist(), rows
 
@@ -222,6 +240,16 @@ class Asking:
             hidden=not progress,
         )
         return count, time.perf_counter() - start
+
+    def _tell_cost(self, used: Mapping[str, int], share: float, prices: Sequence[float]) -> None:
+        prompts, answers = (used[name] / share for name in ("prompt_tokens", "answer_tokens"))
+        most = (self.known.answer_tokens or 0) * self.known.samples * len(self.asked)
+        cost, most_cost = (
+            (prices[0] * prompts + prices[1] * tokens) / 1e6 for tokens in (answers, most)
+        )
+        limit = f"at most {most_cost:,.2f}" if most else "without a limit"
+        name = self.identity["name"]
+        log.info("%s: by the first answers, all cost about %s, %s", name, f"{cost:,.2f}", limit)
 
     def rows_of(self, answers: Answers, pairs: Sequence[Any]) -> pa.Table:
         """Turn answers to the pairs into rows of the store; raise ValueError if they are none."""

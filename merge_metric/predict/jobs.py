@@ -247,7 +247,10 @@ def run_models(
                     files = _asked_in_tasks(reports[name], request, problems, out, folder)
                 else:
                     opened = open_files((request, extra), problems, out, folder)
-                    files = ((asking, partial(asking.ask, model)) for model, asking in opened)
+                    files = (
+                        (asking, partial(asking.ask, model, prices=extra.get("prices")))
+                        for model, asking in opened
+                    )
                 for asking, ask in files:
                     outcomes.append(asking.complete(ask, extra, overwrite=overwrite))
                     if distribution is not None:

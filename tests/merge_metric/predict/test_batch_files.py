@@ -24,12 +24,12 @@ N = 12
 PROMPT = read_prompt("none")
 
 
-def problems() -> pa.Table:
-    seeds = [f"s{n // 4}" for n in range(N)]
+def problems(number: int = N) -> pa.Table:
+    seeds = [f"s{n // 4}" for n in range(number)]
     ids = [seed if n % 4 == 0 else f"{seed}/{n}" for n, seed in enumerate(seeds)]
-    texts = {"premise": [f"Premise {n}." for n in range(N)], "hypothesis": ["H."] * N}
+    texts = {"premise": [f"Premise {n}." for n in range(number)], "hypothesis": ["H."] * number}
     return pa.table(
-        {"variant_id": ids, "seed_id": seeds, **texts, "label": [n // 4 for n in range(N)]}
+        {"variant_id": ids, "seed_id": seeds, **texts, "label": [n // 4 % 3 for n in range(number)]}
     )
 
 
@@ -190,6 +190,17 @@ def command(url: str, dataset: Path, out: Path, *more: object) -> list[str]:
         "predict", "--base-url", url, "--model", "m", "--dataset", str(dataset), "--shots", "none",
         "--chat-template", "--answers", "words", "--out", str(out), *map(str, more),
     ]  # fmt: skip
+
+
+def test_the_expected_cost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After 50 answers of 30 and 5 tokens each, where 100 are the most."""
+    with serving(lambda request, _: Reply(answered(request.payload))) as server:
+        model = model_at(server.url, Words(max_tokens=100))
+        asking = Asking(model.describe(), problems(80), tmp_path / "p.parquet")
+        with caplog.at_level("INFO"):
+            asking.ask(model, progress=False, prices=(1e6, 2e6))
+    told = "m: by the first answers, all cost about 3,200.00, at most 18,400.00"
+    assert [record.message for record in caplog.records].count(told) == 1
 
 
 def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
