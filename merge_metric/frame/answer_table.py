@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.layout import (
-    all_configurations,
     as_dataset,
     collections,
     configurations,
@@ -489,11 +488,5 @@ def judge_missing(
         advice = "no seed has all of its predictions"
     if model.sizes_of(config, "seeds")[1] == total:
         advice += "; a seed's own prediction is the row whose variant_id is the seed's id"
-    elif complete_parts := [
-        name
-        for name in all_configurations(model.folder)
-        if name != config and model.has(name, "variants") and model.is_complete(name)
-    ]:
-        advice += f"; complete are {', '.join(complete_parts)}: name them with `config`"
     examples = model.preview_of(config, "answer IS NULL")
     raise ValueError(f"{model.where}: {config}: {missing}: {examples}; {advice}")

@@ -194,57 +194,6 @@ def test_models_compared_in_parts(
     assert all(differences.values())
 
 
-def changed(place: Path, tmp_path: Path, *rows: dict[str, Any], drop: int = 0) -> Path:
-    """The predictions without the last `drop` rows, with others replaced or added."""
-    before = read_rows(place / "p.parquet")
-    table = {row["variant_id"]: row for row in [*before[: len(before) - drop], *rows]}
-    path = tmp_path / "changed.parquet"
-    pq.write_table(pa.Table.from_pylist(list(table.values())), path)
-    return path
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_what_is_wrong_is_told(place: Path, tmp_path: Path) -> None:
-    folder, one = place / "merge-nli", read_rows(place / "p.parquet")[-1]
-    cases = {
-        "got 1 of .* for ids that none of its configurations holds: 'x:1'": {"variant_id": "x:1"},
-        "predictions for the seeds of .* got some for others of 1": {"seed_id": "snli:000"},
-        "for the gold labels of .* got some for others of 1": {"label": (one["label"] + 1) % 3},
-        "for the texts of .* got some for others of 1": {"text_digest": "md5:" + "0" * 16},
-        "text_digest: expected md5: and 16 hexadecimal": {"text_digest": "0" * 16},
-    }
-    for message, change in cases.items():
-        path = changed(place, tmp_path, one | change)
-        with pytest.raises(ValueError, match=message) as error:
-            score_file(path, folder, n_bootstrap=0)
-        assert str(error.value).startswith(f"{path}: ")
-    path = changed(place, tmp_path, drop=7)
-    with pytest.raises(ValueError, match=r"missing for 7 of 360 variants.*59 of 60"):
-        score_file(path, folder, n_bootstrap=0)
-    result = score_file(path, folder, allow_missing=True, n_bootstrap=0)["snli"]
-    assert result["n_seeds_left_out"] + result["n_seeds"] == SEEDS
-    assert result["n_seeds_left_out"] in (1, 2)
-    rows = pq.ParquetFile(place / "p.parquet").read().replace_schema_metadata(None)
-    pq.write_table(pa.concat_tables([rows, rows.slice(5, 1)]), path)
-    for dataset in (folder, None):
-        with pytest.raises(ValueError, match=r"(once, got|duplicates of) 'snli:005'") as error:
-            score_file(path, dataset, n_bootstrap=0)
-        assert str(error.value).startswith(f"{path}: ")
-    # For text files, lines are named.
-    head = "variant_id,seed_id,label,prediction"
-    names = head.split(",")
-    cells = [",".join(str(row[name]) for name in names) for row in rows.to_pylist()]
-    path = tmp_path / "twice.csv"
-    path.write_text("\n".join([head, "", *cells, cells[5], ""]))
-    for dataset in (folder, None):
-        with pytest.raises(ValueError, match=r"line 423: .*'snli:005' as in line 8 \(1 such id\)"):
-            score_file(path, dataset, n_bootstrap=0)
-    path.write_text("\n".join([head, *cells[:-1], f"{cells[-1][:-1]}7"]))
-    for dataset in (folder, None):
-        with pytest.raises(ValueError, match=r"csv: line 421: prediction: .* got 7 \(1 such row\)"):
-            score_file(path, dataset, n_bootstrap=0)
-
-
 @pytest.mark.parametrize("allow_missing", [False, True])
 @pytest.mark.parametrize(
     ("column", "message"),

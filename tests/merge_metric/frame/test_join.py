@@ -118,29 +118,6 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("lacking", "configs", "expected"),
-    [
-        (["snli:b/verb/1"], ["snli"],
-         "snli: predictions are missing for 1 of 10 variants: 'snli:b/verb/1'; `allow_missing` "
-         "scores the complete seeds, 2 of 3; complete are snli_nouns: name them with `config`"),
-        (["snli:b", "snli:b/verb/1"], ["snli"],
-         "snli: predictions are missing for 1 of 3 seeds and 1 of 10 variants: "
-         "'snli:b', 'snli:b/verb/1'; `allow_missing` scores the complete seeds, 2 of 3"),
-        (["snli:a", "snli:b", "snli:c"], ["snli"],
-         "snli: predictions are missing for 3 of 3 seeds: 'snli:a', "
-         "'snli:b', 'snli:c'; no seed has all of its predictions; a seed's own prediction is "
-         "the row whose variant_id is the seed's id"),
-    ],
-)  # fmt: skip
-def test_missing_predictions(
-    lacking: list[str], configs: list[str], expected: str, folder: Path
-) -> None:
-    """The message has counts, some ids, and other configurations to score."""
-    told = message(without(predicted("snli"), *lacking), folder, *configs)
-    assert told.startswith(expected)
-
-
 def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
     nouns = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
     told = message(without(nouns, "snli:a/noun/1"), folder)
