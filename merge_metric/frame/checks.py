@@ -279,9 +279,11 @@ class PredictionsFile:
 _DISTRIBUTION: Final = "numbers from 0 to 1 with the sum 1"
 
 
-def require_columns(where: object, names: Sequence[str], rows: int) -> None:
-    """Raise ValueError unless there are all required columns and at least one row."""
-    lacking = [name for name in REQUIRED if name not in names]
+def require_columns(
+    where: object, names: Sequence[str], rows: int, elsewhere: Sequence[str] = ()
+) -> None:
+    """Raise ValueError unless there are all columns that are not elsewhere, and rows."""
+    lacking = [name for name in REQUIRED if name not in (*names, *elsewhere)]
     if lacking or not rows:
         got = f"no {' and no '.join(lacking)} among {', '.join(names) or 'none'}"
         raise ValueError(

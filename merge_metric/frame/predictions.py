@@ -167,7 +167,7 @@ def open_predictions(
             raise ValueError(f"{path}: expected each column once, got {name} twice")
         if name in given if name in REQUIRED else file.has_values(name):
             file.names.append(name)
-    require_columns(path, given if dataset is None else [*given, *OF_DATASET], rows)
+    require_columns(path, given, rows, () if dataset is None else OF_DATASET)
     file.description = description_in(schema, path)
     recorded = file.description.get(MERGE_LABELS)
     file.merging = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
