@@ -28,7 +28,7 @@ def columns_of(run: Frame) -> dict[str, Any]:
         for row, subsample in zip(rows.draw_row, rows.draw_subsample, strict=True):
             drawn[row].append(int(subsample))
         columns["subsamples"] = drawn
-    if groups := {name: item for name, item in run.values.items() if name != VARIANT_IDS}:
+    if groups := {name: item for name, item in run.values.items() if isinstance(item, list)}:
         columns["groups"] = groups
     return columns
 
