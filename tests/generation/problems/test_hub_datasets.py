@@ -122,7 +122,7 @@ def test_scripts_are_not_run_and_their_copies_are_read(
         code, text = suggest(typed, f"--source mine --dataset somebody/{name}")
         assert (code, "it ran" in text) == (2, False)
         assert f"somebody/{name} is a script, and scripts of others are not run" in text
-        assert f"add {copied}, and --dataset-config where it has several" in text
+        assert f"{copied}, with --dataset-config where there are several" in text
     code, text = suggest(typed, f"--source mine --dataset somebody/one {copied}")
     assert code == 0, text
     assert f"somebody/one@{commits['one']} [test]: 1 problems" in text
@@ -184,7 +184,7 @@ def test_a_table_that_another_program_cached(
         ("--source x --dataset somebody/secret", "--dataset: somebody/secret: there is no such d"),
         ("--source x --dataset somebody/one --revision v9", "--revision: somebody/one@v9: the da"),
         ("--source x --dataset a/b/c", "--dataset: a/b/c: expected a file or folder that is there"),
-        ("--source x --dataset no.jsonl", "--dataset: expected a file, found none at no.jsonl"),
+        ("--source x --dataset no.jsonl", "no.jsonl: no such file or directory"),
     ],
 )
 def test_what_is_not_there(
