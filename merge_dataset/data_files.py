@@ -162,7 +162,8 @@ def parse_object(text: str) -> dict[str, Any]:
     """
     try:
         value = _DECODER.decode(text.rstrip())
-        problem = "" if isinstance(value, dict) else type(value).__name__
+        kind = "null" if value is None else type(value).__name__
+        problem = "" if isinstance(value, dict) else kind
     except (json.JSONDecodeError, RecursionError) as error:
         value, problem = {}, str(error)
     if problem:

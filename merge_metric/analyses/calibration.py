@@ -118,7 +118,7 @@ def summed(confidence: Floats, right: Bools, seed: Ints, bin_of: Ints, n_seeds: 
 def calibration_of(weights: Floats, sums: Floats) -> dict[str, Floats]:
     """Compute figures of B weightings, (B, S), of `summed` answers; each (B,).
 
-    `ece` is Σ (n / N) |right − confidence| over bins; `brier` the mean squared error;
+    `ece` is |right − confidence|, weighted by n / N, over bins; `brier` the mean squared error;
     `reliability` − `resolution` + `uncertainty` is the Brier score of the bins' means.
     """
     n, confidence, right, errors = np.tensordot(weights, sums, axes=1).transpose(2, 0, 1)

@@ -333,10 +333,13 @@ def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:
 # --- Labels and names ---
 
 
-def labels_of(schema: pa.Schema) -> tuple[str, ...]:
-    """Read from the schema of a table of `validate` the labels that its codes refer to."""
+def labels_of(schema: pa.Schema, path: Path | None = None) -> tuple[str, ...]:
+    """Read from the schema of a table or file the labels that its codes refer to."""
     recorded = (schema.metadata or {}).get(LABELS_KEY)
-    return LABELS if recorded is None else tuple(json.loads(recorded))
+    try:
+        return LABELS if recorded is None else tuple(json.loads(recorded))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected labels in its metadata: {error}") from error
 
 
 def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:

@@ -191,7 +191,7 @@ def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
     known = file.written = _labels(file, dataset)
     metadata = file.schema.metadata or {}
     if LABELS_KEY in metadata:
-        file.written = labels_of(file.schema)
+        file.written = labels_of(file.schema, file.path)
     if not file.merging:
         file.labels = file.written
         return
@@ -227,7 +227,7 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
     if known:
         return next(iter(known))
     if LABELS_KEY in (file.schema.metadata or {}):
-        return labels_of(file.schema)
+        return labels_of(file.schema, file.path)
     if any(value_type(file.schema.field(name).type) != pa.string() for name in ANSWERS):
         return LABELS
     named = {name: {*file.texts_in(name)} - {"", str(NO_LABEL)} for name in ANSWERS}

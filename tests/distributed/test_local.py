@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 import sys
@@ -186,7 +185,7 @@ def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ValueError, match="at most 1 on this machine, got 2 workers with 1 each"):
         run(tmp_path, ["a", "b"], gpus=1)
-    monkeypatch.setenv("PATH", os.devnull)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="squeue"):
         run(tmp_path, ["a"], executor="slurm")
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -77,8 +77,8 @@ EXTRA: dict[str, list[str]] = {
 }  # fmt: skip
 
 
-SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap"}
-"""Analyses of paraphrases, tested below and by the golden record."""
+SENSITIVITY = {"fooling", "sizes", "shift", "confidence", "overlap", "calibration"}
+"""Analyses of paraphrases and probabilities, tested below and by the golden record."""
 
 
 OF_RUNS = {name for name, item in ANALYSES.items() if "run" in item.options}
