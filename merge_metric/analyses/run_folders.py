@@ -145,7 +145,7 @@ def seeds(request: Request, *, run: Path) -> Table:
             )
             about = {"source": source, "which": which}
             rows += [about | row for row in made.to_arrow_table().to_pylist()]
-    letters = {f"label_{n_problems}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
+    letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
     shown = (
         *columns(source="source", which="problems", word_class="class"),
         *columns("count", n="number"),

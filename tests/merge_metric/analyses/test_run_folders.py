@@ -96,6 +96,8 @@ def test_table_3_by_hand(tmp_path: Path) -> None:
         ("eligible", "verb"): (1, 0.0, 1.0, 0.0, 1.0, 1.0),
         ("eligible", "all"): (2, 0.5, 0.5, 0.0, 0.5, 0.5),
     }
+    headings = [column.heading for column in table.shown]
+    assert headings[4:] == ["E, %", "N, %", "C, %", "twice, %", "other form, %"]
     assert "Of 5 labelled problems" in table.notes[0]
     plot_seeds(table)
 
