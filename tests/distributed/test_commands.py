@@ -7,7 +7,15 @@ from typing import Any, Final
 
 import pytest
 from helpers import namespaces
-from helpers.dealt_commands import COMMANDS, kill_worker, killing, made, prepare, run
+from helpers.dealt_commands import (
+    COMMANDS,
+    kill_worker,
+    killing,
+    made,
+    prepare,
+    require_same,
+    run,
+)
 from helpers.processes import PYTHON_PATH
 from helpers.ray_cluster import CLUSTER, short_folder
 from helpers.slurm_cluster import SlurmCluster
@@ -70,7 +78,7 @@ def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -
     assert "killed by SIGKILL, as the system does when memory runs out" in failed.stderr
     done = run(name, *options)
     assert done.exit_code == 0, done.output
-    assert made(name) == whole
+    require_same(name, whole)
 
 
 def test_every_command_is_tried_on_a_cluster() -> None:
@@ -89,7 +97,7 @@ def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: Slur
         assert "CANCELLED" in failed.stderr
     done = run(name, *options)
     assert done.exit_code == 0, done.output
-    assert made(name) == whole
+    require_same(name, whole)
 
 
 @pytest.fixture(scope="module")
@@ -125,4 +133,4 @@ def test_on_ray(
     assert text["code"] == 0, text["output"]
     assert text["killed"] == ([1, True] if ON_RAY[name] else [])
     monkeypatch.chdir(folder)
-    assert made(name) == whole
+    require_same(name, whole)
