@@ -7,15 +7,7 @@ from typing import Any, Final
 
 import pytest
 from helpers import namespaces
-from helpers.dealt_commands import (
-    COMMANDS,
-    kill_worker,
-    killing,
-    made,
-    prepare,
-    require_same,
-    run,
-)
+from helpers.dealt_commands import COMMANDS, kill_worker, killing, made, prepare, run
 from helpers.processes import PYTHON_PATH
 from helpers.ray_cluster import CLUSTER, short_folder
 from helpers.slurm_cluster import SlurmCluster
@@ -78,7 +70,7 @@ def test_a_task_that_is_killed(name: str, whole: dict[str, bytes], here: None) -
     assert "killed by SIGKILL, as the system does when memory runs out" in failed.stderr
     done = run(name, *options)
     assert done.exit_code == 0, done.output
-    require_same(name, whole)
+    assert made(name) == whole
 
 
 def test_every_command_is_tried_on_a_cluster() -> None:
@@ -97,7 +89,7 @@ def test_on_slurm(name: str, whole: dict[str, bytes], here: None, on_slurm: Slur
         assert "CANCELLED" in failed.stderr
     done = run(name, *options)
     assert done.exit_code == 0, done.output
-    require_same(name, whole)
+    assert made(name) == whole
 
 
 @pytest.fixture(scope="module")
@@ -133,4 +125,4 @@ def test_on_ray(
     assert text["code"] == 0, text["output"]
     assert text["killed"] == ([1, True] if ON_RAY[name] else [])
     monkeypatch.chdir(folder)
-    require_same(name, whole)
+    assert made(name) == whole

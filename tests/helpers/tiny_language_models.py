@@ -117,7 +117,7 @@ def uncased_words() -> PreTrainedTokenizerFast:
 
 _SIZES: Final[Mapping[str, Any]] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 48, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
+    "intermediate_size": 64, "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
 }  # fmt: skip
 
 
@@ -142,7 +142,7 @@ _gpt2: Final = partial(
     GPT2Config, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.2
 )
 _opt: Final = partial(
-    OPTConfig, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, num_hidden_layers=2,
+    OPTConfig, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2,
     num_attention_heads=4, max_position_embeddings=CONTEXT, init_std=0.2,
 )  # fmt: skip
 # Windows far shorter than the few-shot examples.

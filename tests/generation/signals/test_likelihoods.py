@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from helpers.tiny_language_models import (
 )
 from helpers.tiny_language_models import KINDS as LM_KINDS
 from helpers.tiny_models import KINDS, MAX_TOKENS, sentences, tiny_model
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, LlamaConfig
 
 from generation.signals import likelihoods
 from generation.signals.likelihoods import (
@@ -34,7 +35,7 @@ from generation.signals.likelihoods import (
 from generation.suggestions.masked_lm import MaskedLM
 from merge_dataset.annotation import read_session
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.fast_layers import pack_linear_layers
+from merge_metric.models.fast_layers import keeps_apart, pack_linear_layers
 
 TEXTS = [
     *sentences()[:6],
@@ -208,6 +209,23 @@ def slow_change(kind: str, old: str, new: str, most: int = CONTEXT) -> float:
             )
         )
     return totals[1] - totals[0]
+
+
+@pytest.mark.parametrize("width", [48, 64])
+def test_widths_of_layers_change_no_bit(width: int) -> None:
+    """Where SiLU rounds the last numbers of a batch otherwise, texts are run one by one."""
+    config = LlamaConfig(
+        vocab_size=len(tiny_tokenizer("llama")), hidden_size=32, intermediate_size=width,
+        num_hidden_layers=2, num_attention_heads=4, initializer_range=0.2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = pack_linear_layers(AutoModelForCausalLM.from_config(config).eval())
+    assert keeps_apart(model) == (width == 64)
+    lm = CausalLM(Loaded(model, tiny_tokenizer("llama"), "llama", "0"))
+    texts = sentences(160)
+    items = [item_of(old, [], new, []) for old, new in pairwise(texts)]
+    alone = [lm.changes([item])["pll"].to_pylist()[0] for item in items]
+    assert lm.changes(items)["pll"].to_pylist() == alone
 
 
 @pytest.mark.slow(but=["llama"])
