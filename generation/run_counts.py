@@ -33,7 +33,7 @@ from generation.variants.equation import Lexicon, Words
 from generation.variants.grammar import has_library
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
-from merge_dataset.executors.calls import map_blocks
+from merge_dataset.executors import map_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

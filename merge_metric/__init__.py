@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from merge_dataset.lazy_names import lazy_names
+from merge_dataset import lazy_names
 
 if TYPE_CHECKING:
     from merge_metric.analyses import analyse

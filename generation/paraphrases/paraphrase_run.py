@@ -34,8 +34,7 @@ from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
-from merge_dataset.executors import Distribution, Task
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import Distribution, Task, run_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

@@ -58,8 +58,7 @@ from generation.variants.signal_columns import (
 )
 from generation.variants.validation import find_replacements
 from merge_dataset.answer_store import AnswerStore
-from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import map_blocks, plan_of, run_blocks
+from merge_dataset.executors import Distribution, map_blocks, plan_of, run_blocks
 from merge_dataset.files import distinct_rows, read_table, write_table
 
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")

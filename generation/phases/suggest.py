@@ -34,8 +34,7 @@ from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
-from merge_dataset.executors import Distribution, Task
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import Distribution, Task, run_blocks
 from merge_dataset.files import (
     digest_of,
     digest_of_file,

@@ -37,8 +37,7 @@ from generation.variants.perturbations import perturbations_of
 from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
 from merge_dataset.answer_store import KEY, ask, key_of
-from merge_dataset.executors import Distribution, Task
-from merge_dataset.executors.calls import plan_of, run_blocks
+from merge_dataset.executors import Distribution, Task, plan_of, run_blocks
 from merge_dataset.files import (
     RowGroupWriter,
     atomic,

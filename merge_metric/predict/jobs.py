@@ -18,8 +18,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from merge_dataset.answer_store import slug
-from merge_dataset.executors import Distribution, ExecutorError, Task
-from merge_dataset.executors.calls import plan_of, run_blocks
+from merge_dataset.executors import Distribution, ExecutorError, Task, plan_of, run_blocks
 from merge_dataset.files import atomic, working_in
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping

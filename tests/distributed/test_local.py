@@ -11,8 +11,7 @@ from helpers import namespaces
 from helpers.processes import PATIENCE, running
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
-from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import Distribution, run_blocks
 
 pytestmark = pytest.mark.slow  # workers are processes with many imports
 
@@ -104,7 +103,7 @@ def test_a_killed_worker(tmp_path: Path) -> None:
 
 def test_words_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure_of(tmp_path, ["exit-0"])[1] == "  task 0: the library gave up"
-    monkeypatch.setattr("merge_dataset.executors.calls._FAILURES_SHOWN", 1)
+    monkeypatch.setattr("merge_dataset.executors._FAILURES_SHOWN", 1)
     message = failure_of(tmp_path, ["exit-0", "exit-1"])
     assert message[:3] == ["2 of 2 tasks failed:", "  task 0: the library gave up", "  and 1 more"]
     with pytest.raises(RuntimeError, match=r"No module named 'helpers\.nothing'"):
@@ -117,7 +116,7 @@ def test_workers_end_with_the_run(tmp_path: Path, how: signal.Signals) -> None:
     code = f"""
 import signal
 from pathlib import Path
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import run_blocks
 from merge_dataset.executors import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0", "sleep-1"],
@@ -138,7 +137,7 @@ def outputs_of(pids: Path) -> list[int]:
 FULL_DISK = f"""
 import sys
 from pathlib import Path
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import run_blocks
 from merge_dataset.executors import Distribution
 from helpers.toy_blocks import unfinished
 folder, names = Path(sys.argv[1]), sys.argv[2:]

@@ -13,7 +13,7 @@ RUN_TWICE = f"""
 import json, logging, sys
 from pathlib import Path
 from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import run_blocks
 from helpers.toy_blocks import unfinished
 logging.basicConfig()
 for run in json.loads(sys.argv[1]):

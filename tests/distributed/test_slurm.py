@@ -11,8 +11,7 @@ from helpers import processes
 from helpers.slurm_cluster import MAX_ARRAY_SIZE, SlurmCluster
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
-from merge_dataset.executors import Distribution
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import Distribution, run_blocks
 
 pytestmark = pytest.mark.slurm
 
@@ -58,7 +57,7 @@ def test_an_interrupted_run_cancels_its_job(on_slurm: SlurmCluster, tmp_path: Pa
 import signal
 from pathlib import Path
 from typing import Any
-from merge_dataset.executors.calls import run_blocks
+from merge_dataset.executors import run_blocks
 from merge_dataset.executors import Distribution
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs the tests may ignore it
 run_blocks({FUNCTION!r}, Path({str(tmp_path)!r}), ["sleep-0"], Distribution(executor="slurm"))

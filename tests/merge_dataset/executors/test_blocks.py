@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_dataset.executors import Distribution, ExecutorError, calls, worker
+from merge_dataset.executors import Distribution, ExecutorError, map_blocks, run_blocks, worker
 from merge_metric.models.readiness import machine_for
 
 
@@ -23,25 +23,25 @@ def counted(blocks: range, read: list[int]) -> Iterator[int]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_outcomes_come_in_the_order_of_the_blocks(workers: int) -> None:
-    outcomes = list(calls.map_blocks(range(20), partial(partial, work, 3), workers=workers))
+    outcomes = list(map_blocks(range(20), partial(partial, work, 3), workers=workers))
     assert [outcome for outcome, _ in outcomes] == [3 * block for block in range(20)]
     assert (os.getpid() in {pid for _, pid in outcomes}) == (workers == 1)
 
 
 def test_blocks_are_read_as_they_are_needed() -> None:
     read: list[int] = []
-    outcomes = calls.map_blocks(counted(range(100), read), partial(partial, work, 1), workers=2)
+    outcomes = map_blocks(counted(range(100), read), partial(partial, work, 1), workers=2)
     assert next(outcomes)[0] == 0
     assert len(read) <= 6
     outcomes.close()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="expected a positive block, got -1"):
-        list(calls.map_blocks([1, -1, 2], partial(partial, work, 1), workers=2))
+        list(map_blocks([1, -1, 2], partial(partial, work, 1), workers=2))
 
 
 def test_a_result_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "run_on_this_machine", lambda *_: {})
     with pytest.raises(ExecutorError, match="0 of 1 tasks failed, but 1 blocks have no result"):
-        calls.run_blocks("module:function", tmp_path, ["a"], Distribution())
+        run_blocks("module:function", tmp_path, ["a"], Distribution())
 
 
 def test_settings_of_executors() -> None:
