@@ -73,7 +73,8 @@ def count_run(run: str | Path) -> dict[str, Any]:
                 f"these counts are of all suggestions; {suggested['asked']['questions']:,} were "
                 "asked; run the command that made this run again with --ask-all"
             )
-        work, sizes = _Counting(folder, config), block_sizes(folder.problems)
+        work = _Counting(folder, replace(config, without_mlms=()))
+        sizes = block_sizes(folder.problems)
         fields, sums = config.problem_format.fields, 0
         if not has_library():
             log.warning(
@@ -92,13 +93,13 @@ def count_run(run: str | Path) -> dict[str, Any]:
                 words.write(table)
                 sums = sums + of_block
                 bar.update(size)
+        of_mlms = dict(zip(work.stores, np.asarray(sums).tolist(), strict=True))
+        groups = list(product(WORD_CLASSES, fields))
         filters = [
             {"mlm": mlm["name"], "word_class": word_class, "field": field,
              **dict(zip(_COUNTED, counted, strict=True))}
-            for mlm, of_mlm in zip(suggested["mlms"], np.asarray(sums).tolist(), strict=True)
-            for (word_class, field), counted in zip(
-                product(WORD_CLASSES, fields), of_mlm, strict=True
-            )
+            for mlm in suggested["mlms"]
+            for (word_class, field), counted in zip(groups, of_mlms[mlm["name"]], strict=True)
             if counted[0]
         ]  # fmt: skip
         record = {

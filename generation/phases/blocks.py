@@ -7,7 +7,7 @@ import json
 import pickle
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from generation.records import (
     with_columns,
 )
 from generation.run_folder import RunFolder, versions
-from generation.suggestions.store import stores_of
 from generation.variants.adaptation import (
     Fate,
     adapt,
@@ -48,7 +47,6 @@ from generation.variants.reasons import (
     excluded_words,
     first_reasons,
 )
-from generation.variants.sampling import draw, eligible, of_pairs
 from generation.variants.signal_columns import (
     FILLERS,
     BlockRows,
@@ -56,8 +54,7 @@ from generation.variants.signal_columns import (
     fill_signals,
     with_signals_of_no_words,
 )
-from generation.variants.validation import find_replacements
-from merge_dataset.answer_store import AnswerStore
+from generation.variants.validation import draw, eligible, find_replacements, of_pairs
 from merge_dataset.executors import Distribution, map_blocks, plan_of, run_blocks
 from merge_dataset.files import distinct_rows, read_table, write_table
 
@@ -123,16 +120,10 @@ def _work_of(text: str) -> tuple[BlockWork, str]:
 class Builder(BlockWork):
     """The inputs of a build, and the work on one block; can be sent to other processes."""
 
-    mlms: Sequence[Mapping[str, Any]]
     unablated: Path | None = None
     """Variants of the build whose eligible seeds an ablation keeps."""
     signals: Mapping[str, SignalFile] = field(default_factory=dict)
     """Outputs of `merge-nli signals`: `signals` and `neighbours`."""
-
-    @cached_property
-    def stores(self) -> dict[str, AnswerStore]:
-        """The stores of the masked LMs used."""
-        return stores_of(self.run, self.config.store, self.mlms)
 
     @cached_property
     def kept_pairs(self) -> pa.Table | None:

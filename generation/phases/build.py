@@ -21,7 +21,6 @@ from generation.signals.pll_changes import NEIGHBOURS, Kind, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
 from generation.variants.grammar import require_library
-from generation.variants.judged import judged_variants
 from generation.variants.reasons import (
     FUNNEL_COLUMNS,
     KEPT,
@@ -35,6 +34,7 @@ from generation.variants.signal_columns import (
     CAUSAL,
     SignalFile,
     cure,
+    judged_variants,
     require_columns,
     require_dictionary,
     shipped,
@@ -161,7 +161,7 @@ def build(
         if ablation:  # keeps the seeds that are eligible without it
             base.require("build")
             base.require_unchanged(base.manifest, [base.variants.name], "build")
-        builder = Builder(base, config, mlms, base.variants if ablation else None, signals)
+        builder = Builder(base, config, base.variants if ablation else None, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
             counts = _write_results(results, config, base, out, made_from)

@@ -129,7 +129,7 @@ def suggest(
                 run.suggested.unlink(missing_ok=True)
             shutil.rmtree(run.stores, ignore_errors=True)
         write_text(run.config, config.to_toml())
-        reach = Reach(run, config)
+        reach = Reach(run, replace(config, without_mlms=()))
         questions = find_questions(reach, distribution)
         if not len(questions):
             fields = " and ".join(config.shared_fields or config.fields)
@@ -139,7 +139,7 @@ def suggest(
             )
         keep = 2 * sum(x["memory_bytes"] or math.inf for x in looks) <= (machine.memory_bytes or 0)
         ask_what_matters(reach, list(names), distribution, keep=keep)
-        require_same(mlms=(summaries := collect(run, store, names)))
+        require_same(mlms=(summaries := collect(run, reach.config, names)))
         asked = int(questions.asked.sum())
         counts = {"questions": asked, "of": len(questions), "for": decisive_settings(config)}
         paths = (run.config, run.problems, questions.header, questions.selection)

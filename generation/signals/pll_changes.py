@@ -34,8 +34,8 @@ from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.adaptation import adapt
 from generation.variants.perturbations import perturbations_of
-from generation.variants.sampling import of_pairs
 from generation.variants.signal_columns import CAUSAL, MASKED
+from generation.variants.validation import of_pairs
 from merge_dataset.answer_store import KEY, ask, key_of
 from merge_dataset.executors import Distribution, Task, plan_of, run_blocks
 from merge_dataset.files import (

@@ -116,7 +116,7 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
         for rows, scores in mlm.answer(queries, k=config.suggestions_per_occurrence):
             yield rows, table_of(scores)
 
-    (store,) = stores_of(run, config.store, [identity]).values()
+    store = suggestion_store(Path(config.store or run.store), identity)
     if not (store.folder / _VOCABULARY).is_file():
         write_vocabulary(store, mlm.vocabulary)
     ask(
@@ -132,11 +132,12 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
     )
 
 
-def collect(run: RunFolder, root: str | None, names: Iterable[str]) -> list[dict[str, Any]]:
+def collect(run: RunFolder, config: Config, names: Iterable[str]) -> list[dict[str, Any]]:
     """Summarise each masked LM for the manifest, once all its answers are in the store."""
-    questions, summaries = Questions(run.questions), []
-    asked, records = questions.asked, asked_mlms(run, names)
-    for record, store in zip(records, stores_of(run, root, records).values(), strict=True):
+    questions, summaries, stores = Questions(run.questions), [], stores_of(run, config)
+    asked = questions.asked
+    for name in names:
+        store, record = stores[name], read_json(run.stores / f"{slug(name)}.json")
         counts = {"not_in_vocabulary": 0, "windowed": 0}
         for block in questions.blocks:
             scores = read_scores(store, questions.of(block, asked))
@@ -144,11 +145,6 @@ def collect(run: RunFolder, root: str | None, names: Iterable[str]) -> list[dict
             counts["windowed"] += int(scores.windowed.sum())
         summaries.append({**store.identity, **counts, **record})
     return summaries
-
-
-def asked_mlms(run: RunFolder, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Read the records of the masked LMs that tasks asked."""
-    return [read_json(run.stores / f"{slug(name)}.json") for name in names]
 
 
 def unchanged_questions(run: RunFolder) -> Questions:
@@ -165,12 +161,12 @@ def unchanged_questions(run: RunFolder) -> Questions:
 # --- Stores ---
 
 
-def stores_of(
-    run: RunFolder, root: str | None, mlms: Iterable[Mapping[str, Any]]
-) -> dict[str, AnswerStore]:
-    """Open the stores of masked LMs, which records describe, by name; `root` is by default ours."""
-    folder = Path(root) if root else run.store
-    return {record["name"]: suggestion_store(folder, record) for record in mlms}
+def stores_of(run: RunFolder, config: Config) -> dict[str, AnswerStore]:
+    """Open the stores of the masked LMs that were asked, by name, but for `without_mlms`."""
+    root = Path(config.store or run.store)
+    stores = (suggestion_store(root, read_json(path)) for path in sorted(run.stores.glob("*.json")))
+    named = {str(store.identity["name"]): store for store in stores}
+    return {name: named[name] for name in sorted({*named} - {*config.without_mlms})}
 
 
 def suggestion_store(root: Path, described: Mapping[str, Any]) -> AnswerStore:

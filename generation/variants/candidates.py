@@ -23,13 +23,7 @@ from generation.problems.tagging import Tagger, tagger_for
 from generation.records import MaskedQuery, Scores, ranges, starts_of
 from generation.run_folder import RunFolder
 from generation.suggestions.questions import Questions
-from generation.suggestions.store import (
-    asked_mlms,
-    mlm_names,
-    read_scores,
-    stored_vocabulary,
-    stores_of,
-)
+from generation.suggestions.store import read_scores, stored_vocabulary, stores_of
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
@@ -124,18 +118,15 @@ class BlockWork:
 
     @cached_property
     def stores(self) -> dict[str, AnswerStore]:
-        """The stores, by masked LM."""
-        records = asked_mlms(self.run, mlm_names(self.config.mlms))
-        return stores_of(self.run, self.config.store, records)
+        """The stores of the masked LMs used, by name, sorted."""
+        return stores_of(self.run, self.config)
 
     def survivors(self, queries: Sequence[MaskedQuery]) -> dict[str, Survivors]:
         """Return the candidates of each masked LM, by name, at some occurrences, in their order."""
         if self.folder is None:
             return {}
         rows = self.questions.rows(queries)
-        return {
-            name: read_candidates(self.folder / slug(name), rows) for name in sorted(self.stores)
-        }
+        return {name: read_candidates(self.folder / slug(name), rows) for name in self.stores}
 
     @cached_property
     def lexicon(self) -> Lexicon:

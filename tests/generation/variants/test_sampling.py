@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from generation.config import Config
 from generation.records import Exclusion
 from generation.variants.reasons import Reason
-from generation.variants.sampling import draw, of_pairs
-from generation.variants.sampling import eligible as eligible_columns
+from generation.variants.validation import draw, of_pairs
+from generation.variants.validation import eligible as eligible_columns
 from merge_dataset.provenance import DRAW
 
 
