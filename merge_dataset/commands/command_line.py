@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -101,6 +101,23 @@ MergeLabels = Annotated[
         metavar="LABELS=LABEL",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Options of commands that join predictions and a dataset: which answers count, and how."""
+
+    config: Configs = None
+    allow_missing: AllowMissing = False
+    merge_labels: MergeLabels = None
+    cluster: Cluster = ""
+
+    def arguments(self) -> Given:
+        """Name the values as functions take them that join predictions and a dataset."""
+        more = {"allow_missing": self.allow_missing, "cluster": self.cluster}
+        return {"configs": self.config or (), "merge_labels": self.merge_labels or (), **more}
+
+
 BootstrapSeed = Annotated[int, statistics_option("Seed of the bootstrap.", "--rng-seed", min=0)]
 Replicates = Annotated[
     int, statistics_option("Replicates for intervals; 0 for none.", "--n-bootstrap", min=0)
@@ -202,17 +219,22 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a command: its `OptionsOf` become options, its errors messages and exit codes.
 
-    The exit code is 1 for `failures`, and 2 for wrong use; `extra` installs what may be missing.
+    A parameter whose type is a dataclass stands for options: its fields. The exit code is 1 for
+    `failures`, and 2 for wrong use; `extra` installs what may be missing.
     """
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
-        groups: dict[str, OptionsOf] = {}
+        groups, records = dict[str, OptionsOf](), dict[str, Any]()
         parameters, names = list[inspect.Parameter](), dict[str, str]()
         for name, p in inspect.signature(run, eval_str=True).parameters.items():
             marks = get_args(p.annotation)
             if group := next((mark for mark in marks if isinstance(mark, OptionsOf)), None):
                 groups[name] = group
                 parameters += group.parameters()
+            elif is_dataclass(p.annotation):
+                records[name] = p.annotation
+                own = inspect.signature(records[name], eval_str=True)
+                parameters += own.parameters.values()
             else:
                 parameters.append(p)
         for p in parameters:
@@ -230,7 +252,10 @@ def command(
         def with_options(**values: Any) -> None:
             _OPTION_NAMES.set(names)
             with user_errors(extra=extra, failures=failures):
-                run(**{name: group.take(values) for name, group in groups.items()}, **values)
+                taken: Given = {name: group.take(values) for name, group in groups.items()}
+                for name, record in records.items():
+                    taken[name] = record(**{f.name: values.pop(f.name) for f in fields(record)})
+                run(**taken, **values)
 
         with_options.__annotations__ = {p.name: p.annotation for p in parameters}
         with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

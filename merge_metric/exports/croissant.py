@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from merge_dataset.commands.command_line import option
+from merge_dataset.commands.command_line import Format, option
 from merge_dataset.files import digest_of_file, read_record, read_text, to_json
 from merge_dataset.layout import CARD, PROVENANCE, format_in, split_files
 from merge_dataset.schema import (
@@ -20,13 +20,13 @@ from merge_dataset.schema import (
 from merge_metric.exports.registry import (
     FILES,
     Configs,
-    Exported,
     Folder,
     Overwrite,
     configurations_of,
     date_option,
     export,
     new_file,
+    tell,
     template,
 )
 
@@ -58,7 +58,8 @@ def export_croissant(
         datetime | None, date_option("Date of publication, e.g. 2026-01-31.")
     ] = None,
     overwrite: Overwrite = False,
-) -> Exported:
+    output: Format = "text",
+) -> None:
     """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD: croissant.json in its folder.
 
     Files with their hashes, a record set per configuration and split, and the RAI fields:
@@ -77,7 +78,7 @@ def export_croissant(
         partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
     names = [record_set["@id"] for record_set in metadata["recordSet"] if "data" not in record_set]
     text = f"{path}: record sets {', '.join(names)}"
-    return Exported(path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
+    tell(output, path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
 
 
 def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:

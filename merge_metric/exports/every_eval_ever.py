@@ -14,6 +14,7 @@ import typer
 from merge_dataset.commands.command_line import (
     OF_DATASET,
     AllowMissing,
+    Format,
     MergeLabels,
     input_option,
     option,
@@ -23,13 +24,13 @@ from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
     FILES,
     Configs,
-    Exported,
     Out,
     Overwrite,
     date_option,
     export,
     new_folder,
     read_split,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def export_results(
         datetime | None, date_option("Date of the evaluation, e.g. 2026-01-31.", "--date")
     ] = None,
     overwrite: Overwrite = False,
-) -> Exported:
+    output: Format = "text",
+) -> None:
     """A model's figures and every answer in the schema of Every Eval Ever (0.2.2).
 
     A folder with results.json, the figures with their intervals, and samples.jsonl, a line for
@@ -122,7 +124,7 @@ def export_results(
     configs = [frame.config for frame in frames]
     text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
     hint = f"every_eval_ever validate {out / AGGREGATE} {out / SAMPLES}"
-    return Exported(out, {"configurations": configs, "samples": count}, text, hint)
+    tell(output, out, {"configurations": configs, "samples": count}, text, hint)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

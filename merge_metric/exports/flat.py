@@ -9,13 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_dataset.commands.command_line import ForSpreadsheets
+from merge_dataset.commands.command_line import Format, ForSpreadsheets, OutputFormat
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
     FILES,
     Configs,
-    Exported,
     Folder,
     Out,
     Overwrite,
@@ -24,6 +23,7 @@ from merge_metric.exports.registry import (
     new_folder,
     place_of,
     read_split,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -36,14 +36,15 @@ def export_jsonl(
     out: Out = Path("merge-nli-jsonl"),
     config: Configs = None,
     overwrite: Overwrite = False,
-) -> Exported:
+    output: Format = "text",
+) -> None:
     """Each split of each configuration as JSON lines, labels as names.
 
     \b
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    return _export("jsonl", ".jsonl", folder, out, config, overwrite=overwrite)
+    _export("jsonl", ".jsonl", folder, out, config, output, overwrite=overwrite)
 
 
 @export("csv", panel=FILES)
@@ -53,7 +54,8 @@ def export_csv(
     config: Configs = None,
     for_spreadsheets: ForSpreadsheets = False,
     overwrite: Overwrite = False,
-) -> Exported:
+    output: Format = "text",
+) -> None:
     """Each split of each configuration as CSV, labels as names and lists as JSON.
 
     Texts stay as they are, for programs; spreadsheets run those that begin like a formula.
@@ -63,7 +65,7 @@ def export_csv(
       merge-nli export csv merge-nli --config snli_nouns --for-spreadsheets
     """
     options = {"overwrite": overwrite, "for_spreadsheets": for_spreadsheets}
-    return _export("csv", ".csv", folder, out, config, **options)
+    _export("csv", ".csv", folder, out, config, output, **options)
 
 
 @export("mini-datasets", panel=FILES)
@@ -72,7 +74,8 @@ def export_mini_datasets(
     out: Out = Path("merge-nli-mini"),
     config: Configs = None,
     overwrite: Overwrite = False,
-) -> Exported:
+    output: Format = "text",
+) -> None:
     """The random subsamples as data sets of their own, a file each.
 
     Ten per configuration, unless the recipe says otherwise, and the seeds beside them.
@@ -81,7 +84,7 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    return _export("mini-datasets", ".parquet", folder, out, config, overwrite=overwrite)
+    _export("mini-datasets", ".parquet", folder, out, config, output, overwrite=overwrite)
 
 
 def _export(
@@ -90,10 +93,11 @@ def _export(
     folder: Path,
     out: Path,
     configs: Sequence[str] | None,
+    output: OutputFormat,
     *,
     overwrite: bool,
     for_spreadsheets: bool = False,
-) -> Exported:
+) -> None:
     chosen, dataset = configurations_of(folder, configs or ()), place_of(folder, seen_from=out)
     description = {"export": name, "dataset": dataset, "configurations": chosen}
     files: dict[str, int] = {}
@@ -110,7 +114,7 @@ def _export(
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
     load = f"load_dataset('{builder}', data_files='{last}')"
     hint = f'python -c "from datasets import load_dataset; print({load})"'
-    return Exported(out, {"files": files}, f"{out}:\n{shown}", hint)
+    tell(output, out, {"files": files}, f"{out}:\n{shown}", hint)
 
 
 def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Table]]]:

@@ -1,21 +1,26 @@
 """Export tasks for other harnesses, with the metric's modules; texts and code are templates."""
 
-import inspect
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
+from merge_dataset.commands.command_line import (
+    Format,
+    input_option,
+    option,
+    option_of,
+    statistics_option,
+)
 from merge_dataset.files import write_json
 from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
     Configs,
-    Exported,
     Folder,
     Out,
     Overwrite,
@@ -23,6 +28,7 @@ from merge_metric.exports.registry import (
     export,
     new_folder,
     place_of,
+    tell,
     template,
 )
 from merge_metric.models.pair_model import ModelRequest
@@ -46,143 +52,105 @@ _ANSWERS: Final = (
     "frame/texts",
 )
 
-Letters = Literal["spaced", "both"]
-"""Tokens that count as a letter: only with a space before it, or also without a space."""
 
-AnswerKind = Literal["letters", "words"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Options of all exports of tasks: how models are asked, and about what."""
 
-_Writer = Callable[[Any, Path], tuple[dict[str, Any], str]]
-
-
-def prepare(
-    folder: Folder = Path("merge-nli"),
-    out: Out = Path("merge-nli-tasks"),
-    config: Configs = None,
-    *,
-    shots: Annotated[str, option_of(ModelRequest, "shots", panel=None)] = "auto",
-    prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
-    answers: Annotated[AnswerKind, option_of(ModelRequest, "answers", panel=None)] = "letters",
-    max_answer_tokens: Annotated[
-        int, option_of(ModelRequest, "max_answer_tokens", panel=None)
-    ] = 1024,
-    letters: Annotated[
-        Letters,
-        option(
-            "Tokens that count as a letter: after a space, or also without, as predict counts "
-            "where the tokenizer has both after a colon.",
-            "--letters",
-        ),
-    ] = "spaced",
+    shots: Annotated[str, option_of(ModelRequest, "shots", panel=None)] = "auto"
+    answers: Annotated[
+        Literal["letters", "words"], option_of(ModelRequest, "answers", panel=None)
+    ] = "letters"
+    max_answer_tokens: Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)] = (
+        1024
+    )
     ct: Annotated[
         list[int] | None,
         statistics_option(
             "CT of sv@CT, an integer percent; may be repeated. Default: 90.", min=1, max=100
         ),
-    ] = None,
+    ] = None
     hub: Annotated[
         str | None, option("Have the harness load this dataset instead of the folder.", "--hub")
-    ] = None,
-    revision: Annotated[str | None, input_option("Revision of the dataset on the Hub.")] = None,
+    ] = None
+    revision: Annotated[str | None, input_option("Revision of the dataset on the Hub.")] = None
+
+
+def prepare(
+    folder: Path,
+    out: Path,
+    configs: Sequence[str] = (),
+    options: TaskOptions = TaskOptions(),
+    *,
+    prompt_start: str = "",
+    letters: str = "spaced",
 ) -> "TaskSettings":
     """Check the options of an export of tasks, and read the prompts."""
     from merge_metric.exports.task_answers import TaskSettings
     from merge_metric.predict.problems import SHOTS, description_of, hold_out, read_problems
-    from merge_metric.seed_variant_accuracy.options import check_threshold
 
-    configs = configurations_of(folder, config or ())
     prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
     known: dict[Any, Prompt] = {}  # so that messages about a source's examples appear once
-    for name in configs:
+    for name in configurations_of(folder, configs):
         source = parse_config_name(name)[0]
         held_out: HeldOut = {}
-        if shots == "seeds":
+        if options.shots == "seeds":
             held_out = description_of(hold_out(read_problems(str(folder), [name])))[SHOTS]
         left_out[name] = [seed["seed_id"] for seeds in held_out.values() for seed in seeds]
         problem_format = format_in(folder, name)
         key = (source, problem_format, *left_out[name])
         if key not in known:
             known[key] = read_prompt(
-                shots,
+                options.shots,
                 sources=[source],
                 start=prompt_start,
                 problem_format=problem_format,
                 held_out=held_out,
             )
         prompts[name] = known[key]
-        if answers == "letters":
+        if options.answers == "letters":
             require_choices(prompts[name])
     return TaskSettings(
-        dataset=hub or place_of(folder, seen_from=out),
-        revision=revision,
+        dataset=options.hub or place_of(folder, seen_from=out),
+        revision=options.revision,
         prompts=prompts,
         left_out=left_out,
-        thresholds=tuple(dict.fromkeys(map(check_threshold, ct or (90,)))),
+        thresholds=tuple(dict.fromkeys(options.ct or (90,))),
         forms=(" ", "") if letters == "both" else (" ",),
-        max_answer_tokens=max_answer_tokens if answers == "words" else None,
+        max_answer_tokens=options.max_answer_tokens if options.answers == "words" else None,
     )
 
 
-def harness(name: str, hint: str, **fixed: Any) -> Callable[[_Writer], Callable[..., Exported]]:
-    """Register a function as `merge-nli export NAME`, which writes a harness's tasks into a folder.
+@contextmanager
+def new_tasks(
+    name: str, tasks: "TaskSettings", folder: Path, out: Path, *, overwrite: bool
+) -> Iterator[Path]:
+    """Yield the new folder of tasks: the metric's modules, settings, and a README of a template."""
+    import jinja2
 
-    It returns what `--format json` prints, and the same in a sentence. The folder has the metric's
-    modules and settings, and a README from the template `NAME_readme.md.j2`. `hint` is the command
-    to run next; what is `fixed` of the options of `prepare` is none of this export.
-    """
+    from merge_metric.exports.task_answers import SETTINGS
 
-    def register(write: _Writer) -> Callable[..., Exported]:
-        usual = Path(f"merge-nli-{name}")
-
-        def run(
-            folder: Path = Path("merge-nli"),
-            out: Path = usual,
-            config: Sequence[str] | None = None,
-            *,
-            overwrite: bool = False,
-            **options: Any,
-        ) -> Exported:
-            import jinja2
-
-            from merge_metric.exports.task_answers import SETTINGS
-
-            tasks = prepare(folder, out, list(config or ()), **options, **fixed)
-            configs = list(tasks.prompts)
-            facts = {"dataset": tasks.dataset, "revision": tasks.revision}
-            description = {"export": name, **facts, "configurations": configs}
-            # As given if relative, only the last part if absolute: no places of a machine.
-            places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
-            text = template(f"{name.replace('-', '_')}_readme.md.j2")
-            readme = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
-            text = readme.render(tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
-            with new_folder(out, description, overwrite=overwrite) as partial:
-                (partial / "README.md").write_text(text, encoding="utf-8")
-                _copy_modules(partial / METRIC_FOLDER)
-                write_json(partial / SETTINGS, asdict(tasks))
-                contents, summary = write(tasks, partial)
-            hint_here = hint.format(out=out, config=configs[0])
-            return Exported(out, contents, f"{out}: {summary}", hint_here)
-
-        own = inspect.signature(prepare).parameters
-        changed = {name: p for name, p in own.items() if name not in fixed}
-        changed["out"] = changed["out"].replace(default=usual)
-        kind = inspect.Parameter.KEYWORD_ONLY
-        last = inspect.Parameter("overwrite", kind, default=False, annotation=Overwrite)
-        run.__signature__ = inspect.Signature([*changed.values(), last])  # type: ignore[attr-defined]
-        run.__doc__ = write.__doc__
-        return export(name, panel=HARNESSES, extra="predict")(run)
-
-    return register
-
-
-def _copy_modules(folder: Path) -> None:
-    """Copy the metric's modules, which all lie in one folder there."""
-    folder.mkdir()
-    paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
-    for path in [*paths, *(SPACE.parent / f"{name}.py" for name in _ANSWERS)]:
-        rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
-        text = re.sub(rooms, "from .", path.read_text(encoding="utf-8"))
-        (folder / path.name).write_text(text, encoding="utf-8")
-    shutil.copy(SPACE.parent / "models/answer_forms.toml", folder)
+    configs = list(tasks.prompts)
+    facts = {"dataset": tasks.dataset, "revision": tasks.revision}
+    # As given if relative, only the last part if absolute: no places of a machine.
+    places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
+    text = template(f"{name.replace('-', '_')}_readme.md.j2")
+    readme = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+    text = readme.render(tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
+    description = {"export": name, **facts, "configurations": configs}
+    with new_folder(out, description, overwrite=overwrite) as partial:
+        (partial / "README.md").write_text(text, encoding="utf-8")
+        write_json(partial / SETTINGS, asdict(tasks))
+        modules = partial / METRIC_FOLDER
+        modules.mkdir()
+        paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
+        for path in [*paths, *(SPACE.parent / f"{name}.py" for name in _ANSWERS)]:
+            # They all lie in one folder there.
+            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
+            text = re.sub(rooms, "from .", path.read_text(encoding="utf-8"))
+            (modules / path.name).write_text(text, encoding="utf-8")
+        shutil.copy(SPACE.parent / "models/answer_forms.toml", modules)
+        yield partial
 
 
 # --- lm-evaluation-harness ---
@@ -194,12 +162,25 @@ def {function}(items: list[Any]) -> float:
 '''
 
 
-@harness(
-    "lm-eval",
-    "lm_eval --model hf --model_args pretrained=MODEL --include_path {out} "
-    "--tasks merge_nli_{config}",
-)
-def export_lm_eval(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any], str]:
+@export("lm-eval", panel=HARNESSES, extra="predict")
+def export_lm_eval(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-lm-eval"),
+    config: Configs = None,
+    options: TaskOptions = TaskOptions(),
+    *,
+    prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
+    letters: Annotated[
+        Literal["spaced", "both"],
+        option(
+            "Tokens that count as a letter: after a space, or also without, as predict counts "
+            "where the tokenizer has both after a colon.",
+            "--letters",
+        ),
+    ] = "spaced",
+    overwrite: Overwrite = False,
+    output: Format = "text",
+) -> None:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
     A folder for --include_path: a YAML file per configuration, and functions that compute
@@ -213,18 +194,22 @@ def export_lm_eval(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any],
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
-    names = [f"merge_nli_{config}" for config in tasks.prompts]
+    tasks = prepare(folder, out, config or (), options, prompt_start=prompt_start, letters=letters)
+    names = {config: f"merge_nli_{config}" for config in tasks.prompts}
     figures = tuple(figure_names(tasks.thresholds))
-    for config, name in zip(tasks.prompts, names, strict=True):
-        text = _as_yaml(_task(tasks, config, name, figures))
-        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    # The template with its constant, followed by a function for each figure.
-    text = template("lm_eval.py")
-    text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
-    functions = (_FUNCTION.format(function=f.replace("@", "_"), figure=f) for f in figures)
-    text = "\n\n".join([text, *functions])
-    (folder / f"{_MODULE}.py").write_text(text, encoding="utf-8")
-    return {"tasks": names}, f"tasks {', '.join(names)}"
+    with new_tasks("lm-eval", tasks, folder, out, overwrite=overwrite) as partial:
+        for of, name in names.items():
+            text = _as_yaml(_task(tasks, of, name, figures))
+            (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
+        # The template with its constant, followed by a function for each figure.
+        text = template("lm_eval.py")
+        text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
+        functions = (_FUNCTION.format(function=f.replace("@", "_"), figure=f) for f in figures)
+        text = "\n\n".join([text, *functions])
+        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
+    first, *_ = listed = list(names.values())
+    hint = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {first}"
+    tell(output, out, {"tasks": listed}, f"{out}: tasks {', '.join(listed)}", hint)
 
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
@@ -315,13 +300,16 @@ def _as_yaml(task: dict[str, Any]) -> str:
 # --- Inspect ---
 
 
-@harness(
-    "inspect",
-    "inspect eval {out}/merge_nli.py -T config={config} --model openai/MODEL",
-    prompt_start="",
-    letters="both",
-)
-def export_inspect(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any], str]:
+@export("inspect", panel=HARNESSES, extra="predict")
+def export_inspect(
+    folder: Folder = Path("merge-nli"),
+    out: Out = Path("merge-nli-inspect"),
+    config: Configs = None,
+    options: TaskOptions = TaskOptions(),
+    *,
+    overwrite: Overwrite = False,
+    output: Format = "text",
+) -> None:
     """A task for Inspect (inspect-ai 0.3.285).
 
     A folder with a task file for inspect eval, which asks chat models, examples as turns, and
@@ -331,6 +319,10 @@ def export_inspect(tasks: "TaskSettings", folder: Path) -> tuple[dict[str, Any],
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    (folder / f"{_MODULE}.py").write_text(template("inspect_ai.py"), encoding="utf-8")
-    configs = list(tasks.prompts)
-    return {"configurations": configs}, f"a task for the configurations {', '.join(configs)}"
+    tasks = prepare(folder, out, config or (), options, letters="both")
+    with new_tasks("inspect", tasks, folder, out, overwrite=overwrite) as partial:
+        (partial / f"{_MODULE}.py").write_text(template("inspect_ai.py"), encoding="utf-8")
+    first, *_ = configs = list(tasks.prompts)
+    hint = f"inspect eval {out}/merge_nli.py -T config={first} --model openai/MODEL"
+    text = f"{out}: a task for the configurations {', '.join(configs)}"
+    tell(output, out, {"configurations": configs}, text, hint)

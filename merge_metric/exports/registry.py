@@ -1,13 +1,11 @@
-"""Registry of exports: functions with the options of a command, whose docstring is the help."""
+"""Registry of exports, the commands `merge-nli export NAME`, and what they have in common."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,7 +14,6 @@ import typer
 from merge_dataset import layout
 from merge_dataset.commands.command_line import (
     DatasetArgument,
-    Format,
     OutputFormat,
     command,
     config_option,
@@ -58,6 +55,7 @@ app = typer.Typer(
     help="Write a dataset for other tools: harnesses' tasks, metadata, flat files.",
 )
 
+Run = Callable[..., None]
 Folder = DatasetArgument
 Out = Annotated[Path, option("Folder to write.")]
 Configs = Annotated[list[str] | None, config_option("all")]
@@ -65,40 +63,22 @@ Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]
 date_option: Final[Any] = partial(option, formats=["%Y-%m-%d"], metavar="DATE")
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """The result of an export, which its command prints."""
-
-    out: Path
-    contents: Mapping[str, Any]
-    """Values that `--format json` prints."""
-    text: str
-    next: str
-
-
-def export(
-    name: str, *, panel: str, extra: str | None = None
-) -> Callable[[Callable[..., Exported]], Callable[..., Exported]]:
+def export(name: str, *, panel: str, extra: str | None = None) -> Callable[[Run], Run]:
     """Register a function as `merge-nli export NAME`; `extra` installs the packages it imports."""
 
-    def register(run: Callable[..., Exported]) -> Callable[..., Exported]:
-        @wraps(run)
-        def run_export(*, output: OutputFormat = "text", **options: Any) -> None:
-            done = run(**options)
-            whole = {"out": str(done.out), **done.contents, "next": done.next}
-            write_result(output, whole, done.text, f"Next: {done.next}")
-
-        own = inspect.signature(run, eval_str=True).parameters.values()
-        form = inspect.Parameter(
-            "output", inspect.Parameter.KEYWORD_ONLY, default="text", annotation=Format
-        )
-        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own] + [form]
-        run_export.__annotations__ = {p.name: p.annotation for p in parameters}
-        run_export.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(name, rich_help_panel=panel)(command(extra=extra)(run_export))
+    def register(run: Run) -> Run:
+        app.command(name, rich_help_panel=panel)(command(extra=extra)(run))
         return run
 
     return register
+
+
+def tell(
+    output: OutputFormat, out: Path, contents: Mapping[str, Any], text: str, following: str
+) -> None:
+    """Write the result of an export: as JSON, or what it is in words and the next command."""
+    whole = {"out": str(out), **contents, "next": following}
+    write_result(output, whole, text, f"Next: {following}")
 
 
 def template(name: str) -> str:

@@ -1,4 +1,5 @@
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ READER = Path(__file__).with_name("read_croissant.py")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = write_folder(tmp_path / "merge-nli")
-    export_croissant(folder, version="1.0.0", published="2026-01-31")
+    export_croissant(folder, version="1.0.0", published=datetime(2026, 1, 31))
     return folder
 
 

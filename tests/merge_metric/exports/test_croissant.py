@@ -9,7 +9,7 @@ import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_dataset.checks import check_dataset
-from merge_metric.exports.croissant import export_croissant
+from merge_metric.exports.croissant import FILE, export_croissant
 
 
 @pytest.fixture
@@ -23,9 +23,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def test_version_and_date(folder: Path) -> None:
-    assert "version" not in read(export_croissant(folder).out)
-    day = datetime(2026, 1, 31)
-    metadata = read(export_croissant(folder, None, "1.0.0", day, overwrite=True).out)
+    export_croissant(folder)
+    assert "version" not in read(folder / FILE)
+    export_croissant(folder, None, "1.0.0", datetime(2026, 1, 31), overwrite=True)
+    metadata = read(folder / FILE)
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
 
 

@@ -62,12 +62,14 @@ def rows_of_csv(path: Path) -> list[Row]:
 
 
 @pytest.mark.parametrize("export", [export_jsonl, export_csv])
-def test_rows_are_those_of_the_dataset(export: Any, folder: Path, tmp_path: Path) -> None:
+def test_rows_are_those_of_the_dataset(
+    export: Any, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     suffix = {export_jsonl: "jsonl", export_csv: "csv"}[export]
-    done = export(folder, tmp_path / "out", ["snli", "snli_verbs"])
+    export(folder, tmp_path / "out", ["snli", "snli_verbs"], output="json")
     counts = (8, 8 * 6 + 4 * 6, 4, 24)
     names = [f"{name}.{suffix}" for name in FILES]
-    assert done.contents["files"] == dict(zip(names, counts, strict=True))
+    assert json.loads(capsys.readouterr().out)["files"] == dict(zip(names, counts, strict=True))
     for name, files in zip(names, FILES.values(), strict=True):
         path = tmp_path / "out" / name
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -95,9 +97,9 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
         assert {item["min_log_odds"] for item in result} == {"-1.5"}
 
 
-def test_mini_datasets(folder: Path, tmp_path: Path) -> None:
-    done = export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"])
-    written = done.contents["files"]
+def test_mini_datasets(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"], output="json")
+    written = json.loads(capsys.readouterr().out)["files"]
     for config in ("snli", "snli_verbs"):
         variants = of_dataset(folder, *FILES[f"{config}/variants"])
         expected = {

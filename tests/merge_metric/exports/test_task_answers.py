@@ -5,14 +5,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.harness_tasks import export_lm_eval, figure_names, prepare
+from merge_metric.exports.harness_tasks import TaskOptions, export_lm_eval, figure_names, prepare
 from merge_metric.exports.registry import place_of
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
@@ -21,8 +20,8 @@ from merge_metric.score import score_file
 OUT = Path("exported")
 
 
-def settings_of(folder: Path, **options: Any) -> answers.TaskSettings:
-    return replace(prepare(folder, OUT, **options), dataset=str(folder))
+def settings_of(folder: Path) -> answers.TaskSettings:
+    return replace(prepare(folder, OUT), dataset=str(folder))
 
 
 @pytest.fixture
@@ -160,12 +159,13 @@ def test_a_folder_is_found_from_the_exported_one(
 
 
 def test_options(folder: Path) -> None:
-    """Prompts depend on the source of each configuration; thresholds are checked and distinct."""
-    tasks = prepare(folder, OUT, config=["snli_verbs"], ct=[90, 50, 90])
+    """Prompts depend on the source of each configuration; thresholds are distinct."""
+    tasks = prepare(folder, OUT, ["snli_verbs"], TaskOptions(ct=[90, 50, 90]))
     assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
     assert tasks.choices("snli_verbs") == [" A", " B", " C"]
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
-    both = prepare(folder, OUT, letters="both", hub="user/merge-nli", revision="v1")
+    hub = TaskOptions(hub="user/merge-nli", revision="v1")
+    both = prepare(folder, OUT, options=hub, letters="both")
     assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
     assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]

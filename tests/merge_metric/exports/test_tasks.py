@@ -3,7 +3,7 @@
 import ast
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -13,7 +13,7 @@ from merge_metric.exports import task_answers
 from merge_metric.exports.harness_tasks import (
     ANSWER,
     QUESTION,
-    Letters,
+    TaskOptions,
     export_inspect,
     export_lm_eval,
 )
@@ -59,10 +59,11 @@ def rendered(task: dict[str, Any], question: str) -> str:
 @pytest.mark.parametrize("shots", ["exc", "none"])
 @pytest.mark.parametrize("letters", ["spaced", "both"])
 def test_the_prompt_is_that_of_predict(
-    folder: Path, tmp_path: Path, shots: str, letters: Letters
+    folder: Path, tmp_path: Path, shots: str, letters: Literal["spaced", "both"]
 ) -> None:
     start = "<|endoftext|>"
-    export_lm_eval(folder, tmp_path / "out", shots=shots, letters=letters, prompt_start=start)
+    options = TaskOptions(shots=shots)
+    export_lm_eval(folder, tmp_path / "out", None, options, letters=letters, prompt_start=start)
     task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
     prompt = read_prompt(shots, sources=["snli"], start=start)
     pair = ("{{premise}} {x}\n%", "“Q”: {% if %}")
@@ -73,7 +74,7 @@ def test_the_prompt_is_that_of_predict(
 
 
 def test_every_figure_has_its_function(folder: Path, tmp_path: Path) -> None:
-    export_lm_eval(folder, tmp_path / "out", ct=[50, 90])
+    export_lm_eval(folder, tmp_path / "out", None, TaskOptions(ct=[50, 90]))
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
     assert task["dataset_kwargs"] == {"config": "snli"}
     settings = json.loads((tmp_path / "out/merge_nli.json").read_text(encoding="utf-8"))
@@ -93,7 +94,7 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Settings are read as written: the prompt equals that of `predict`."""
     exports = {"a": export_lm_eval, "b": export_inspect}
     for name, export in exports.items():
-        export(folder, tmp_path / name, config=["snli"], ct=[100], answers="words")
+        export(folder, tmp_path / name, ["snli"], TaskOptions(ct=[100], answers="words"))
         monkeypatch.setattr(task_answers, "EXPORTED", tmp_path / name)
         settings = task_answers.TaskSettings.read()
         assert settings.prompts == {"snli": read_prompt("snli")}
