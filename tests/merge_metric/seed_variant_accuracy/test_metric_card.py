@@ -124,16 +124,4 @@ def test_matching_thresholds_of_the_paper(published: dict[str, Any]) -> None:
     assert table == figure
 
 
-@pytest.mark.real
-def test_figures_of_the_poster(published: dict[str, Any], shared_data: Path) -> None:
-    """Seeds, variants and the four seed accuracies in its Table 3."""
-    seeds, variants = published["poster_seeds_and_variants"]["all"]
-    assert f"poster's {seeds:,} seeds (SNLI test; {variants:,} variants)" in CARD
-    (poster,) = (shared_data.parent / "papers").glob("001_*.txt")
-    (row,) = re.findall(r"^All\tSeed\t(.*)$", poster.read_text(), flags=re.M)
-    accuracies = zip(("BERT", "RoBERTa", "BART", "DeBERTa"), row.split("\t"), strict=True)
-    for model, accuracy in accuracies:
-        assert re.search(rf"\b{model} {re.escape(accuracy)}\b", section(VALUES))
-
-
 VALUES = "Values from the papers"
