@@ -60,7 +60,7 @@ class _Commands(TyperGroup):
         match cmd_name:
             case "models":
                 from generation.commands import models as module
-            case "predict" | "baseline":
+            case "predict" | "baseline" | "judge":
                 from merge_metric.commands import predict as module
             case "score" | "compare":
                 from merge_metric.commands import score as module
@@ -73,8 +73,6 @@ class _Commands(TyperGroup):
                 from merge_metric.commands import report as module
             case "show" | "check" | "annotate":
                 from merge_dataset.commands import show as module
-            case "judge":
-                from merge_metric.commands import judge as module
             case "register" | "publish":
                 from merge_metric.commands import publish as module
             case "export":

@@ -1,17 +1,18 @@
-"""The commands `predict` and `baseline`."""
+"""The commands `predict`, `baseline` and `judge`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from merge_dataset.commands.command_line import (
+    OF_DATASET,
     Dealt,
     Format,
     Given,
@@ -44,60 +45,71 @@ PresetName = Annotated[
 Only = Annotated[
     str | None, input_option("Only these models or groups of the list, e.g. SMFA,BERT-B-M.")
 ]
-Dataset = Annotated[
-    str, input_option("Dataset folder, name on the Hub, or a run's problems.parquet.")
-]
-Configs = Annotated[list[str] | None, config_option("all classes, and paraphrases")]
-_OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
-Overwrite = Annotated[
-    bool, option("Replace predictions of another model or of other settings.", "--overwrite")
-]
+Settings = Annotated[Given, OptionsOf(ModelRequest, "predict", defaults=True)]
 
-DryRun = Annotated[
-    bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
-]
-Prices = Annotated[
-    tuple[float, float] | None,
-    option("Of a million tokens of prompts and of answers, for the cost.", metavar="IN OUT"),
-]
-Tokenizer = Annotated[
-    Path | None,
-    option("A tokenizer.json by which --dry-run counts tokens.", exists=True, dir_okay=False),
-]
-BatchOut = Annotated[
-    Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
-]
-BatchIn = Annotated[
-    list[Path] | None,
-    input_option("Take answers from these results of batches; may be repeated."),
-]
+_MODEL = input_option("Folder, Hub id, .gguf file, or a server's name for it.", "--model")
+_OUT = "Predictions file, .parquet or .jsonl{}. Default: one file per source, in predictions."
+_OVERWRITE = option("Replace predictions of another model or of other settings.", "--overwrite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """Options on the problems that are asked about."""
+
+    dataset: Annotated[
+        str, input_option("Dataset folder, name on the Hub, or a run's problems.parquet.")
+    ]
+    config: Annotated[list[str] | None, config_option("all classes, and paraphrases")] = None
+    limit_seeds: LimitSeeds = None
+    rng_seed: SampleSeed = 0
+
+    def read(self, **more: Any) -> pa.Table:
+        """Read the problems."""
+        from merge_metric.predict.problems import read_problems
+
+        more |= {"limit_seeds": self.limit_seeds, "rng_seed": self.rng_seed}
+        return read_problems(self.dataset, self.config or (), **more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Options on how a model is asked: now, in a batch, or not at all."""
+
+    overwrite: Annotated[bool, _OVERWRITE] = False
+    dry_run: Annotated[
+        bool, option("Say how many requests and tokens it takes; ask nothing.", "--dry-run")
+    ] = False
+    prices: Annotated[
+        tuple[float, float] | None,
+        option("Of a million tokens of prompts and of answers, for the cost.", metavar="IN OUT"),
+    ] = None
+    tokenizer: Annotated[
+        Path | None,
+        option("A tokenizer.json by which --dry-run counts tokens.", exists=True, dir_okay=False),
+    ] = None
+    batch_out: Annotated[
+        Path | None, option("Write requests in OpenAI's batch format, .jsonl; ask nothing.")
+    ] = None
+    batch_in: Annotated[
+        list[Path] | None,
+        input_option("Take answers from these results of batches; may be repeated."),
+    ] = None
 
 
 @command(extra="predict")
 def predict_command(
     *,
-    dataset: Dataset,
-    model: Annotated[
-        str | None,
-        input_option("Folder, Hub id, .gguf file, or a server's name for it.", "--model"),
-    ] = None,
+    questions: Questions,
+    model: Annotated[str | None, _MODEL] = None,
     preset: PresetName = None,
     only: Only = None,
-    config: Configs = None,
     out: Annotated[Path | None, option(_OUT.format("; with --preset a folder"), "--out")] = None,
-    overwrite: Overwrite = False,
-    limit_seeds: LimitSeeds = None,
-    rng_seed: SampleSeed = 0,
+    way: Way,
     merge_labels: MergeLabels = None,
     dataset_revision: Annotated[
         str | None, input_option("Revision of the dataset on the Hub.")
     ] = None,
-    dry_run: DryRun = False,
-    prices: Prices = None,
-    tokenizer: Tokenizer = None,
-    batch_out: BatchOut = None,
-    batch_in: BatchIn = None,
-    given: Annotated[Given, OptionsOf(ModelRequest, "predict", defaults=True)],
+    given: Settings,
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
@@ -128,54 +140,31 @@ def predict_command(
     """
     from merge_metric.models.presets import on_hub
     from merge_metric.predict.jobs import jobs_of
-    from merge_metric.predict.problems import read_problems
 
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset, and not both")
     entries = on_hub(*read_list(preset, only))
     distribution, request = distribution_of(dealt), ModelRequest(model=model or "", **given)
-    jobs = jobs_of(request, preset, entries, {"prices": [*prices]} if prices else {})
-    problems = read_problems(
-        dataset,
-        config or (),
+    jobs = jobs_of(request, preset, entries, {"prices": [*way.prices]} if way.prices else {})
+    problems = questions.read(
         revision=dataset_revision,
         with_shots=request.shots == "seeds",
-        limit_seeds=limit_seeds,
-        rng_seed=rng_seed,
         merge_labels=merge_labels or (),
     )
-    done = ask_model(
-        jobs,
-        problems,
-        output,
-        preset=preset,
-        distribution=distribution,
-        out=out,
-        overwrite=overwrite,
-        dry_run=dry_run,
-        prices=prices,
-        tokenizer=tokenizer,
-        batch_out=batch_out,
-        batch_in=batch_in,
-    )
+    done = _ask(jobs, problems, way, distribution, output, preset=preset, out=out)
     if done:
-        _report(done, dataset, output)
+        _report(done, questions.dataset, output)
 
 
-def ask_model(
+def _ask(
     jobs: Mapping[str, Job],
     problems: pa.Table,
+    way: Way,
+    distribution: Distribution | None,
     output: OutputFormat,
     *,
     preset: str | None = None,
-    distribution: Distribution | None = None,
     out: Path | None,
-    overwrite: bool,
-    dry_run: bool,
-    prices: tuple[float, float] | None,
-    tokenizer: Path | None,
-    batch_out: Path | None,
-    batch_in: list[Path] | None,
 ) -> Done | None:
     """Run models; or print what a run takes, or write a batch instead, and return None."""
     from merge_metric.predict.batch_files import (
@@ -187,20 +176,21 @@ def ask_model(
     from merge_metric.predict.jobs import open_files, run_models
     from merge_metric.predict.problems import sources_of
 
-    if not (dry_run or batch_out or batch_in):
+    overwrite = way.overwrite
+    if not (way.dry_run or way.batch_out or way.batch_in):
         return run_models(
             jobs, problems, preset=preset, distribution=distribution, out=out, overwrite=overwrite
         )
-    request = next(iter(jobs.values()))[0]
+    job = request, extra = next(iter(jobs.values()))
     is_remote = isinstance(request, ModelRequest) and request.base_url
-    if preset or distribution or not (dry_run or is_remote):
+    if preset or distribution or not (way.dry_run or is_remote):
         raise ValueError(
             "expected for --dry-run one --model, asked from here, and for batches one on a server, "
             "with --base-url"
         )
-    (job,) = jobs.values()
-    if dry_run:
-        costs = estimate(open_files(job, problems, out), prices=prices, tokenizer=tokenizer)
+    if way.dry_run:
+        opened = open_files(job, problems, out)
+        costs = estimate(opened, prices=way.prices, tokenizer=way.tokenizer)
         write_result(output, costs, costs_text(costs))
         return None
     if out is None and len(sources := sources_of(problems)) > 1:
@@ -209,14 +199,14 @@ def ask_model(
             f"{', '.join(sources)}: name configurations of one with --config"
         )
     ((server, asking),) = open_files(job, problems, out)
-    if batch_out is not None:
-        made = write_requests(server, asking, batch_out, overwrite=overwrite)
-        lines = "\n".join(f"{path}: {count:,} requests" for path, count in made.items())
-        requests = {str(path): count for path, count in made.items()}
-        write_result(output, {"requests": requests}, lines or "no request is left")
-        return None
-    take = partial(take_results, server, asking, batch_in or [])
-    return [asking.complete(take, job[1], overwrite=overwrite)], []
+    if way.batch_out is None:
+        take = partial(take_results, server, asking, way.batch_in or [])
+        return [asking.complete(take, extra, overwrite=overwrite)], []
+    made = write_requests(server, asking, way.batch_out, overwrite=overwrite)
+    lines = "\n".join(f"{path}: {count:,} requests" for path, count in made.items())
+    requests = {str(path): count for path, count in made.items()}
+    write_result(output, {"requests": requests}, lines or "no request is left")
+    return None
 
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
@@ -246,12 +236,9 @@ def baseline_command(
             "What hypothesis-only learns from: a file of problems, of any kind that generate reads."
         ),
     ] = None,
-    dataset: Dataset,
-    config: Configs = None,
+    questions: Questions,
     out: Annotated[Path | None, option(_OUT.format(""))] = None,
-    overwrite: Overwrite = False,
-    limit_seeds: LimitSeeds = None,
-    rng_seed: SampleSeed = 0,
+    overwrite: Annotated[bool, _OVERWRITE] = False,
     dealt: Dealt,
     output: Format = "text",
 ) -> None:
@@ -269,17 +256,15 @@ def baseline_command(
     """
     from merge_metric.predict.baselines import BaselineRequest
     from merge_metric.predict.jobs import run_models
-    from merge_metric.predict.problems import read_problems
 
     if (train is None) == (name == "hypothesis-only"):
         raise ValueError("--train: expected a file of labelled problems with hypothesis-only alone")
     distribution = distribution_of(dealt)
-    problems = read_problems(dataset, config or (), limit_seeds=limit_seeds, rng_seed=rng_seed)
     request = BaselineRequest(name=name, train=None if train is None else str(train))
-    done = run_models(
-        {name: (request, {})}, problems, distribution=distribution, out=out, overwrite=overwrite
-    )
-    _report(done, dataset, output)
+    jobs: dict[str, Job] = {name: (request, {})}
+    problems = questions.read()
+    done = run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
+    _report(done, questions.dataset, output)
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
@@ -335,3 +320,91 @@ def _tell(outcome: Outcome, dataset: str) -> str:
             command += ["--merge-labels", labels]
         lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(filter(None, lines))
+
+
+@command(extra="predict")
+def judge_command(
+    *,
+    judged: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The dataset folder, its registered name, or a session of merge-nli annotate. "
+            "Without it, the trial alone.",
+            **OF_DATASET,
+        ),
+    ] = None,
+    model: Annotated[str, _MODEL],
+    config: Annotated[list[str] | None, config_option("all but paraphrases")] = None,
+    against: Annotated[
+        Path | None,
+        input_option(
+            "A session with judgements for the trial. Default: 120 variants that come with "
+            "merge-nli.",
+            file_okay=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option(
+            "The judge's file, .parquet. Default: MODEL.parquet, of a session in its answers, "
+            "else in judgements."
+        ),
+    ] = None,
+    way: Way,
+    given: Settings,
+    dealt: Dealt,
+    output: Format = "text",
+) -> None:
+    """Ask a language model how fluent and how right variants are, after a trial.
+
+    The judge scores fluency and reasoning from 1 to 5, as people do in merge-nli annotate.
+    It first scores variants that were judged already: how well it tells the good ones (F + R of
+    9 or more) is printed. merge-nli agreement, analyse validity and report read its file
+    like an annotator's; merge-nli build --judged FILE --min-judged 9 keeps what it
+    finds good, if its AUC in the trial is 0.7 or more.
+
+    \b
+    Examples:
+      merge-nli judge --model Qwen/Qwen3-8B --chat-template --device cuda
+
+    \b
+      merge-nli judge merge-nli --model Qwen/Qwen3-8B --chat-template --device cuda
+
+    \b
+      merge-nli judge study --base-url https://api.example.com/v1 --model reasoner
+        --api-key-env EXAMPLE_KEY --chat-template --answers words --dry-run --prices 1.1 4.4
+    """  # \b is a mark of click: keep the lines that follow
+    from merge_dataset.annotation import ANSWERS, SESSION, TRUSTED
+    from merge_dataset.answer_store import slug
+    from merge_metric.judging import BUNDLED, QUESTIONS, keep_figures, questions
+    from merge_metric.predict.jobs import jobs_of
+
+    if given["shots"] == "auto":
+        given["shots"] = str(QUESTIONS)
+    if out is None:
+        is_session = judged is not None and (judged / SESSION).is_file()
+        folder = judged / ANSWERS if judged and is_session else Path("judgements")
+        out = folder / f"{slug(Path(model).name)}.parquet"
+    asked, extra = questions(judged, config or (), against=against or BUNDLED)
+    if way.prices:
+        extra["prices"] = [*way.prices]
+    jobs = jobs_of(ModelRequest(model=model, **given), extra=extra)
+    done = _ask(jobs, asked, way, distribution_of(dealt), output, out=out)
+    if not done:
+        return
+    if failed := done[1]:
+        typer.echo(f"the judge failed: {failed[0]}", err=True)
+        raise typer.Exit(1)
+    trial, table = keep_figures(out)
+    count = (len(asked) - 2 * len(trial.judged)) // 2
+    lines = [f"{out}: {count:,} variants judged", "", table.to_text(), ""]
+    auc = table.rows[0]["value"] or 0.0
+    if auc < TRUSTED:
+        lines.append(
+            f"Its AUC is below {TRUSTED}: merge-nli build does not filter by it without "
+            "--trust-judge."
+        )
+    elif judged:
+        lines.append(f"Next: {shlex.join(['merge-nli', 'agreement', str(out)])}")
+    whole = {"file": str(out), "is_trusted": auc >= TRUSTED, "trial": table.as_dict()}
+    write_result(output, whole, *lines)
