@@ -11,11 +11,8 @@ import typer
 
 from merge_dataset.commands.command_line import (
     OF_DATASET,
-    AllowMissing,
-    Cluster,
-    Configs,
+    Chosen,
     Given,
-    MergeLabels,
     OptionsOf,
     TableFormat,
     command,
@@ -65,12 +62,9 @@ def analyse_command(
         Path | None,
         input_option("The dataset folder or name of the files that name none.", **OF_DATASET),
     ] = None,
-    config: Configs = None,
+    chosen: Chosen,
     out: Annotated[Path | None, option("Also draw it, to a .png, .svg or .pdf file.")] = None,
     output: Annotated[TableFormat, option("How to write the table.", "--format")] = "text",
-    allow_missing: AllowMissing = False,
-    merge_labels: MergeLabels = None,
-    cluster: Cluster = "",
     given: Annotated[Given, OptionsOf(OPTIONS, "analyse")],
 ) -> None:
     """Make the papers' tables and figures from predictions, datasets and run folders.
@@ -118,16 +112,7 @@ def analyse_command(
 
         if out is not None:
             check_output(out)
-        table, plot = analyse(
-            name,
-            predictions or (),
-            dataset,
-            config or (),
-            allow_missing=allow_missing,
-            cluster=cluster,
-            merge_labels=merge_labels or (),
-            **given,
-        )
+        table, plot = analyse(name, predictions or (), dataset, **chosen.arguments(), **given)
         if out is not None:
             with paper_style():
                 save(plot(table), out)

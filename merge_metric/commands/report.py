@@ -8,12 +8,9 @@ import typer
 
 from merge_dataset.commands.command_line import (
     OF_DATASET,
-    AllowMissing,
     BootstrapSeed,
-    Cluster,
-    Configs,
+    Chosen,
     DatasetFolder,
-    MergeLabels,
     Replicates,
     command,
     input_option,
@@ -22,20 +19,19 @@ from merge_dataset.commands.command_line import (
 )
 from merge_metric.report import ReportFormat
 
-Predictions = Annotated[
-    list[str],
-    typer.Argument(
-        help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
-    ),
-]
-
 
 @command(extra="report")
 def report_command(
-    predictions: Predictions,
+    predictions: Annotated[
+        list[str],
+        typer.Argument(
+            help="Predictions files, FILE or NAME=FILE; files of one name belong to one model."
+        ),
+    ],
     dataset: DatasetFolder,
     out: Annotated[Path, option("The report: .html, .md, .tex or .json.")] = Path("report.html"),
-    config: Configs = None,
+    *,
+    chosen: Chosen,
     output: Annotated[
         ReportFormat | None, option("By default what the suffix says.", "--format")
     ] = None,
@@ -46,9 +42,6 @@ def report_command(
             file_okay=False,
         ),
     ] = None,
-    allow_missing: AllowMissing = False,
-    merge_labels: MergeLabels = None,
-    cluster: Cluster = "",
     annotations: Annotated[
         list[Path] | None,
         input_option(
@@ -93,14 +86,11 @@ def report_command(
     evidence = gather_evidence(
         predictions,
         dataset,
-        config or (),
-        allow_missing=allow_missing,
-        cluster=cluster,
         annotations=annotations or (),
         n_bootstrap=n_bootstrap,
         rng_seed=rng_seed,
         progress=True,
-        merge_labels=merge_labels or (),
+        **chosen.arguments(),
     )
     # Two reports written at the same time do not mix their plots.
     with working_in(figures, wait=True) if figures is not None else nullcontext():

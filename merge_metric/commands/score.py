@@ -1,21 +1,21 @@
 """The commands `score` and `compare`."""
 
+from __future__ import annotations
+
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from merge_dataset.commands.command_line import (
     OF_DATASET,
-    AllowMissing,
     BootstrapSeed,
-    Cluster,
-    Configs,
+    Chosen,
     DatasetFolder,
     ForSpreadsheets,
-    MergeLabels,
     Replicates,
     TableFormat,
     command,
@@ -27,28 +27,26 @@ from merge_dataset.commands.command_line import (
 from merge_dataset.files import to_json
 from merge_metric.tracking import log_results, require_tracker
 
+if TYPE_CHECKING:
+    from merge_metric.seed_variant_accuracy.figures import Figure
+
 log = logging.getLogger(__name__)
 
-Tables = Annotated[
-    TableFormat, option("How to write the tables; JSON has all figures.", "--format")
-]
-Threshold = Annotated[
-    int, statistics_option("Correctness threshold (CT), in percent.", "--ct", min=1, max=100)
-]
-Explain = Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")]
-By = Annotated[
-    list[str] | None,
-    input_option(
-        "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
-        "original or replacement; may be repeated."
-    ),
-]
-Figure = Annotated[
-    list[str] | None,
-    option(
-        "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
-    ),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Options on the tables of figures, and on how these are computed."""
+
+    output: Annotated[
+        TableFormat, option("How to write the tables; JSON has all figures.", "--format")
+    ] = "text"
+    explain: Annotated[bool, option("Also say what figures, ranks and tests are.", "--explain")] = (
+        False
+    )
+    rng_seed: BootstrapSeed = 0
+    ct: Annotated[
+        int, statistics_option("Correctness threshold (CT), in percent.", "--ct", min=1, max=100)
+    ] = 90
 
 
 @command()
@@ -62,17 +60,23 @@ def score_command(
             "The dataset folder or name, which knows subsamples and word classes.", **OF_DATASET
         ),
     ] = None,
-    config: Configs = None,
-    output: Tables = "text",
-    explain: Explain = False,
-    allow_missing: AllowMissing = False,
-    merge_labels: MergeLabels = None,
-    by: By = None,
+    *,
+    chosen: Chosen,
+    by: Annotated[
+        list[str] | None,
+        input_option(
+            "Group also by mlms (a variant counts under each), premise_mlms, hypothesis_mlms, "
+            "original or replacement; may be repeated."
+        ),
+    ] = None,
+    shown: Shown,
     n_bootstrap: Replicates = 1000,
-    rng_seed: BootstrapSeed = 0,
-    cluster: Cluster = "",
-    ct: Threshold = 90,
-    figure: Figure = None,
+    figure: Annotated[
+        list[str] | None,
+        option(
+            "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
+        ),
+    ] = None,
     fail_under: Annotated[
         list[str] | None,
         option(
@@ -143,38 +147,24 @@ def score_command(
     from merge_metric.frame.joined import read_frames
     from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
     from merge_metric.frame.predictions import model_name
-    from merge_metric.score import (
-        failures,
-        read_gates,
-        score_all,
-        scores_tables,
-        scores_text,
-    )
+    from merge_metric.score import failures, read_gates, score_all
     from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
     if reporting and dataset is None:
         raise ValueError("--reporting: expected the --dataset that the figures are of")
-    settings = Settings(ct, n_bootstrap, rng_seed)
-    more = [figure_named(key, ct) for key in figure or ()]
-    gates = read_gates(fail_under or (), fail_over or (), ct)
+    settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
+    more = [figure_named(key, shown.ct) for key in figure or ()]
+    gates = read_gates(fail_under or (), fail_over or (), shown.ct)
     for tracker in log_to or ():
         with needing(tracker):
             require_tracker(tracker)
     check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
-    check_cluster(cluster, n_bootstrap)
-    answered = read_frames(
-        PredictionsSource("", predictions),
-        dataset,
-        config or (),
-        by=by or (),
-        cluster=cluster,
-        allow_missing=allow_missing,
-        with_rows=False,
-        merge_labels=merge_labels or (),
-    )
-    frames = list(answered)
-    results = score_all(frames, settings, shown=output not in ("json", "csv"))
+    check_cluster(chosen.cluster, n_bootstrap)
+    source = PredictionsSource("", predictions)
+    arguments = chosen.arguments()
+    frames = list(read_frames(source, dataset, by=by or (), with_rows=False, **arguments))
+    results = score_all(frames, settings, shown=shown.output not in ("json", "csv"))
     if per_seed:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
@@ -183,14 +173,8 @@ def score_command(
 
         typer.echo(written({model_name(predictions): results}, dataset))
         return
-    match output:
-        case "json":
-            about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
-            typer.echo(to_json(about | {"results": results}))
-        case "text":
-            typer.echo(scores_text(results, ct, more=more, cluster=cluster, explain=explain))
-        case _:
-            typer.echo(scores_tables(results, ct, more, output))
+    about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
+    typer.echo(_text_of(results, shown, more, chosen.cluster, about))
     for tracker in log_to or ():
         model = model_name(predictions)
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
@@ -200,6 +184,25 @@ def score_command(
         raise typer.Exit(1)
 
 
+def _text_of(
+    results: dict[str, dict[str, Any]],
+    shown: Shown,
+    more: Sequence[Figure],
+    cluster: str,
+    about: dict[str, Any],
+) -> str:
+    """Write results in the format that is wished."""
+    from merge_metric.score import scores_tables, scores_text
+
+    match shown.output:
+        case "json":
+            return to_json(about | {"results": results})
+        case "text":
+            return scores_text(results, shown.ct, more=more, cluster=cluster, explain=shown.explain)
+        case output:
+            return scores_tables(results, shown.ct, more, output)
+
+
 @command()
 def compare_command(
     predictions: Annotated[
@@ -207,17 +210,12 @@ def compare_command(
         typer.Argument(help="Predictions files of two or more models, as FILE or NAME=FILE."),
     ],
     dataset: DatasetFolder,
-    config: Configs = None,
-    output: Tables = "text",
-    explain: Explain = False,
-    allow_missing: AllowMissing = False,
-    merge_labels: MergeLabels = None,
+    *,
+    chosen: Chosen,
+    shown: Shown,
     n_bootstrap: Annotated[
         int, statistics_option("Replicates for intervals; tests take more if need be.", min=1)
     ] = 1000,
-    rng_seed: BootstrapSeed = 0,
-    cluster: Cluster = "",
-    ct: Threshold = 90,
 ) -> None:
     """Compare models on the same seeds: differences, p-values, ranks with ties.
 
@@ -238,24 +236,21 @@ def compare_command(
     comparisons = compare_files(
         predictions,
         dataset,
-        config or (),
-        cluster=cluster,
-        allow_missing=allow_missing,
-        correctness_threshold=ct,
+        correctness_threshold=shown.ct,
         n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-        merge_labels=merge_labels or (),
+        rng_seed=shown.rng_seed,
+        **chosen.arguments(),
     )
-    match output:
+    match shown.output:
         case "json":
             whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
-            typer.echo("\n\n\n".join(of.to_text(explain=explain) for of in comparisons))
+            typer.echo("\n\n\n".join(of.to_text(explain=shown.explain) for of in comparisons))
         case "csv":  # one table only: `score` shows the models' own figures
             rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
             typer.echo(replace(comparisons[0].pairs, columns=columns, rows=tuple(rows)).to_csv())
-        case _:
+        case output:
             tables = [table for c in comparisons for table in (c.models, c.pairs)]
             typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))
