@@ -29,7 +29,7 @@ from merge_dataset import lazy_names
 
 if TYPE_CHECKING:
     from merge_metric.analyses import analyse
-    from merge_metric.compare import Comparison, compare_files, compare_models
+    from merge_metric.compare import Comparison, compare_models
     from merge_metric.evaluation import Evaluation, evaluate_model
     from merge_metric.frame.joined import Frame, read_frames
     from merge_metric.frame.per_seed import seed_results
@@ -48,7 +48,6 @@ __all__ = [
     "SeedVariantCallback",
     "Table",
     "analyse",
-    "compare_files",
     "compare_models",
     "evaluate_model",
     "gather_evidence",

@@ -4,27 +4,22 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from merge_dataset.settings import as_list
-from merge_metric.frame.answer_table import PREDICTIONS, Predictions, as_sources
 from merge_metric.frame.joined import (
     Frame,
     Frames,
-    HasFrames,
     as_frames,
     by_config,
     common_texts,
     on_common_seeds,
-    read_frames,
     same_merging,
 )
 from merge_metric.score import mixture, tell_few
-from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MAIN_FIGURES,
@@ -46,8 +41,6 @@ from merge_metric.seed_variant_accuracy.scoring import render, signature, summar
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
-
-Counted = SeedCounts | Frames
 
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
@@ -134,9 +127,9 @@ class Comparison:
         }
 
 
-def compare_files(
-    predictions: Predictions | Iterable[Predictions] | Mapping[str, Predictions],
-    dataset: str | Path,
+def compare_models(
+    models: Frames | Iterable[Frames] | Mapping[str, Frames],
+    dataset: str | Path | None = None,
     configs: str | Sequence[str] = (),
     *,
     cluster: str = "",
@@ -145,112 +138,83 @@ def compare_files(
     n_bootstrap: int = 1000,
     rng_seed: int = 0,
     merge_labels: str | Sequence[str] = (),
-) -> list[Comparison]:
-    """Compare models on the configurations that all of them have predictions for.
-
-    Args:
-        predictions: Files, as `FILE` or `NAME=FILE` (see `answer_table.parse_source`), as
-            `Path`, or as evaluations; or names of models with theirs.
-        dataset: The dataset folder.
-        configs: Configurations; by default what the files are for.
-        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
-            together. By default each seed by itself.
-        allow_missing: Compare on the seeds for which every model has all predictions.
-        correctness_threshold: CT of the SV accuracy that models are ranked by.
-        n_bootstrap: Replicates for intervals, at least 1; see `compare_models`.
-        rng_seed: Of the bootstrap.
-        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: no such file or dataset folder.
-        TypeError: a path is none, or predictions are nothing of the kind.
-        ValueError: fewer than two models, one twice, no configuration that all have, or
-            a file cannot be used.
-    """
-    Settings(correctness_threshold, n_bootstrap, rng_seed)  # checks them before files are read
-    sources = as_sources(predictions)
-    frames = read_frames(
-        sources,
-        dataset,
-        configs,
-        cluster=cluster,
-        allow_missing=allow_missing,
-        with_rows=False,
-        merge_labels=merge_labels,
-    )
-    return compare_frames(
-        frames,
-        len({source.model for source in sources}),
-        correctness_threshold=correctness_threshold,
-        n_bootstrap=n_bootstrap,
-        rng_seed=rng_seed,
-    )
-
-
-def compare_frames(frames: Iterable[Frame], n_models: int, **options: Any) -> list[Comparison]:
-    """Compare models on the configurations that all of them have; see `compare_models`."""
-    of_configs = by_config(frames)
-    shared = [config for config in of_configs if len(of_configs[config]) == n_models]
-    if not shared:
-        answered = "; ".join(
-            f"{config}: {', '.join(frame.model for frame in of_models)}"
-            for config, of_models in of_configs.items()
-        )
-        raise ValueError(
-            f"expected a configuration that all models have predictions for, got {answered}; "
-            "ask for one with `config`"
-        )
-    for config in (config for config in of_configs if config not in shared):
-        log.warning("%s is not compared: not all models have predictions for it", config)
-    for config in shared:
-        tell_few(config, of_configs[config][0].counts)
-    return [compare_models(of_configs[config], config=config, **options) for config in shared]
-
-
-def compare_models(
-    models: Mapping[str, Counted] | Iterable[Frames],
-    *,
-    dataset: str | Path | None = None,
-    config: str = "",
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-    merge_labels: str | Sequence[str] = (),
-) -> Comparison:
-    """Compare models on one configuration, on the seeds that all of them have.
+) -> dict[str, Comparison]:
+    """Compare models on the configurations and seeds that all of them have.
 
     Two tests per pair, each corrected by Holm's method over all pairs: McNemar's exact
     test on which seeds are answered right, and the paired bootstrap of the difference in
     SV accuracy.
 
     Args:
-        models: Two models or more: evaluations, frames, predictions files, or names of models with
-            one of these each or with counts of seeds.
+        models: Two models or more: predictions files, as `FILE` or `NAME=FILE` (see
+            `answer_table.parse_source`) or as `Path`, evaluations, or frames; or names of models
+            with theirs.
         dataset: The dataset folder of predictions files; by default that of evaluations and frames.
-        config: The configuration; needed where models have several in common.
+        configs: Configurations; by default what the files are for.
+        cluster: Text of the problems, such as `premise`: the bootstrap draws seeds that share it
+            together. By default each seed by itself.
+        allow_missing: Compare on the seeds for which every model has all predictions.
         correctness_threshold: CT of the SV accuracy that models are ranked by.
         n_bootstrap: Replicates for intervals, at least 1. The tests take more where Holm's
             correction needs them (see `replicates_for`).
         rng_seed: Of the bootstrap.
-        merge_labels: Labels of predictions files that count as one.
+        merge_labels: Labels that count as one, such as contradiction,neutral=not_entailment.
+
+    Returns:
+        Configuration → comparison.
 
     Raises:
         FileNotFoundError, NotADirectoryError: no such file or dataset folder.
-        TypeError: what is given as a model is nothing of the kind.
-        ValueError: fewer than two models, two of one name, several configurations or none in
-            common, or not the same data (see `resampling.compare`).
+        TypeError: a path is none, or what is given as a model is nothing of the kind.
+        ValueError: fewer than two models, two of one name, no configuration that all have, not the
+            same data (see `resampling.compare`), or a file cannot be used.
     """
-    counts, config, texts = _counted(models, dataset, config, merge_labels)
-    common = dict(zip(counts, on_common_seeds([*counts.values()], config), strict=True))
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    exact = {name: figures(of, correctness_threshold).means() for name, of in common.items()}
-    names = sorted(common, key=lambda name: -exact[name][DECISIVE][0])
-    ordered = [common[name] for name in names]
+    of_configs = by_config(
+        as_frames(
+            models,
+            dataset,
+            configs,
+            cluster=cluster,
+            allow_missing=allow_missing,
+            merge_labels=merge_labels,
+        )
+    )
+    names = {config: [frame.model for frame in of] for config, of in of_configs.items()}
+    for of_config in names.values():
+        require_distinct(of_config)
+    every = dict.fromkeys(chain(*names.values()))
+    if len(every) < 2:
+        raise ValueError(f"expected two models or more, got {', '.join(every) or 'none'}")
+    shared = [config for config in names if len(names[config]) == len(every)]
+    if not shared:
+        answered = "; ".join(f"{config}: {', '.join(names[config])}" for config in names)
+        raise ValueError(
+            f"expected a configuration that all models have predictions for, got {answered}; "
+            "ask for one with `config`"
+        )
+    for config in (config for config in names if config not in shared):
+        log.warning("%s is not compared: not all models have predictions for it", config)
+    for config in shared:
+        tell_few(config, of_configs[config][0].counts)
+    return {config: compare_frames(of_configs[config], settings) for config in shared}
+
+
+def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
+    """Compare models on one configuration; see `compare_models`."""
+    config = frames[0].config
+    same_merging({frame.model: frame.counts.merged for frame in frames})
+    common = on_common_seeds([frame.counts for frame in frames], config)
+    counts = {frame.model: of for frame, of in zip(frames, common, strict=True)}
+    ct, n_bootstrap = settings.correctness_threshold, settings.n_bootstrap
+    exact = {name: figures(of, ct).means() for name, of in counts.items()}
+    names = sorted(counts, key=lambda name: -exact[name][DECISIVE][0])
+    ordered = [counts[name] for name in names]
     replicates = max(n_bootstrap, replicates_for(len(names)))
     compared, resampled = compare_all(ordered, settings, replicates)
     some = ordered[0]
     units = resampled_units(some.clusters.name if some.clusters else "")
-    differences = _pairs_table(names, compared, correctness_threshold, replicates, units)
+    differences = _pairs_table(names, compared, ct, replicates, units)
     pairs = zip(compared, differences.rows, strict=True)
     significant = [pair for pair, row in pairs if not row["tie"]]
     rows, shares = list[dict[str, Any]](), list[str]()
@@ -266,6 +230,7 @@ def compare_models(
             row["without_label"] = lost["share"]
             shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
+    texts = common_texts(frame.texts for frame in frames)
     parts = signature(some, settings, check_opposites(None, some.labels), texts)
     fewer = [{key: values[:n_bootstrap] for key, values in model.items()} for model in resampled]
     tau = rank_stability([exact[name] for name in names], fewer)
@@ -277,7 +242,7 @@ def compare_models(
             columns=(
                 Column("rank", "rank"),
                 Column("model", "model"),
-                *(figure_column(CATALOGUE[key].at(correctness_threshold)) for key in MAIN_FIGURES),
+                *(figure_column(CATALOGUE[key].at(ct)) for key in MAIN_FIGURES),
             ),
             rows=tuple(rows),
             notes=(
@@ -285,11 +250,11 @@ def compare_models(
                 "better.",
                 *filter(None, [mixture(some.variants_per_seed)]),
                 *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
-                *([_tau_note(tau, correctness_threshold, units)] if tau else []),
-                RULE.format(ct=correctness_threshold),
+                *([_tau_note(tau, ct, units)] if tau else []),
+                RULE.format(ct=ct),
             ),
         ),
-        kendall_tau=tau and tau | {"correctness_threshold": correctness_threshold},
+        kendall_tau=tau and tau | {"correctness_threshold": ct},
         pairs=differences,
         signature=render(parts),
     )
@@ -303,50 +268,6 @@ def require_distinct(names: Sequence[str]) -> None:
                 f"expected models of different names, got {names.count(name)} called {name!r}; say "
                 'what each is called: `evaluate_model(…, name="…")`, or {"…": model, …}'
             )
-
-
-def _counted(
-    models: Mapping[str, Counted] | Iterable[Frames],
-    dataset: str | Path | None,
-    config: str,
-    merge_labels: str | Sequence[str],
-) -> tuple[dict[str, SeedCounts], str, str]:
-    """Count models on the configuration that they share; return it, and what is known of texts."""
-    if isinstance(models, Mapping):
-        items = [(str(name), model) for name, model in models.items()]
-    else:
-        items = [("", model) for model in as_list(models, Frame, HasFrames, *PREDICTIONS)]
-    for _, model in items:  # predictions files may need the dataset folder of the others
-        if isinstance(model, Frame | HasFrames):
-            folders = (frame.folder for frame in as_frames(model) if frame.dataset)
-            dataset = dataset or next(folders, None)
-    counts, names = dict[str, SeedCounts](), list[str]()
-    frames: dict[str, dict[str, Frame]] = {}
-    for name, model in items:
-        own: dict[str, dict[str, Frame]] = {}
-        if isinstance(model, SeedCounts):
-            counts[name] = model
-        else:
-            for frame in as_frames(model, dataset, merge_labels):
-                own.setdefault(name or frame.model, {})[frame.config] = frame
-        frames |= own
-        names += own or [name]
-    require_distinct(names)
-    if len(names) < 2:
-        raise ValueError(f"expected two models or more, got {', '.join(names) or 'none'}")
-    shared = [c for c in next(iter(frames.values()), ()) if all(c in of for of in frames.values())]
-    if frames and (config not in shared if config else len(shared) != 1):
-        asked = f" and {config!r} asked for" if config else ""
-        raise ValueError(
-            f"expected models with one configuration in common, got {', '.join(shared) or 'none'}"
-            f"{asked}; name one with `config`"
-        )
-    config = config or next(iter(shared), "")
-    chosen = {name: of[config] for name, of in frames.items()}
-    counts |= {name: frame.counts for name, frame in chosen.items()}
-    same_merging({name: counts[name].merged for name in names})
-    texts = [chosen[name].texts if name in chosen else "" for name in names]
-    return {name: counts[name] for name in names}, config, common_texts(texts) if frames else ""
 
 
 def replicates_for(n_models: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from merge_dataset.files import atomic
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_texts
-from merge_metric.compare import Comparison, compare_frames, require_distinct
+from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.predictions import read_predictions, suffix_of, write_predictions
@@ -28,7 +28,7 @@ from merge_metric.predict.problems import (
     read_problems,
     sources_of,
 )
-from merge_metric.score import figures_of
+from merge_metric.score import score_frame
 from merge_metric.seed_variant_accuracy.figures import main_figures
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -144,9 +144,7 @@ class Evaluation:
         Raises:
             ValueError: no other model, one name twice, or no configuration that all have.
         """
-        every = self._beside(others)
-        frames = (frame for evaluation in every for frame in evaluation.frames)
-        return {of.config: of for of in compare_frames(frames, len(every), **options)}
+        return compare_models([self, *others], **options)
 
     def plot_curves(self, *others: Evaluation) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.
@@ -328,7 +326,7 @@ def evaluate_model(
         source = PredictionsSource(called, path)
         options: dict[str, Any] = {"allow_missing": is_sample, "with_rows": False, "tell": False}
         frames = tuple(read_frames([source], folder, configs, **options))
-        results = {frame.config: figures_of(frame, settings) for frame in frames}
+        results = {frame.config: score_frame(frame, settings) for frame in frames}
         evaluation = Evaluation(called, folder, results, frames, path, is_sample)
         weakref.finalize(evaluation, kept.pop_all().close)  # a temporary file lives as long
     return evaluation

@@ -29,6 +29,7 @@ from merge_metric.seed_variant_accuracy.figures import (
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.options import (
+    USUAL,
     Settings,
     check_cluster,
     check_opposites,
@@ -114,7 +115,7 @@ def score_all(
             "Every variant in the file counts once. With --dataset FOLDER figures are averages "
             "over the dataset's subsamples, which differ from these, and also given per word class."
         )
-    results = {frame.config: figures_of(frame, settings) for frame in frames}
+    results = {frame.config: score_frame(frame, settings) for frame in frames}
     for frame in frames:
         if not shown and (mixed := mixture(frame.counts.variants_per_seed)):
             log.warning("%s: %s", frame.config, mixed)
@@ -122,23 +123,12 @@ def score_all(
     return results
 
 
-def score_frame(
-    frame: Frame,
-    *,
-    correctness_threshold: int = 90,
-    n_bootstrap: int = 1000,
-    rng_seed: int = 0,
-) -> dict[str, Any]:
-    """Score a frame, with settings as `score_file` takes them.
+def score_frame(frame: Frame, settings: Settings = USUAL) -> dict[str, Any]:
+    """Score a frame.
 
     Returns:
         The result of `scoring.score` and `n_seeds_left_out`.
     """
-    return figures_of(frame, Settings(correctness_threshold, n_bootstrap, rng_seed))
-
-
-def figures_of(frame: Frame, settings: Settings) -> dict[str, Any]:
-    """Score a frame; see `score_frame`."""
     result = score_counts(
         frame.counts,
         frame.groups or None,

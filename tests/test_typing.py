@@ -17,7 +17,7 @@ from merge_metric import (
     Evaluation,
     Frame,
     Table,
-    compare_files,
+    compare_models,
     evaluate_model,
     read_frames,
     score_file,
@@ -44,7 +44,7 @@ for row in result.per_seed().to_pylist():
     print(row["seed_id"])
 for figures in score_file("a.parquet", "merge-nli").values():
     print(figures["seed_accuracy"])
-assert_type(compare_files(["a.parquet", "b.parquet"], "merge-nli"), list[Comparison])
+assert_type(compare_models(["a.parquet", "b.parquet"], "merge-nli"), dict[str, Comparison])
 print(list(read_frames("a.parquet", "merge-nli")))
 
 result.log("comet")  # type: ignore[arg-type]

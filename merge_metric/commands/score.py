@@ -230,10 +230,10 @@ def compare_command(
       merge-nli compare base=1.parquet large=2.parquet --dataset merge-nli
         --config snli_nouns --ct 80 --format json
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.compare import compare_files
+    from merge_metric.compare import compare_models
     from merge_metric.tables import Column
 
-    comparisons = compare_files(
+    compared = compare_models(
         predictions,
         dataset,
         correctness_threshold=shown.ct,
@@ -241,6 +241,7 @@ def compare_command(
         rng_seed=shown.rng_seed,
         **chosen.arguments(),
     )
+    comparisons = list(compared.values())
     match shown.output:
         case "json":
             whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}

@@ -51,12 +51,16 @@ class PredictionsSource:
 
 @runtime_checkable
 class HasPredictions(Protocol):
-    """An object with a predictions file, such as an `Evaluation`."""
+    """An object with a predictions file and its frames, such as an `Evaluation`."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
     @property
     def predictions(self) -> Path: ...  # noqa: D102
+    @property
+    def dataset(self) -> Path: ...  # noqa: D102
+    @property
+    def frames(self) -> tuple[Any, ...]: ...  # noqa: D102
 
 
 Predictions = str | Path | PredictionsSource | HasPredictions

@@ -5,11 +5,11 @@ Source (a file named by a user) → AnswerTable (in the engine) → Frame (its c
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,9 @@ from merge_dataset.settings import as_list, as_texts
 from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,
+    HasPredictions,
     Predictions,
+    PredictionsSource,
     as_sources,
     choose,
     judge_missing,
@@ -148,32 +150,45 @@ def read_frames(
     )
 
 
-@runtime_checkable
-class HasFrames(Protocol):
-    """A model with its frames, such as an `Evaluation`."""
-
-    @property
-    def frames(self) -> tuple[Frame, ...]: ...  # noqa: D102
-
-
-Frames = Frame | HasFrames | Predictions
+Frames = Frame | Predictions
 """Frames in the forms that users have; predictions files are read."""
 
 
 def as_frames(
-    given: Frames | Iterable[Frames],
+    given: Frames | Iterable[Frames] | Mapping[str, Frames],
     dataset: str | Path | None = None,
-    merge_labels: str | Sequence[str] = (),
-) -> Iterator[Frame]:
-    """Yield the frames in one or several frames, evaluations or predictions files."""
-    kinds = (Frame, HasFrames, *PREDICTIONS)
-    for item in given if isinstance(given, Iterator) else as_list(given, *kinds):
-        if isinstance(item, Frame):
-            yield item
-        elif isinstance(item, HasFrames):
-            yield from item.frames
+    configs: str | Sequence[str] = (),
+    **options: Any,
+) -> list[Frame]:
+    """List the frames of one or several frames, evaluations or predictions files, named or not.
+
+    Options are those of `read_frames`; with any, evaluations are read again from their files.
+    """
+    pairs: Iterable[tuple[str, Frames]]
+    if isinstance(given, Mapping):
+        pairs = given.items()
+    else:
+        pairs = (("", item) for item in as_list(given, Frame, *PREDICTIONS))
+    frames, files, configs = list[Frame](), list[PredictionsSource](), as_texts(configs)
+    asked = [name for name, value in options.items() if value]
+    for name, item in pairs:
+        if isinstance(item, Frame) and asked:
+            raise ValueError(
+                f"expected predictions files or evaluations with `{asked[0]}`, got the frame of "
+                f"{item.model}, whose answers are counted already; give it to `read_frames`"
+            )
+        if isinstance(item, HasPredictions) and asked:
+            files.append(PredictionsSource(name or item.name, item.predictions, item.dataset))
+        elif isinstance(item, Frame | HasPredictions):
+            own = [item] if isinstance(item, Frame) else item.frames
+            own = [frame for frame in own if not configs or frame.config in configs]
+            frames += [replace(frame, model=name or frame.model) for frame in own]
         else:
-            yield from read_frames(item, dataset, with_rows=False, merge_labels=merge_labels)
+            files += as_sources({name: item} if name else item)
+    if files:
+        dataset = dataset or next((frame.folder for frame in frames if frame.dataset), None)
+        frames += read_frames(files, dataset, configs, with_rows=False, **options)
+    return frames
 
 
 def frames_of(
@@ -187,8 +202,8 @@ def frames_of(
     tell: bool = True,
 ) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other; see `read_frames`."""
-    folder = model.folder
-    if not model.dataset.formats:
+    folder, dataset = model.folder, model.dataset
+    if not dataset.formats:
         yield _frame_alone(model)
         return
     # For each collection, as equal formats may have different optional columns.
@@ -204,16 +219,59 @@ def frames_of(
         require_text(folder, config, cluster)
     tell_other_draws(model, configs)
     for config in configs:
-        yield _frame_of(
-            model,
+        problem_format = format_in(folder, config)
+        labels, ours = model.merging.of(problem_format.labels), model.labels
+        if ours != labels:
+            proposed = merging_advice(ours, labels)
+            raise ValueError(
+                f"{model.where}: {config}: expected predictions out of the labels "
+                f"{', '.join(labels)}, got {', '.join(ours)}"
+                + f"; `merge_labels` {proposed} merges them"
+                * bool(proposed)
+            )
+        answers = ConfigAnswers.of(model, *(dataset.numbers([config], split) for split in SPLITS))
+        texts = require_agreement(model, config)
+        complete = answers.is_complete
+        if not complete.all():
+            judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
+        classes = () if parse_config_name(config)[1] else ("word_class",)
+        chosen = [name for name in by if name in groupings(problem_format)]
+        grouped = list(dict.fromkeys((*classes, *chosen)))
+        clusters, files = None, split_files(folder, config)
+        if cluster:
+            texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
+            clusters = Clusters(
+                cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]]
+            )
+        counts, by_answer, groups = answers.count(grouped, clusters)
+        if counts is None:
+            raise ValueError(
+                f"{folder}: {config}: expected every seed with variants of its gold label in "
+                f"every subsample, got others; the dataset is damaged: `merge-nli check {folder}` "
+                "says more"
+            )
+        rows: Rows | None = None
+        values: dict[str, Any] = {}
+        if with_rows:
+            rows, values = answers.rows(counts, grouped)
+            ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
+            values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
+        yield Frame(
+            model.name,
             config,
-            by=by,
-            cluster=cluster,
-            allow_missing=allow_missing,
-            with_rows=with_rows,
-            tell=tell,
+            counts,
+            by_answer,
+            groups,
+            answers.shift(counts),
+            folder.resolve().name,
+            folder,
+            int((~complete).sum()),
+            texts,
+            rows,
+            values=values,
+            repeats=read_repeats(model.predictions),
         )
-    seeds, variants = (model.dataset.numbers(configs, split) for split in SPLITS)
+    seeds, variants = (dataset.numbers(configs, split) for split in SPLITS)
     (scored,) = model.query(
         f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN {seeds}) + "
         f"(SELECT count(answer) FROM answers WHERE file IN {variants}) AS n"
@@ -224,68 +282,6 @@ def frames_of(
             f"{unscored:,}",
             f"{model.n_predictions:,}",
         )
-
-
-def _frame_of(
-    model: AnswerTable,
-    config: str,
-    *,
-    by: Sequence[str],
-    cluster: str,
-    allow_missing: bool,
-    with_rows: bool,
-    tell: bool,
-) -> Frame:
-    folder, dataset = model.folder, model.dataset
-    problem_format = format_in(folder, config)
-    labels, ours = model.merging.of(problem_format.labels), model.labels
-    if ours != labels:
-        proposed = merging_advice(ours, labels)
-        raise ValueError(
-            f"{model.where}: {config}: expected predictions out of the labels "
-            f"{', '.join(labels)}, got {', '.join(ours)}"
-            + f"; `merge_labels` {proposed} merges them"
-            * bool(proposed)
-        )
-    answers = ConfigAnswers.of(model, *(dataset.numbers([config], split) for split in SPLITS))
-    texts = require_agreement(model, config)
-    complete = answers.is_complete
-    if not complete.all():
-        judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
-    classes = () if parse_config_name(config)[1] else ("word_class",)
-    chosen = [name for name in by if name in groupings(problem_format)]
-    grouped = list(dict.fromkeys((*classes, *chosen)))
-    clusters, files = None, split_files(folder, config)
-    if cluster:
-        texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
-        clusters = Clusters(cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]])
-    counts, by_answer, groups = answers.count(grouped, clusters)
-    if counts is None:
-        raise ValueError(
-            f"{folder}: {config}: expected every seed with variants of its gold label in every "
-            f"subsample, got others; the dataset is damaged: `merge-nli check {folder}` says more"
-        )
-    variants: Rows | None = None
-    values: dict[str, Any] = {}
-    if with_rows:
-        variants, values = answers.rows(counts, grouped)
-        ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
-        values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
-    return Frame(
-        model.name,
-        config,
-        counts,
-        by_answer,
-        groups,
-        answers.shift(counts),
-        folder.resolve().name,
-        folder,
-        int((~complete).sum()),
-        texts,
-        variants,
-        values=values,
-        repeats=read_repeats(model.predictions),
-    )
 
 
 def _frame_alone(model: AnswerTable) -> Frame:

@@ -63,7 +63,7 @@ def seed_results(
         TypeError: `frames` is nothing of the kind.
         ValueError: no frames, or frames with other texts or labels.
     """
-    tables = [_of_frame(frame) for frame in as_frames(frames, dataset, merge_labels)]
+    tables = [_of_frame(frame) for frame in as_frames(frames, dataset, merge_labels=merge_labels)]
     if any(table.schema != tables[0].schema for table in tables):
         raise ValueError(
             "expected configurations with the same texts and labels, got several kinds; name "

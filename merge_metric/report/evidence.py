@@ -30,7 +30,7 @@ from merge_metric.analyses.validity import COLUMNS as _VALIDITY
 from merge_metric.analyses.validity import validity_row, validity_table
 from merge_metric.analyses.variant_groups import difference
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
-from merge_metric.compare import Comparison, compare_models
+from merge_metric.compare import Comparison, compare_frames
 from merge_metric.frame.answer_table import (
     AnswerTable,
     Predictions,
@@ -48,7 +48,7 @@ from merge_metric.frame.joined import (
 )
 from merge_metric.frame.relations import check_configurations
 from merge_metric.report.seeds import SourceSeeds, read_source
-from merge_metric.score import figures_of, mixture, seeds_of_parts, tell_few
+from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings, check_cluster
@@ -293,7 +293,7 @@ def gather_evidence(
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
         frames, results, changes = _score_all(models, wanted, settings, judged, bar, options)
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
-        comparisons = {config: _compared(config, frames[config], settings) for config in bar}
+        comparisons = {config: _compared(frames[config], settings) for config in bar}
     configurations = tuple(
         Configuration(config, tuple(map(results[config].get, wanted)), comparison, labels)
         for config, comparison in comparisons.items()
@@ -342,7 +342,7 @@ def _score_all(
     for model in (model for model in models if wanted[model.name]):
         own, with_rows = wanted[model.name], judged is not None
         for frame in frames_of(model, own, with_rows=with_rows, **options):
-            folder, config, result = frame.folder, frame.config, figures_of(frame, settings)
+            folder, config, result = frame.folder, frame.config, score_frame(frame, settings)
             if not results[config]:
                 tell_few(config, frame.counts, seeds_of_parts(result))
             if judged is not None:
@@ -354,12 +354,11 @@ def _score_all(
     return frames, results, changes
 
 
-def _compared(config: str, frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
+def _compared(frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
     if len(frames) < 2 or not settings.n_bootstrap:
         return None
-    n_bootstrap, rng_seed = settings.n_bootstrap, settings.rng_seed
     try:
-        return compare_models(frames, config=config, n_bootstrap=n_bootstrap, rng_seed=rng_seed)
+        return compare_frames([*frames.values()], settings)
     except ValueError as error:  # no common seeds: the figures are still useful
         log.warning("the models are not compared: %s", error)
         return None

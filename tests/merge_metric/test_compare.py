@@ -16,11 +16,14 @@ from statsmodels.stats.multitest import multipletests
 
 from merge_metric.compare import (
     DECISIVE,
-    compare_files,
+    Comparison,
+    compare_frames,
     compare_models,
     rank_ranges,
     replicates_for,
 )
+from merge_metric.frame.joined import Frame
+from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES, figures
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare, seed_weights
@@ -45,6 +48,11 @@ def files(models: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
+def compared(counts: dict[str, SeedCounts], **settings: Any) -> Comparison:
+    frames = [Frame(name, "snli", of, np.zeros(0, int)) for name, of in counts.items()]
+    return compare_frames(frames, Settings(**settings))
+
+
 def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
     named = pq.read_table(files / "weak.parquet")
     codes = named["prediction"].to_pylist()
@@ -52,7 +60,8 @@ def test_answers_without_a_label_are_told(files: Path, tmp_path: Path) -> None:
     path = tmp_path / "silent.parquet"
     rows = {name: named[name] for name in ("variant_id", "seed_id", "label")}
     pq.write_table(pa.table({**rows, "prediction": lost}), path)
-    (result,) = compare_files([path, files / "strong.parquet"], files / "merge-nli", n_bootstrap=9)
+    both = [path, files / "strong.parquet"]
+    (result,) = compare_models(both, files / "merge-nli", n_bootstrap=9).values()
     shares = {row["model"]: row.get("without_label") for row in result.models.rows}
     assert shares["strong"] is None
     assert shares["silent"] == pytest.approx(0.25, abs=0.02)
@@ -66,7 +75,7 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
     counts = {
         str(skill): run(answered(rows, rng, skill)).counts for skill in (0.3, 0.5, 0.6, 0.65, 0.7)
     }
-    result = compare_models(counts, config="snli", n_bootstrap=60, rng_seed=3)
+    result = compared(counts, n_bootstrap=60, rng_seed=3)
 
     def tau(weights: Any = None) -> list[float]:
         means = [figures(count, 90, weights).means() for count in counts.values()]
@@ -83,10 +92,10 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
     assert result.kendall_tau["ci"] == pytest.approx(expected)
     assert result.as_dict()["kendall_tau"] == result.kendall_tau
     assert f"Kendall's τ {tau()[0]:.2f} [" in " ".join(str(result).split())
-    few = compare_models(dict(list(counts.items())[:3]), config="snli", n_bootstrap=5)
+    few = compared(dict(list(counts.items())[:3]), n_bootstrap=5)
     assert few.kendall_tau is None
     assert "Kendall" not in str(few)
-    same = compare_models(dict.fromkeys("abcd", counts["0.5"]), config="snli", n_bootstrap=5)
+    same = compared(dict.fromkeys("abcd", counts["0.5"]), n_bootstrap=5)
     assert same.kendall_tau == {"value": None, "ci": [None, None], "correctness_threshold": 90}
     assert "Kendall's τ undefined" in str(same)
 
@@ -95,7 +104,7 @@ def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row
     runs = {name: run(rows) for name, rows in models.items()}
     settings: dict[str, Any] = {"correctness_threshold": 70, "n_bootstrap": 300, "rng_seed": 5}
     counts = {name: item.counts for name, item in runs.items()}
-    result = compare_models(counts, config="snli", **settings)
+    result = compared(counts, **settings)
     assert {row["model"] for row in result.models.rows} == set(models)
     for row in result.models.rows:
         rows = models[row["model"]]
@@ -110,7 +119,7 @@ def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row
 
 def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]]) -> None:
     counts = {name: run(rows).counts for name, rows in models.items()}
-    pairs = compare_models(counts, n_bootstrap=300, rng_seed=5).pairs.rows
+    pairs = compared(counts, n_bootstrap=300, rng_seed=5).pairs.rows
     names = [("strong", "alike"), ("strong", "weak"), ("alike", "weak")]
     assert [(pair["a"], pair["b"]) for pair in pairs] == names
     raw: dict[str, list[float]] = {"mcnemar": [], "sv": []}
@@ -132,7 +141,7 @@ def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]
 def test_identical_answers_tie() -> None:
     """Two models with equal answers do not differ, with p-values of 1."""
     rows = random_problems(random.Random(2), seeds=12)
-    result = compare_models({name: run(rows).counts for name in "ab"}, n_bootstrap=100)
+    result = compared({name: run(rows).counts for name in "ab"}, n_bootstrap=100)
     (pair,) = result.pairs.rows
     assert pair["tie"]
     assert pair["seed_variant_accuracy"] == 0
@@ -174,7 +183,7 @@ def test_models_without_a_common_configuration(
         paths.append(str(tmp_path / f"{word_class}.parquet"))
         pq.write_table(table.filter(keep), paths[-1])
     with pytest.raises(ValueError, match=r"got s_nouns: noun; s_verbs: verb; ask .* with `config`"):
-        compare_files(paths, files / "merge-nli")
+        compare_models(paths, files / "merge-nli")
 
 
 def test_different_seeds_and_different_gold_labels() -> None:
@@ -182,11 +191,9 @@ def test_different_seeds_and_different_gold_labels() -> None:
     a = run(problems("E E E", "N N N")).counts
     renamed = run([Row(f"t:{n}", "neutral", "neutral", "neutral") for n in range(2)]).counts
     with pytest.raises(ValueError, match="got none in common, such as 's:0', 's:1' and 't:0'"):
-        compare_models({"a": a, "b": renamed}, config="snli")
+        compared({"a": a, "b": renamed})
     with pytest.raises(ValueError, match="got other gold labels"):
-        compare_models({"a": a, "b": run(problems("E E E", "C N N")).counts})
-    with pytest.raises(ValueError, match="two models or more"):
-        compare_models({"a": a})
+        compared({"a": a, "b": run(problems("E E E", "C N N")).counts})
 
 
 def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:

@@ -16,7 +16,7 @@ from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import Entry, User, entries_of
 from helpers.report_data import Problems, problems
 
-from merge_metric import compare_files, evaluate_model, read_predictions, score_file
+from merge_metric import compare_models, evaluate_model, read_predictions, score_file
 from merge_metric.demo import MODEL
 from merge_metric.evaluation import Evaluation
 from merge_metric.frame.predictions import read_metadata
@@ -277,7 +277,7 @@ def test_results_are_those_of_the_commands(
     with pytest.raises(FileExistsError, match=r"a\.parquet: expected no file"):
         first.save(files[0])
     assert score_file(files[0], folder, n_bootstrap=50) == first.results
-    (by_files,) = compare_files(files, folder, n_bootstrap=50)
+    (by_files,) = compare_models(files, folder, n_bootstrap=50).values()
     compared = first.compare(second, n_bootstrap=50)
     assert compared["snli"].as_dict() == by_files.as_dict()
     capsys.readouterr()

@@ -17,7 +17,7 @@ from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric import evaluate_model
 from merge_metric.analyses import analyse
-from merge_metric.compare import compare_files, compare_models
+from merge_metric.compare import compare_models
 from merge_metric.frame.joined import read_frames
 from merge_metric.frame.per_seed import seed_results
 from merge_metric.report.evidence import gather_evidence
@@ -134,7 +134,7 @@ def test_unmerged_figures_are_wrong_and_the_case_is_said(
     assert figures(result) == [72.5, 10.3, 6.9]
     calls = {
         "score": lambda: score_file(file, folder, n_bootstrap=0),
-        "compare": lambda: compare_files([f"a={file}", f"b={world / 'three.parquet'}"], folder),
+        "compare": lambda: compare_models([f"a={file}", f"b={world / 'three.parquet'}"], folder),
         "report": lambda: gather_evidence([file], folder, n_bootstrap=0),
         "analyse": lambda: analyse("fooling", [file], folder),
         "evaluate_model": lambda: evaluate_model(answered(world), folder, n_bootstrap=0),

@@ -16,7 +16,6 @@ import merge_metric
 from merge_metric import (
     Evaluation,
     analyse,
-    compare_files,
     compare_models,
     evaluate_model,
     gather_evidence,
@@ -55,12 +54,9 @@ Call = Callable[[Any, Any], Any]
 
 OF_FILES: dict[str, Call] = {
     "analyse": lambda given, dataset: analyse("fooling", given, dataset)[0].to_text(),
-    "compare_files": lambda given, dataset: [
-        file.as_dict() for file in compare_files(given, dataset, n_bootstrap=20)
-    ],
-    "compare_models": lambda given, dataset: compare_models(
-        given, dataset=dataset, config="snli", n_bootstrap=20
-    ).as_dict(),
+    "compare_models": lambda given, dataset: compare_models(given, dataset, "snli", n_bootstrap=20)[
+        "snli"
+    ].as_dict(),
     "gather_evidence": lambda given, dataset: (
         gather_evidence(given, dataset, "snli", n_bootstrap=0).names
     ),
@@ -70,8 +66,6 @@ OF_FILES: dict[str, Call] = {
     "seed_results": lambda given, dataset: seed_results(given, dataset).to_pylist(),
 }
 """Functions of one or several predictions files and a dataset folder."""
-
-OF_TWO = ("compare_files", "compare_models")
 
 RECORDS = {"Comparison", "Evaluation", "Frame", "RunFolder", "Table"}
 """Records that functions return."""
@@ -113,7 +107,7 @@ def test_forms_of_predictions(
     assert call([*map(str, files)], str(folder)) == call(files, folder)
     by_file = [f"{evaluation.name}={evaluation.predictions}" for evaluation in evaluations]
     assert call(evaluations, folder) == call(by_file, folder)
-    if name not in OF_TWO:
+    if name != "compare_models":
         assert call(str(files[0]), folder) == call(files[:1], folder)
     else:
         with pytest.raises(ValueError, match=r"two models or more, got good$"):
@@ -124,14 +118,16 @@ def test_models_compared(folder: Path, files: list[Path], evaluations: list[Eval
     """Evaluations, runs and files can be compared together, with names or without."""
     first, second = evaluations
     expected = first.compare(second, n_bootstrap=20)["snli"].as_dict()
-    assert compare_models(evaluations, n_bootstrap=20).as_dict() == expected
-    runs = [*first.frames, *second.frames]
-    assert compare_models(iter(runs), n_bootstrap=20).as_dict() == expected
-    mixed = compare_models({"a": first, "b": runs[1], "c": files[0], "d": runs[1].counts})
-    assert sorted(row["model"] for row in mixed.models.rows) == ["a", "b", "c", "d"]
-    assert mixed.config == "snli"
-    alone = compare_models(files, n_bootstrap=20)
-    assert alone.config == "all rows"
+    frames = [*first.frames, *second.frames]
+    for given in (evaluations, iter(frames)):
+        assert compare_models(given, n_bootstrap=20)["snli"].as_dict() == expected
+    (mixed,) = compare_models({"a": first, "b": frames[1], "c": files[0]}).values()
+    assert sorted(row["model"] for row in mixed.models.rows) == ["a", "b", "c"]
+    (clustered,) = first.compare(second, cluster="premise", n_bootstrap=20).values()
+    assert "those with the same premise together" in clustered.to_text()
+    with pytest.raises(ValueError, match="evaluations with `cluster`, got the frame of always"):
+        compare_models(frames, cluster="premise")
+    alone = compare_models(files, n_bootstrap=20)["all rows"]
     assert {row["model"] for row in alone.models.rows} == {"good", "poor"}
 
 
@@ -143,11 +139,8 @@ def test_models_that_cannot_be_compared(folder: Path, evaluations: list[Evaluati
         with pytest.raises(ValueError, match=message):
             method(evaluations[0])
     both = [ask(folder, name, "neutral", ["snli", "snli_nouns"]) for name in "ab"]
-    with pytest.raises(ValueError, match="in common, got snli, snli_nouns; name one with `config`"):
-        compare_models(both)
-    assert compare_models(both, config="snli_nouns", n_bootstrap=20).config == "snli_nouns"
-    with pytest.raises(ValueError, match="got snli, snli_nouns and 'nli' asked for"):
-        compare_models(both, config="nli")
+    assert [*compare_models(both, n_bootstrap=20)] == ["snli", "snli_nouns"]
+    assert [*compare_models(both, configs="snli_nouns", n_bootstrap=20)] == ["snli_nouns"]
 
 
 def test_figures_of_an_evaluation(folder: Path, evaluations: list[Evaluation]) -> None:

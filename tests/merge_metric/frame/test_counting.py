@@ -12,7 +12,7 @@ import pytest
 from helpers.dataset_files import read_rows, run_manifest, seed_row, variant_row, write_source
 
 from merge_dataset.layout import split_files
-from merge_metric.compare import compare_files
+from merge_metric.compare import compare_models
 from merge_metric.frame.joined import ALL_ROWS
 from merge_metric.frame.predictions import write_predictions
 from merge_metric.frame.relations import read_columns
@@ -185,11 +185,13 @@ def test_models_compared_in_parts(
     files = [f"a={place / 'p.parquet'}", f"b={tmp_path / 'b.parquet'}"]
     parts = [f"c={tmp_path / name}.parquet" for name in ("c1", "c2")]
     options: dict[str, Any] = {"cluster": "premise", "n_bootstrap": 20}
-    wanted = compare_files([*files, *parts], place / "merge-nli", **options)
+    wanted = compare_models([*files, *parts], place / "merge-nli", **options)
     request.getfixturevalue("small_batches")
-    result = compare_files([*files, *parts], place / "merge-nli", **options)
-    assert [plain(item.as_dict()) for item in result] == [plain(item.as_dict()) for item in wanted]
-    differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in result[0].pairs.rows}
+    result = compare_models([*files, *parts], place / "merge-nli", **options)
+    assert {k: plain(v.as_dict()) for k, v in result.items()} == {
+        k: plain(v.as_dict()) for k, v in wanted.items()
+    }
+    differences = {(row["a"], row["b"]): row["seed_accuracy"] for row in result["snli"].pairs.rows}
     assert differences.pop(("b", "c")) == 0
     assert all(differences.values())
 
