@@ -197,9 +197,7 @@ def frames_of(
     *,
     by: Sequence[str] = (),
     cluster: str = "",
-    allow_missing: bool = False,
-    with_rows: bool = False,
-    tell: bool = True,
+    **options: bool,
 ) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other; see `read_frames`."""
     folder, dataset = model.folder, model.dataset
@@ -219,58 +217,7 @@ def frames_of(
         require_text(folder, config, cluster)
     tell_other_draws(model, configs)
     for config in configs:
-        problem_format = format_in(folder, config)
-        labels, ours = model.merging.of(problem_format.labels), model.labels
-        if ours != labels:
-            proposed = merging_advice(ours, labels)
-            raise ValueError(
-                f"{model.where}: {config}: expected predictions out of the labels "
-                f"{', '.join(labels)}, got {', '.join(ours)}"
-                + f"; `merge_labels` {proposed} merges them"
-                * bool(proposed)
-            )
-        answers = ConfigAnswers.of(model, *(dataset.numbers([config], split) for split in SPLITS))
-        texts = require_agreement(model, config)
-        complete = answers.is_complete
-        if not complete.all():
-            judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
-        classes = () if parse_config_name(config)[1] else ("word_class",)
-        chosen = [name for name in by if name in groupings(problem_format)]
-        grouped = list(dict.fromkeys((*classes, *chosen)))
-        clusters, files = None, split_files(folder, config)
-        if cluster:
-            texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
-            clusters = Clusters(
-                cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]]
-            )
-        counts, by_answer, groups = answers.count(grouped, clusters)
-        if counts is None:
-            raise ValueError(
-                f"{folder}: {config}: expected every seed with variants of its gold label in "
-                f"every subsample, got others; the dataset is damaged: `merge-nli check {folder}` "
-                "says more"
-            )
-        rows: Rows | None = None
-        values: dict[str, Any] = {}
-        if with_rows:
-            rows, values = answers.rows(counts, grouped)
-            ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
-            values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
-        yield Frame(
-            model.name,
-            config,
-            counts,
-            by_answer,
-            groups,
-            answers.shift(counts),
-            folder.resolve().name,
-            folder,
-            int((~complete).sum()),
-            texts,
-            rows,
-            values=values,
-            repeats=read_repeats(model.predictions),
-        )
+        yield _frame_of(model, config, by=by, cluster=cluster, **options)
     seeds, variants = (dataset.numbers(configs, split) for split in SPLITS)
     (scored,) = model.query(
         f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN {seeds}) + "
@@ -282,6 +229,69 @@ def frames_of(
             f"{unscored:,}",
             f"{model.n_predictions:,}",
         )
+
+
+def _frame_of(
+    model: AnswerTable,
+    config: str,
+    *,
+    by: Sequence[str],
+    cluster: str,
+    allow_missing: bool = False,
+    with_rows: bool = False,
+    tell: bool = True,
+) -> Frame:
+    folder, dataset = model.folder, model.dataset
+    problem_format = format_in(folder, config)
+    labels, ours = model.merging.of(problem_format.labels), model.labels
+    if ours != labels:
+        proposed = merging_advice(ours, labels)
+        raise ValueError(
+            f"{model.where}: {config}: expected predictions out of the labels "
+            f"{', '.join(labels)}, got {', '.join(ours)}"
+            + f"; `merge_labels` {proposed} merges them"
+            * bool(proposed)
+        )
+    answers = ConfigAnswers.of(model, *(dataset.numbers([config], split) for split in SPLITS))
+    texts = require_agreement(model, config)
+    complete = answers.is_complete
+    if not complete.all():
+        judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
+    classes = () if parse_config_name(config)[1] else ("word_class",)
+    chosen = [name for name in by if name in groupings(problem_format)]
+    grouped = list(dict.fromkeys((*classes, *chosen)))
+    clusters, files = None, split_files(folder, config)
+    if cluster:
+        texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
+        clusters = Clusters(cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]])
+    counts, by_answer, groups = answers.count(grouped, clusters)
+    if counts is None:
+        raise ValueError(
+            f"{folder}: {config}: expected every seed with variants of its gold label in "
+            f"every subsample, got others; the dataset is damaged: `merge-nli check {folder}` "
+            "says more"
+        )
+    rows: Rows | None = None
+    values: dict[str, Any] = {}
+    if with_rows:
+        rows, values = answers.rows(counts, grouped)
+        ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
+        values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
+    return Frame(
+        model.name,
+        config,
+        counts,
+        by_answer,
+        groups,
+        answers.shift(counts),
+        folder.resolve().name,
+        folder,
+        int((~complete).sum()),
+        texts,
+        rows,
+        values=values,
+        repeats=read_repeats(model.predictions),
+    )
 
 
 def _frame_alone(model: AnswerTable) -> Frame:
