@@ -3,8 +3,6 @@
 `python -m merge_dataset.hub.load_back KIND NAME CONTENT REVISION` prints what was loaded as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -49,8 +47,7 @@ def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, An
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise PublishError(lines[-1][:500])  # `datasets` may list all its suffixes
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return dict(json.loads(done.stdout))
 
 
 # --- In the new process ---
@@ -103,10 +100,11 @@ def main() -> None:
     """Run a check and print its result; on errors exit with one line."""
     try:
         kind, name, content, revision = sys.argv[1:]
-        if kind == "dataset":
-            result: dict[str, Any] = check_published_dataset(name, content, revision)
-        else:
-            result = check_metric(name, content)
+        result: Any = (
+            check_published_dataset(name, content, revision)
+            if kind == "dataset"
+            else check_metric(name, content)
+        )
     except Exception as error:  # loading may raise anything: the caller shows this one line
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sys.stdout.write(json.dumps(result))

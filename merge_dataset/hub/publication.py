@@ -14,6 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,9 +30,8 @@ from merge_dataset.hub.repository import (
     Changes,
     PublishError,
     Repository,
-    account_of_token,
+    call_hub,
     hub_api,
-    is_offline,
 )
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_dataset, parquet_files
 
@@ -52,6 +52,8 @@ _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _DATA: Final = rf".*\.parquet|.*/{re.escape(PROVENANCE)}"
 """Pattern of the files that a version covers."""
 _LOADING: Final = "## Loading\n"
+_DONE: Final = "Nothing to do."
+_DRY: Final = "Nothing was written. To do this, add --yes."
 
 
 # --- What all do ---
@@ -64,11 +66,18 @@ def _look_at(
 
     Returns its revisions, none where it is to be made, and the first entries of the JSON.
     """
-    if is_offline():
+    from huggingface_hub import constants, get_token
+
+    facts: dict[str, Any] = {"repository": target.name, "account": None, "done": None}
+    if constants.HF_HUB_OFFLINE:
         show(f"{target.name}: not looked up")
         show("HF_HUB_OFFLINE is set, so the Hub was not asked what is there; --yes needs it unset")
-        return {}, {"repository": target.name, "account": None, "done": None}
-    account, seen = account_of_token(), target.look()
+        return {}, facts
+    login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
+    if get_token() is not None:
+        facts["account"] = str(call_hub("asking who you are", hub_api().whoami)["name"])
+        login = f"logged in as {facts['account']}"
+    seen = target.look()
     is_private, revisions = seen or (private, {})
     if private and not is_private:
         raise ValueError(
@@ -78,38 +87,23 @@ def _look_at(
     kind = "Space" if target.kind == "space" else target.kind
     made, visible = "a" if seen else "to be made, a", "private" if is_private else "public"
     show(f"{target.name}: {made} {visible} {kind}")
-    login = "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN"
-    show(login if account is None else f"logged in as {account}")
-    facts = {"repository": target.name, "account": account, "done": None}
+    show(login)
     return revisions, facts | {"exists": seen is not None, "private": is_private}
 
 
 def _show_changes(
     show: Show, branch: str, files: Files, changes: Changes, *, listed: bool = True
-) -> dict[str, list[str]]:
-    """Show what a commit does, also file by file if `listed`, and return it by kind."""
-    by_kind = {
-        kind: [path for path, change in changes.items() if change == kind]
-        for kind in ("added", "changed", "removed")
-    }
-    added, changed, removed = map(len, by_kind.values())
+) -> None:
+    """Show what a commit does, also file by file if `listed`."""
+    added, changed, removed = map(len, changes.values())
     words = {"to add": added, "to change": changed, "to remove": removed}
     words["as they are"] = len(files) - added - changed
     counts = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
-    show(f"{branch}: {counts if changes else 'up to date'}")
+    show(f"{branch}: {counts if any(changes.values()) else 'up to date'}")
     sizes = {file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in files}
-    marks = {"added": "+", "changed": "~", "removed": "-"}
-    for path, change in changes.items() if listed else ():
-        show(f"  {marks[change]} {path}{sizes.get(path, '')}")
-    return by_kind
-
-
-def _is_agreed(show: Show, *, yes: bool, is_done: bool) -> bool:
-    """Return whether to carry out what was shown."""
-    if not yes:
-        undone = "Nothing was written. To do this, add --yes."
-        show("Nothing to do." if is_done else undone)
-    return yes
+    for mark, paths in zip("+~-", changes.values(), strict=True) if listed else ():
+        for path in paths:
+            show(f"  {mark} {path}{sizes.get(path, '')}")
 
 
 def _upload(
@@ -209,16 +203,17 @@ def push_to_hub(
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
     of_main = target.changes(main, revisions.get(MAIN), surplus)
     of_script = target.changes(script, revisions.get(SCRIPT_REVISION), surplus)
-    is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in of_main)
-    is_done = is_older or (is_tagged and not of_main and not of_script)
+    to_main, to_script = ([*chain(*changes.values())] for changes in (of_main, of_script))
+    is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in to_main)
+    is_done = is_older or (is_tagged and not to_main and not to_script)
     show(f"version {tag}: {why}")
     if is_older:
         show(f"main holds other data than {tag} and stays as it is")
     else:
-        plan[MAIN] = _show_changes(show, MAIN, main, of_main)
+        _show_changes(show, MAIN, main, of_main)
         show(f"tag {tag}: {'is there' if is_tagged else 'to be set'}")
-        of_branch = _show_changes(show, "branch script", script, of_script, listed=False)
-        plan[SCRIPT_REVISION] = of_branch
+        _show_changes(show, "branch script", script, of_script, listed=False)
+        plan |= {MAIN: of_main, SCRIPT_REVISION: of_script}
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     if left_out := sorted(paths - {file.path_in_repo for file in main}):
         show(f"left out: {', '.join(left_out)}")
@@ -226,10 +221,11 @@ def push_to_hub(
         "version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
         "configurations": configs, "left_out": left_out, "nothing_to_do": is_done,
     }  # fmt: skip
-    if not _is_agreed(show, yes=yes and not is_done, is_done=is_done):
+    if is_done or not yes:
+        show(_DONE if is_done else _DRY)
         return plan
     message, head = f"Data {tag}", revisions.get(MAIN)
-    check = None if is_tagged and not of_main else str(folder.resolve())
+    check = None if is_tagged and not to_main else str(folder.resolve())
     options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
     done = _upload(target, main, show, head=head, message=message, **options)
     revision = done["revision"]
@@ -241,7 +237,7 @@ def push_to_hub(
                 f"{tag} was set on other data meanwhile, and versions do not change; run the same "
                 "command again for the next one"
             )
-    if of_script:
+    if to_script:
         message += " with the loading script, for datasets 3"
         options = {"branch": SCRIPT_REVISION, "revision": revision}
         target.call("making the branch", hub_api().create_branch, exist_ok=True, **options)
@@ -279,16 +275,14 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     >>> choose_version({(1, 9, 3): False, (1, 10, 0): False}, None)
     ((1, 11, 0), 'the data differ from those of v1.10.0')
     """
-    newest = max(same, default=(0, 0, 0))
-    alike = [version for version in sorted(same) if same[version] and wanted in (None, version)]
+    alike = [version for version in same if same[version] and wanted in (None, version)]
     if alike:
-        return alike[-1], "it has these data"
-    if wanted is None and not same:
-        return (1, 0, 0), "the first"
+        return max(alike), "it has these data"
+    newest = max(same, default=(0, 0, 0))
     if wanted is None:
-        major, minor, _ = newest
-        return (major, minor + 1, 0), f"the data differ from those of {tag_of(newest)}"
-    if same and wanted <= newest:
+        why = f"the data differ from those of {tag_of(newest)}" if same else "the first"
+        return (newest[0], newest[1] + 1, 0) if same else (1, 0, 0), why
+    if wanted <= newest:
         raise ValueError(
             f"expected a newer version than {tag_of(newest)}, as versions do not change, got "
             f"{tag_of(wanted)}: give another, or leave --version out"
@@ -321,7 +315,7 @@ def _data_files(folder: Path) -> Files:
 def _same_data(target: Repository, revisions: Iterable[str], data: Files) -> dict[Version, bool]:
     """Map the versions among revisions to whether they have these data."""
     return {
-        parse_version(tag): not target.changes(data, tag, re.compile(_DATA))
+        parse_version(tag): not any(target.changes(data, tag, re.compile(_DATA)).values())
         for tag in filter(_TAG.fullmatch, revisions)
     }
 
@@ -352,15 +346,17 @@ def publish_metric(
     files = _files({path.name: path for path in paths})
     surplus = re.compile(r"[^/]*\.py")  # modules of an earlier version
     revisions, plan = _look_at(target, show, private=private)
-    changes = target.changes(files, revisions.get(MAIN), surplus)
-    is_done = bool(revisions) and not changes
-    plan |= {MAIN: _show_changes(show, MAIN, files, changes), "nothing_to_do": is_done}
-    if not _is_agreed(show, yes=yes, is_done=is_done):
+    head = revisions.get(MAIN)
+    changes = target.changes(files, head, surplus)
+    is_done = head is not None and not any(changes.values())
+    plan |= {MAIN: changes, "nothing_to_do": is_done}
+    _show_changes(show, MAIN, files, changes)
+    if not yes:
+        show(_DONE if is_done else _DRY)
         return plan
-    message, check, head = "The metric of merge-nli", json.dumps(example), revisions.get(MAIN)
-    options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
-    options["space_sdk"] = "gradio"
-    done = _upload(target, files, show, head=head, message=message, **options)
+    message, check = "The metric of merge-nli", json.dumps(example)
+    options: dict[str, Any] = {"surplus": surplus, "private": private, "space_sdk": "gradio"}
+    done = _upload(target, files, show, head=head, message=message, check=check, **options)
     show(f"Published: {target.address}")
     show(f'evaluate.load("{target.name}")')
     return plan | {"done": done}
@@ -394,7 +390,7 @@ def publish_results(
         )
     revisions, plan = _look_at(target, show)
     version, revision = "(version not looked up)", None
-    if not is_offline():
+    if "exists" in plan:  # the Hub was asked
         version, revision = _published_version(folder, dataset)
         if not revisions:
             raise PublishError(f"{target.name}: expected a model repository, found none to see")
@@ -407,11 +403,14 @@ def publish_results(
     message = f"Results on {dataset} {version}"
     show(message)
     branch = "a pull request to main" if pull_request else MAIN
-    plan |= {MAIN: _show_changes(show, branch, files, changes), "nothing_to_do": not changes}
+    _show_changes(show, branch, files, changes)
+    is_done = not any(changes.values())
+    plan |= {MAIN: changes, "nothing_to_do": is_done}
     plan |= {"dataset": dataset, "version": version, "values": values}
     for config, value in values.items():
         show(f"  {config}: {value}")
-    if not _is_agreed(show, yes=yes and bool(changes), is_done=not changes):
+    if is_done or not yes:
+        show(_DONE if is_done else _DRY)
         return plan
     if pull_request:
         proposal = (

@@ -11,70 +11,24 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
     from huggingface_hub.hf_api import RepoFile
 
 log = logging.getLogger(__name__)
 
 MAIN: Final = "main"
 
-Changes = Mapping[str, Literal["added", "changed", "removed"]]
-"""Path → what a commit does to it; in order of kinds and paths."""
+Changes = dict[str, list[str]]
+"""What a commit does, "added", "changed" or "removed" → paths, in order."""
 
 NOTHING: Final = re.compile("(?!)")
-"""Pattern of surplus files that keeps all files; see `compare`."""
-
-
-def compare(
-    files: Iterable[CommitOperationAdd],
-    present: Mapping[str, RepoFile],
-    surplus: re.Pattern[str] = NOTHING,
-) -> Changes:
-    """Find the changes that make the files on the Hub equal to these.
-
-    Files whose whole path matches `surplus` go if they are not among the wanted ones.
-    """
-    from huggingface_hub.utils.sha import git_hash
-
-    def is_same(file: CommitOperationAdd, other: RepoFile) -> bool:
-        if file.upload_info.size != other.size:
-            return False
-        if other.lfs:  # `blob_id` is the pointer's id
-            return file.upload_info.sha256.hex() == other.lfs.sha256
-        with file.as_file() as stream:
-            return git_hash(stream.read()) == other.blob_id
-
-    wanted = {file.path_in_repo: file for file in files}
-    added = dict.fromkeys(sorted(wanted.keys() - present.keys()), "added")
-    common = sorted(wanted.keys() & present.keys())
-    changed = {path: "changed" for path in common if not is_same(wanted[path], present[path])}
-    removed = sorted(filter(surplus.fullmatch, present.keys() - wanted.keys()))
-    return added | changed | dict.fromkeys(removed, "removed")  # type: ignore[return-value]
-
-
-# --- Repositories ---
-
-
-def is_offline() -> bool:
-    """Return whether HF_HUB_OFFLINE forbids all calls."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
-
-
-def account_of_token() -> str | None:
-    """Return the token's user; None without a token."""
-    from huggingface_hub import get_token
-
-    if get_token() is None:
-        return None
-    return str(call_hub("asking who you are", hub_api().whoami)["name"])
+"""Pattern of surplus files that keeps all files; see `Repository.changes`."""
 
 
 def hub_api() -> HfApi:
@@ -145,15 +99,31 @@ class Repository:
         revision: str | None,
         surplus: re.Pattern[str] = NOTHING,
     ) -> Changes:
-        """Find the changes that make a revision, or nothing if it is None, equal to files."""
+        """Find the changes that make a revision, or nothing if it is None, equal to files.
+
+        Files there whose whole path matches `surplus` go if they are not among these.
+        """
         from huggingface_hub.hf_api import RepoFile
+        from huggingface_hub.utils.sha import git_hash
+
+        def is_same(file: CommitOperationAdd, other: RepoFile) -> bool:
+            if other.lfs:  # `blob_id` is the pointer's id
+                return file.upload_info.sha256.hex() == other.lfs.sha256
+            with file.as_file() as stream:
+                return git_hash(stream.read()) == other.blob_id
 
         entries = []
         if revision is not None:
             doing, method = f"listing the files of {self.name}", hub_api().list_repo_tree
             entries = self.call(doing, method, revision=revision, recursive=True)
         present = {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
-        return compare(files, present, surplus)
+        wanted = {file.path_in_repo: file for file in files}
+        common = sorted(wanted.keys() & present.keys())
+        return {
+            "added": sorted(wanted.keys() - present.keys()),
+            "changed": [path for path in common if not is_same(wanted[path], present[path])],
+            "removed": sorted(filter(surplus.fullmatch, present.keys() - wanted.keys())),
+        }
 
     def make_equal(
         self,
@@ -174,20 +144,15 @@ class Repository:
         def attempt() -> str:
             head = self.commit_of(revision)
             changes = self.changes(files, head, surplus)
-            if not changes:
+            if not any(changes.values()):
                 return head
-            removed = (path for path, change in changes.items() if change == "removed")
-            changed = (file for file in files if file.path_in_repo in changes)
-            commit = hub_api().create_commit(
-                self.name,
-                # Copies, as huggingface_hub marks what it has committed.
-                [*map(CommitOperationDelete, removed), *map(copy, changed)],
-                commit_message=message,
-                repo_type=self.kind,
-                revision=revision,
-                parent_commit=parent or head,
-            )
-            return commit.oid
+            here = {*changes["added"], *changes["changed"]}
+            operations = [
+                *map(CommitOperationDelete, changes["removed"]),
+                *(file for file in files if file.path_in_repo in here),
+            ]
+            options = {"revision": revision, "parent_commit": parent or head}
+            return str(self._commit(operations, message, **options).oid)
 
         return str(call_hub(f"uploading to {self.name}", attempt))
 
@@ -201,24 +166,23 @@ class Repository:
 
         def attempt() -> int:
             # Look for your own one with this title, as even a failed attempt may have made one.
-            requests = hub_api().get_repo_discussions(self.name, repo_type=self.kind, **own)
-            numbers = [request.num for request in requests if request.title == message]
-            if numbers:
-                return numbers[0]
-            commit = hub_api().create_commit(
-                self.name,
-                map(copy, files),
-                commit_message=message,
-                commit_description=description,
-                repo_type=self.kind,
-                revision=MAIN,
-                create_pr=True,
-            )
-            return int(commit.pr_num or 0)
+            for request in hub_api().get_repo_discussions(self.name, repo_type=self.kind, **own):
+                if request.title == message:
+                    return request.num
+            options = {"revision": MAIN, "commit_description": description, "create_pr": True}
+            return int(self._commit(files, message, **options).pr_num or 0)
 
         number = call_hub(doing, attempt)
         self.make_equal(files, message=message, revision=f"refs/pr/{number}")
         return f"{self.address}/discussions/{number}"
+
+    def _commit(self, operations: Iterable[Any], message: str, **options: Any) -> CommitInfo:
+        # Copies, as huggingface_hub marks what it has committed.
+        copies, options = map(copy, operations), {"commit_message": message, **options}
+        made: CommitInfo = hub_api().create_commit(
+            self.name, copies, repo_type=self.kind, **options
+        )
+        return made
 
 
 # --- Failures ---
@@ -266,7 +230,7 @@ def call_hub(
     # ValueErrors.
     wrapped = (LocalEntryNotFoundError, RuntimeError)
     failures = (http_error(), LocalTokenNotFoundError, OfflineModeIsEnabled, *wrapped, ValueError)
-    waits = list(_WAITS)
+    waits = iter(_WAITS)
     while True:
         try:
             result = call(*given, **options)
@@ -279,11 +243,11 @@ def call_hub(
             if response is not None:
                 status = response.status_code
                 reason, is_passing = f"the Hub answered {status}", status in _PASSING
-                told = " ".join(str(getattr(cause, "server_message", None) or "").split())[:300]
                 words = f"{_MEANINGS.get(status, 'the Hub refuses it')} ({status})"
                 if isinstance(cause, RepositoryNotFoundError):
                     words = f"there is no such repository, or your token may not see it ({status})"
-                words += f": {told}" if told else ""
+                if told := " ".join(str(getattr(cause, "server_message", None) or "").split()):
+                    words += f": {told[:300]}"
             else:  # refused or broken connections and truncated answers may be temporary, too
                 reason = type(cause).__name__
                 is_passing = isinstance(cause, (http_error(), json.JSONDecodeError))
@@ -291,10 +255,9 @@ def call_hub(
                     words = "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
                 elif is_passing:
                     words = f"the connection failed ({reason}: {words}); {_AGAIN}"
-            if not waits or not is_passing:
+            if not is_passing or (wait := next(waits, None)) is None:
                 raise PublishError(f"{doing}: {words}") from error
             asked = response.headers.get("Retry-After", "") if response is not None else ""
-            wait = waits.pop(0)
             seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
             log.warning("%s: %s; trying again in %g s", doing, reason, seconds)
             time.sleep(seconds)
