@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -29,10 +31,12 @@ _SORTED_AT_A_TIME = 2048
 
 
 def connect(*, bounded: bool = False) -> duckdb.DuckDBPyConnection:
-    """Open an empty database in memory, whose queries read Parquet, CSV and JSON files as they lie.
+    """Open a connection to a database in memory, which reads Parquet, CSV and JSON as they lie.
 
     It uses half of the memory, if `bounded` 700 MB and few threads, or `MERGE_NLI_MEMORY` (`4GB`,
     `25%`), then a folder in `$TMPDIR`. No extension is loaded or installed, so URLs are not opened.
+    All connections of a process share a database, as opening one takes 20 ms: views and tables are
+    TEMP, so that they belong to one connection.
 
     Queries run in threads: only `ORDER BY` sets the order of rows, and floats are summed in NumPy.
     Use `connection.sql(…).to_arrow_table()`: after `execute` DuckDB warns of a copy. NaN is above
@@ -41,31 +45,48 @@ def connect(*, bounded: bool = False) -> duckdb.DuckDBPyConnection:
     """
     import duckdb
 
-    memory = os.environ.get(MEMORY_VARIABLE) or "50%"
+    # A forked process has none of the threads of its parent's database.
+    wanted = os.getpid(), os.environ.get(MEMORY_VARIABLE), tempfile.gettempdir(), bounded
+    connection = _database(*wanted).cursor()
+    try:
+        connection.execute("BEGIN; ROLLBACK")
+    except duckdb.FatalException:  # an earlier query met an error that ends a database
+        _database.cache_clear()
+        connection = _database(*wanted).cursor()
+    with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have no bar
+        connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+@cache
+def _database(
+    process: int, memory: str | None, folder: str, bounded: bool
+) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
     config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": memory,
+        "memory_limit": memory or "50%",
         # DuckDB makes it when it first writes there, and removes it on closing.
-        "temp_directory": str(Path(tempfile.gettempdir()) / f"merge-nli-{uuid4().hex}"),
+        "temp_directory": str(Path(folder) / f"merge-nli-{uuid4().hex}"),
         "autoload_known_extensions": False,
         "autoinstall_known_extensions": False,
         "allow_community_extensions": False,
+        "enable_external_file_cache": False,  # a file may be replaced while this process lives
+        "preserve_insertion_order": not bounded,
     }
     try:
-        connection = duckdb.connect(config=config)
+        database = duckdb.connect(config=config)
     except (duckdb.ParserException, duckdb.InvalidInputException, duckdb.OutOfMemoryException):
         raise ValueError(
             f"{MEMORY_VARIABLE}: expected an amount of memory such as 4GB or 50%, got {memory!r}"
         ) from None
-    with suppress(duckdb.InvalidInputException):  # notebooks without ipywidgets have no bar
-        connection.execute("SET enable_progress_bar = false")
-    if bounded:
-        connection.execute("SET preserve_insertion_order = false")
-    if bounded and not os.environ.get(MEMORY_VARIABLE):
-        (limit,) = connection.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
+    if bounded and not memory:
+        (limit,) = database.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
         if not limit.endswith("MiB"):  # on machines with 2 GB or more
-            connection.execute(f"SET memory_limit = '{_BOUNDED}'")
-            connection.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
-    return connection
+            database.execute(f"SET memory_limit = '{_BOUNDED}'")
+            database.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
+    atexit.register(lambda: database.close() if os.getpid() == process else None)
+    return database
 
 
 def read_pages(path: Path, name: Path) -> None:

@@ -102,7 +102,7 @@ def view_rows(
         f"FROM {parquet(folder / file for file in files)}"
         for n, (of_class, files) in enumerate(files_of.items())
     )
-    connection.execute(f'CREATE VIEW "{name}" AS {" UNION ALL ".join(rows)}')
+    connection.execute(f'CREATE TEMP VIEW "{name}" AS {" UNION ALL ".join(rows)}')
 
 
 def with_seeds(
@@ -113,18 +113,18 @@ def with_seeds(
     keys = ", ".join(("seed_id", *on))
     same = " AND ".join(f"seed.{key} = mine.{key}" for key in ("seed_id", *on))
     connection.execute(
-        f'CREATE OR REPLACE VIEW paired AS SELECT mine.*, seed.seed_id IS NOT NULL AS "has seed", '
+        "CREATE OR REPLACE TEMP VIEW paired AS "
+        f'SELECT mine.*, seed.seed_id IS NOT NULL AS "has seed", '
         f"{of_seed} FROM {view} AS mine LEFT JOIN (SELECT * FROM {seeds} QUALIFY row_number() "
         f"OVER (PARTITION BY {keys} ORDER BY {ROW}) = 1) AS seed ON {same}"
     )
 
 
 def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; other queries may run meanwhile."""
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        while rows := cursor.fetchmany(10_000):
-            yield from rows
+    """Yield the rows of a query; no other query may run meanwhile."""
+    connection.execute(query)
+    while rows := connection.fetchmany(10_000):
+        yield from rows
 
 
 Query = tuple[str, str, str]

@@ -122,8 +122,8 @@ def seeds(request: Request, *, run: Path) -> Table:
             "USING (seed_id, word_class, word)"
         )
     with connect() as connection:
-        connection.sql(f"FROM {parquet([run / PROBLEMS])}").create_view("problems")
-        connection.sql(f"FROM {parquet([run / SHARED_WORDS])}").create_view("words")
+        for view, file in {"problems": PROBLEMS, "words": SHARED_WORDS}.items():
+            connection.execute(f"CREATE TEMP VIEW {view} AS FROM {parquet([run / file])}")
         total = len(connection.sql("SELECT seed_id FROM problems"))
         names = connection.table("words").columns
         occurrences = ", ".join(name for name in names if name.endswith("_occurrences"))

@@ -297,9 +297,10 @@ def _join(
     else:
         dataset.number_seeds(given)
         dataset.engine.execute(
-            f"CREATE TABLE {table} AS SELECT (variant_id <> seed_id)::INT AS file, answer AS row, "
-            f"seed, label, {''.join(f'{share}, ' for share in shares)}answer, part, prediction, "
-            "odd, digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
+            f"CREATE TEMP TABLE {table} AS "
+            "SELECT (variant_id <> seed_id)::INT AS file, answer AS row, seed, label, "
+            f"{''.join(f'{share}, ' for share in shares)}answer, part, prediction, odd, "
+            "digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
             f"FROM {given} LEFT JOIN seeds USING (seed_id)"
         )
     wrong = fetch(f"SELECT min(wrong) AS first FROM {table} WHERE wrong >= 0")["first"][0].as_py()
@@ -352,7 +353,7 @@ def _join_dataset(
     digest = "q.digest" if with_digests else "NULL::UBIGINT"
     dataset.engine.execute(
         f"""
-        CREATE OR REPLACE TABLE {table} AS
+        CREATE OR REPLACE TEMP TABLE {table} AS
         SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
             {"".join(f"p.{share}, " for share in shares_of(files))}
             ({digest} % 4294967296)::UINTEGER AS texts,

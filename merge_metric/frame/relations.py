@@ -113,8 +113,9 @@ class DatasetRelations:
     def number_seeds(self, rows: str) -> None:
         """Make the table `seeds` of the ids in some rows."""
         self.engine.execute(
-            "CREATE TABLE seeds AS SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT "
-            f"AS seed FROM (SELECT DISTINCT seed_id FROM {rows})"
+            "CREATE TEMP TABLE seeds AS "
+            "SELECT seed_id, (row_number() OVER (ORDER BY seed_id) - 1)::INT AS seed "
+            f"FROM (SELECT DISTINCT seed_id FROM {rows})"
         )
 
     def numbers(self, configs: Iterable[str], *splits: str) -> str:
