@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MAIN: Final = "main"
 
 Changes = dict[str, list[str]]
-"""What a commit does, "added", "changed" or "removed" → paths, in order."""
+"""Kind of change ("added", "changed", "removed") → its paths, in order."""
 
 NOTHING: Final = re.compile("(?!)")
 """Pattern of surplus files that keeps all files; see `Repository.changes`."""
