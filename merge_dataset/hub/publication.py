@@ -182,18 +182,16 @@ def push_to_hub(
         ValueError: an argument is not as it should be, or contradicts the repository.
         PublishError: the folder is not good, nobody is logged in, or the Hub fails.
     """
-    folder = as_dataset(folder)
-    target = Repository(repository, "dataset")
+    folder, target = as_dataset(folder), Repository(repository, "dataset")
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):
         listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
         raise PublishError(f"{folder}: not published: {listed}")
     configs = all_configurations(folder)
     # Datasets 3 looks for a script with the repository's name; datasets 4 refuses it on `main`.
-    own = f"{repository.partition('/')[2]}.py"
-    here, siblings = Path(__file__).parents[1], ("schema.py", "dataset_columns.py")
-    modules = {own: here / "merge_nli.py", **{name: here / name for name in siblings}}
-    data = _data_files(folder)
+    here, own = Path(__file__).parents[1], f"{repository.partition('/')[2]}.py"
+    modules = {name: here / name for name in ("schema.py", "dataset_columns.py")}
+    modules[own], data = here / "merge_nli.py", _data_files(folder)
     main = [*_described(folder, target, configs[0]), *data]
     script = [*main, *_files(modules)]
     surplus = re.compile(f"{_DATA}|{re.escape(own)}")
