@@ -30,14 +30,14 @@ from merge_metric.seed_variant_accuracy.figures import (
     none_if_nan,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent
-from merge_metric.seed_variant_accuracy.options import Settings, check_opposites
+from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import (
     compare_all,
     holm,
     interval,
     resampled_units,
 )
-from merge_metric.seed_variant_accuracy.scoring import render, signature, summarise_all
+from merge_metric.seed_variant_accuracy.scoring import signature, summarise
 from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
     pairs = zip(compared, differences.rows, strict=True)
     significant = [pair for pair, row in pairs if not row["tie"]]
     rows, shares = list[dict[str, Any]](), list[str]()
-    summaries = summarise_all(ordered, settings)
+    summaries = summarise(ordered, settings)
     ranked = zip(names, summaries, rank_ranges(len(names), significant), strict=True)
     for name, summary, ranks in ranked:
         row: dict[str, Any] = {"model": name, "rank": "–".join(map(str, dict.fromkeys(ranks)))}
@@ -231,7 +231,6 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
             shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
     texts = common_texts(frame.texts for frame in frames)
-    parts = signature(some, settings, check_opposites(None, some.labels), texts)
     fewer = [{key: values[:n_bootstrap] for key, values in model.items()} for model in resampled]
     tau = rank_stability([exact[name] for name in names], fewer)
     return Comparison(
@@ -256,7 +255,7 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
         ),
         kendall_tau=tau and tau | {"correctness_threshold": ct},
         pairs=differences,
-        signature=render(parts),
+        signature=signature(some, settings, texts=texts)[0],
     )
 
 

@@ -32,7 +32,6 @@ from merge_metric.seed_variant_accuracy.options import (
     USUAL,
     Settings,
     check_cluster,
-    check_opposites,
 )
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import score_counts
@@ -133,7 +132,6 @@ def score_frame(frame: Frame, settings: Settings = USUAL) -> dict[str, Any]:
         frame.counts,
         frame.groups or None,
         settings,
-        opposites=check_opposites(None, frame.counts.labels),
         shift=frame.shift,
         texts=frame.texts,
     )

@@ -56,7 +56,7 @@ def identity(frame: Frame) -> Row:
 
 def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
     """Compute S, variant accuracy, MC and the SV curve (CT 1–100), averaged over subsamples."""
-    summary = summarise(counts, settings)
+    (summary,) = summarise([counts], settings)
     curve = summary["sv_curve"]
     row = {key: summary[key] for key in _SCALARS}
     row |= {f"sv_at_{ct}": curve["accuracy"][ct - 1] for ct in THRESHOLDS}
@@ -70,7 +70,7 @@ def measures(counts: SeedCounts, settings: Settings = NO_INTERVALS) -> Row:
 def fooling_of(counts: SeedCounts, settings: Settings | None = None) -> Row:
     """Compute the rates `FOOLING` over seeds answered right, None if none is; `*_ci` if asked."""
     n_right = int(counts.right.sum())
-    summary = summarise(counts, settings or NO_INTERVALS) if n_right else {}
+    summary = summarise([counts], settings or NO_INTERVALS)[0] if n_right else {}
     ends = ("", "_ci") if settings else ("",)
     return {"n_right": n_right} | {
         f"{key}{end}": summary.get(f"{key}{end}") for key in FOOLING for end in ends

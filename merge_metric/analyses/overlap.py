@@ -14,7 +14,7 @@ import numpy as np
 
 from merge_metric.analyses.measures import Floats, Row, per_config, titled
 from merge_metric.analyses.registry import Request
-from merge_metric.seed_variant_accuracy.divergence import jensen_shannon
+from merge_metric.seed_variant_accuracy.scoring import jensen_shannon
 from merge_metric.tables import Table, columns, plots
 
 Encode = Callable[[Sequence[str]], Floats]

@@ -36,10 +36,10 @@ from merge_metric.analyses.registry import Request
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, common_labels
 from merge_metric.frame.predictions import read_metadata
-from merge_metric.seed_variant_accuracy.divergence import means, sigma
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import OPPOSITES, USUAL, Settings
+from merge_metric.seed_variant_accuracy.scoring import means, sigma
 from merge_metric.tables import Table, columns, initials, plots
 from merge_metric.tables.plots import distinct
 

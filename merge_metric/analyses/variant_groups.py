@@ -410,7 +410,7 @@ def phenomena(
                 counts = variants.frame.counts
                 chosen = np.array([seed in seeds for seed in counts.seed_ids], np.bool_)
                 if chosen.any():
-                    row |= figure_values(summarise(counts.take(chosen), settings), wanted)
+                    row |= figure_values(summarise([counts.take(chosen)], settings)[0], wanted)
             if "good" in part.column_names:
                 good, reasoning = (part[key].drop_null() for key in ("good", "reasoning"))
                 n_good, n_judged = pc.sum(good, min_count=0).as_py(), len(good)

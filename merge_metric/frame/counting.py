@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.frame.answer_table import AnswerTable
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.divergence import Sums, added, distribution_shift
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.seed_variant_accuracy.scoring import Sums, distribution_shift
 
 Ints = NDArray[np.int64]
 
@@ -230,7 +230,10 @@ class ConfigAnswers:
                     rows["prediction"][kept] != counts.own[place],
                 )
             )
-        return added(parts)
+        return {
+            key: (math.fsum(part[key][0] for part in parts), sum(part[key][1] for part in parts))
+            for key in parts[0]
+        }
 
     def rows(self, counts: SeedCounts, grouped: Sequence[str]) -> tuple[Rows, dict[str, Any]]:
         """List the variants of complete seeds in the dataset's order, and make `Frame.values`.

@@ -37,9 +37,9 @@ from merge_metric.frame.noise import read_repeats
 from merge_metric.frame.relations import check_configurations, preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.divergence import Sums
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
 from merge_metric.seed_variant_accuracy.options import Merging, merging_advice
+from merge_metric.seed_variant_accuracy.scoring import Sums
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Frame:
     """Number of distinct variants per seed and answer, (S, L + 1); the last is for no label."""
     groups: Groups = field(default_factory=dict)
     shift: Sums | None = None
-    """Sums of `divergence.distribution_shift`, if there are probabilities."""
+    """Sums of `scoring.distribution_shift`, if there are probabilities."""
     dataset: str = ""
     """Name of the dataset folder."""
     folder: Path = Path()

@@ -427,7 +427,7 @@ def _classes(
             if shared[0].seed_ids:  # only the kind of variants differs
                 for kind, of_kind in zip(both, shared, strict=True):
                     row = {"model": model, "config": kind}
-                    rows.append(row | _values(summarise(of_kind, settings), of_kind))
+                    rows.append(row | _values(summarise([of_kind], settings)[0], of_kind))
                 rows[-1] |= difference(shared[1], shared[0], settings)
         shown = (
             *columns(model="model", config="variants"),

@@ -115,9 +115,10 @@ class Figure:
 
     def at(self, correctness_threshold: int) -> Figure:
         """Fill in the texts for a threshold, integer percent."""
-        texts = {name: getattr(self, name) for name in ("name", "meaning", "short")}
-        filled = {name: text.format(ct=correctness_threshold) for name, text in texts.items()}
-        return replace(self, **filled)
+        name, meaning, short = (
+            text.format(ct=correctness_threshold) for text in (self.name, self.meaning, self.short)
+        )
+        return replace(self, name=name, meaning=meaning, short=short)
 
 
 def _core_index(sums: Sums) -> Floats:
@@ -459,24 +460,6 @@ def figures(
     )
 
 
-def matching(gap: Floats) -> tuple[Floats, Floats, Floats]:
-    """Find the matching correctness threshold: where SV comes closest to S (paper, section 4).
-
-    `gap`, (…, 100), is |SV(CT) − S| for CT 1..100, in any unit. SV is a step function, so the
-    thresholds of least gap form an interval: its ends and that gap, each (…). The lowest is the one
-    quoted, as the paper's values ending in 1 and 6 show (20 variants per seed).
-
-    >>> low, high, least = matching(np.abs(np.repeat([90, 80, 50], [40, 30, 30]) - 85))
-    >>> int(low), int(high), int(least)
-    (1, 70, 5)
-    """
-    least = gap.min(axis=-1)
-    tied = gap - least[..., None] < _ROUNDING
-    low = tied.argmax(axis=-1) + 1.0
-    high = 100.0 - tied[..., ::-1].argmax(axis=-1)
-    return low, high, np.where(least < _ROUNDING, 0.0, least)
-
-
 _WHERE_CURVE_MEETS: Final = (
     "matching_threshold",
     *MATCHING_RANGE,
@@ -486,8 +469,21 @@ _WHERE_CURVE_MEETS: Final = (
 
 
 def _where_curve_meets(above: Floats) -> dict[str, Floats]:
-    """Find where SV curves meet S, from SV(CT) − S in any unit, (…, 100): key → (…)."""
-    low, high, least = matching(np.abs(above))
+    """Find where SV curves meet S, from SV(CT) − S in any unit, (…, 100): key → (…).
+
+    SV is a step function, so the thresholds of least gap form an interval (paper, section 4). The
+    lowest is quoted, as the paper's values ending in 1 and 6 show (20 variants per seed).
+
+    >>> met = _where_curve_meets(np.repeat([90.0, 80, 50], [40, 30, 30]) - 85)
+    >>> [int(met[key]) for key in (*MATCHING_RANGE, "matching_gap", "holding_threshold")]
+    [1, 70, 5, 40]
+    """
+    gap = np.abs(above)
+    least = gap.min(axis=-1)
+    tied = gap - least[..., None] < _ROUNDING
+    low = tied.argmax(axis=-1) + 1.0
+    high = 100.0 - tied[..., ::-1].argmax(axis=-1)
+    least = np.where(least < _ROUNDING, 0.0, least)
     holding = (above > -_ROUNDING).sum(axis=-1).astype(np.float64)  # SV only falls with CT
     return dict(zip(_WHERE_CURVE_MEETS, (low, low, high, least, holding), strict=True))
 

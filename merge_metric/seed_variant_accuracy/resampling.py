@@ -25,19 +25,13 @@ _CHUNK: Final = 2**22
 """Draws held in memory at a time."""
 
 
-Replicates = list[tuple[dict[str, Floats], Floats]]
-"""Figures of B resamplings of each of some tables, key → (B,), and their SV curves, (B, 100)."""
-
-
-def bootstrap(tables: Sequence[SeedCounts], settings: Settings) -> Replicates:
-    """Compute figures of resamplings, which depend on neither seeds' names nor rows' order.
+def bootstrap(
+    tables: Sequence[SeedCounts], settings: Settings
+) -> list[tuple[dict[str, Floats], Floats]]:
+    """Compute figures of resamplings of each table, key → (B,), and their SV curves, (B, 100).
 
     The tables count equally many seeds, and share the draws; with clusters there is only one.
     """
-    return _replicates([counts.take(_content_order(counts)) for counts in tables], settings)
-
-
-def _replicates(tables: Sequence[SeedCounts], settings: Settings) -> Replicates:
     means: list[list[dict[str, Floats]]] = [[] for _ in tables]
     curves: list[list[Floats]] = [[] for _ in tables]
     for weights in seed_weights(len(tables[0].seed_ids), settings, tables[0].clusters):
@@ -83,7 +77,7 @@ def compare_all(
     if not settings.n_bootstrap:
         raise ValueError("n_bootstrap: expected an int of 1 or more, got 0")
     many = replace(settings, n_bootstrap=replicates or settings.n_bootstrap)
-    resampled = [means for means, _ in _replicates(models, many)]
+    resampled = [means for means, _ in bootstrap(models, many)]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
     compared = dict[tuple[int, int], dict[str, dict[str, Any]]]()
     for i, j in combinations(range(len(models)), 2):
@@ -176,7 +170,7 @@ def _in_order(code: Ints) -> Ints:
     return rank[cluster]
 
 
-def _content_order(counts: SeedCounts) -> NDArray[np.intp]:
+def content_order(counts: SeedCounts) -> NDArray[np.intp]:
     """Order seeds by their counts, so that their names decide nothing.
 
     Numbers are compared, as big-endian bytes, so that doubling all counts changes nothing.

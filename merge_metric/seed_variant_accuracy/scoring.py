@@ -1,23 +1,25 @@
 """The metric: rows of variants, grouped by seed → seed-variant accuracy and its kin.
 
-Zgreabăn, Deoskar and Abzianidze (2025), section 4, and for the fooling rates Arakelyan,
-Liu and Augenstein (2024), section 3.3. NumPy only. Counts per seed come first
-(`counts`), every figure from them (`figures`), and their uncertainty (`resampling`).
+Zgreabăn, Deoskar and Abzianidze (2025), section 4, and Arakelyan, Liu and Augenstein (2024),
+section 3.3 for the fooling rates, 5.2 for label distributions. NumPy only. Counts per seed come
+first (`counts`), every figure from them (`figures`), and their uncertainty (`resampling`).
 """
 
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .counts import SeedCounts, count, count_groups
-from .divergence import Sums, distribution_shift, means
-from .figures import THRESHOLDS, figures, none_if_nan
+from .figures import THRESHOLDS, Floats, figures, none_if_nan
 from .inputs import Rows, check_probabilities, read_rows
 from .options import FEWEST, NO_LABEL, Merging, Settings, check_opposites, label_names, never_gold
-from .resampling import CONFIDENCE, bootstrap, interval
+from .resampling import CONFIDENCE, bootstrap, content_order, interval
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,11 @@ _TOGETHER: Final = 16
 _MUCH_MORE: Final = 2
 """Ratio of numbers of variants of seeds from which a warning says that they differ."""
 
-__all__ = ["SeedCounts", "count", "figures", "label_shift", "read_rows", "score"]
+__all__ = ["SeedCounts", "count", "figures", "read_rows", "score"]
+
+
+Sums = dict[str, tuple[float, int]]
+"""Key → the sum of some values, and how many they are."""
 
 
 def score(
@@ -104,8 +110,7 @@ def score(
     pairs = check_opposites(opposites, rows.labels)
     shift = None
     if probabilities is not None or seed_probabilities is not None:
-        names = label_names(labels)
-        shift = label_shift(rows, probabilities, seed_probabilities, names)
+        shift = label_shift(rows, probabilities, seed_probabilities, label_names(labels))
     counted = None
     if groups is not None:
         counted = {name: count_groups(rows, name, groups[name], pairs) for name in groups}
@@ -138,7 +143,7 @@ def score_counts(
     groups: Mapping[str, Mapping[str, SeedCounts]] | None,
     settings: Settings,
     *,
-    opposites: tuple[tuple[str, str], ...],
+    opposites: Iterable[Sequence[str]] | None = None,
     shift: Sums | None = None,
     texts: str = "",
 ) -> dict[str, Any]:
@@ -148,25 +153,19 @@ def score_counts(
         for code in np.unique(counts.gold).tolist()
     }
     of_groups = [part for parts in (groups or {}).values() for part in parts.values()]
-    summaries = iter(summarise_all([counts, *of_labels.values(), *of_groups], settings))
+    summaries = iter(summarise([counts, *of_labels.values(), *of_groups], settings))
     result = next(summaries)
     result["by_label"] = {label: next(summaries) for label in of_labels}
     if groups is not None:
         result["by_group"] = {
             name: {value: next(summaries) for value in parts} for name, parts in groups.items()
         }
-    if shift is not None:
-        result |= means(shift)
-    parts = signature(counts, settings, opposites, texts)
-    return result | {"signature": render(parts), "signature_short": render(parts, short=True)}
+    result |= means(shift or {})
+    long, short = signature(counts, settings, opposites, texts)
+    return result | {"signature": long, "signature_short": short}
 
 
-def summarise(counts: SeedCounts, settings: Settings) -> dict[str, Any]:
-    """Summarise some seeds; see `summarise_all`."""
-    return summarise_all([counts], settings)[0]
-
-
-def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict[str, Any]]:
+def summarise(tables: Sequence[SeedCounts], settings: Settings) -> list[dict[str, Any]]:
     """Summarise some seeds each: figures, counts, curve and, where asked for, intervals.
 
     Tables of as many seeds share the draws of the bootstrap, which saves time.
@@ -194,7 +193,9 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
     for numbers in together.values():
         for start in range(0, len(numbers), _TOGETHER):
             some = numbers[start : start + _TOGETHER]
-            resampled = bootstrap([tables[number] for number in some], settings)
+            # Neither seeds' names nor rows' order decide what is drawn.
+            ordered = [tables[number].take(content_order(tables[number])) for number in some]
+            resampled = bootstrap(ordered, settings)
             for number, (replicates, curves) in zip(some, resampled, strict=True):
                 result, exact_curve = results[number], results[number].pop("sv_curve")
                 for key, values in replicates.items():
@@ -205,26 +206,49 @@ def summarise_all(tables: Sequence[SeedCounts], settings: Settings) -> list[dict
     return results
 
 
-def label_shift(
-    rows: Rows,
-    probabilities: Any,
-    seed_probabilities: Any,
-    labels: tuple[str, ...] | None = None,
-) -> Sums:
-    """Sum `distribution_shift` over the variants of the seeds that the model gets right.
+# --- Label distributions ---
 
-    Probabilities are of `labels`, from before any were merged; by default of the rows' labels.
+
+def distribution_shift(
+    own_distribution: Floats,
+    distribution: Floats,
+    seed: NDArray[np.int64],
+    changed: NDArray[np.bool_],
+) -> Sums:
+    """Sum n variants' divergences and confidences, split by whether the prediction changed.
+
+    Distributions are (n, L): those of the variants and, `own_distribution`, of the variants' seeds,
+    which `seed` numbers. `jsd_*` in bits (0–1) and `ks_*` (0–1) are of a variant and its seed, over
+    variants; `sigma_*`, the standard deviation of label probabilities, is over seeds (each once)
+    and over variants.
     """
-    labels, merging = labels or rows.labels, Merging.parse(rows.merged)
+    _, first = np.unique(seed, return_index=True)
+    divergence = jensen_shannon(own_distribution, distribution)
+    distance = kolmogorov_smirnov(own_distribution, distribution)
+    spread = sigma(distribution)
+    values = {"sigma_seeds": sigma(own_distribution[first])}
+    for name, group in (("changed", changed), ("unchanged", ~changed)):
+        values[f"jsd_{name}"] = divergence[group]
+        values[f"ks_{name}"] = distance[group]
+        values[f"sigma_{name}"] = spread[group]
+    return {key: (float(of.sum()), len(of)) for key, of in values.items()}
+
+
+def means(sums: Sums) -> dict[str, float | None]:
+    """Average: None where there is nothing."""
+    return {key: total / count if count else None for key, (total, count) in sums.items()}
+
+
+def label_shift(
+    rows: Rows, probabilities: Any, seed_probabilities: Any, labels: tuple[str, ...]
+) -> Sums:
+    """Sum distances over the variants of seeds answered right; probabilities are unmerged."""
+    merging, shape = Merging.parse(rows.merged), (len(rows.seed), len(labels))
+    given = {"probabilities": probabilities, "seed_probabilities": seed_probabilities}
     after, before = (
-        check_probabilities(name, values, (len(rows.seed), len(labels)))
-        for name, values in (
-            ("probabilities", probabilities),
-            ("seed_probabilities", seed_probabilities),
-        )
+        merging.summed(check_probabilities(name, values, shape), labels)
+        for name, values in given.items()
     )
-    if merging:
-        after, before = merging.summed(after, labels), merging.summed(before, labels)
     drawn = np.zeros(len(rows.seed), bool)
     drawn[rows.draw_row] = True
     own = rows.own[rows.seed]
@@ -233,53 +257,72 @@ def label_shift(
     return distribution_shift(before[kept], after[kept], rows.seed[kept], changed)
 
 
+def jensen_shannon(p: Floats, q: Floats) -> Floats:
+    """Compute the Jensen–Shannon divergence, (n,) in bits, 0 to 1, of two (n, L) tables' rows.
+
+    >>> jensen_shannon(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.0, 1.0], [0.5, 0.5]]))
+    array([1., 0.])
+    """
+    middle = (p + q) / 2
+    return np.clip((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2, 0, 1)
+
+
+def kolmogorov_smirnov(p: Floats, q: Floats) -> Floats:
+    """Compute the Kolmogorov–Smirnov distance, (n,) 0 to 1, of two (n, L) tables' rows.
+
+    It is the largest difference of their cumulative distributions over the labels, in the order
+    of the columns: entailment, neutral, contradiction.
+
+    >>> kolmogorov_smirnov(np.array([[1.0, 0.0, 0.0]]), np.array([[0.5, 0.25, 0.25]]))
+    array([0.5])
+    """
+    distance: Floats = reduce(np.maximum, map(np.abs, accumulate((p - q).T)))
+    return np.clip(distance, 0, 1)
+
+
+def sigma(p: Floats) -> Floats:
+    """Compute the population standard deviation, (n,), of each row's probabilities.
+
+    At most 0.471 for three labels, when one of them has all.
+
+    >>> sigma(np.array([[1.0, 0.0, 0.0]])).round(3)
+    array([0.471])
+    """
+    n_labels = p.shape[1]
+    away = p - (_sums(p) / n_labels)[:, None]
+    spread: Floats = np.sqrt(_sums(away * away) / n_labels)
+    return spread
+
+
+def _relative_entropy(p: Floats, q: Floats) -> Floats:
+    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
+    return _sums(p * np.log2(ratio))
+
+
+def _sums(table: Floats) -> Floats:
+    """Add up rows, column by column: ten times as fast as short rows one by one, and the same."""
+    total: Floats = reduce(np.add, table.T)
+    return total
+
+
 # --- Signatures ---
 
 VERSION: Final = "1.0.0"
 """Version of the definitions, which is the package's."""
 
-_SHORT: Final = {
-    "ct": "c",
-    "subsamples": "k",
-    "labels": "l",
-    "merged": "m",
-    "opposites": "o",
-    "bootstrap": "b",
-    "cluster": "g",
-    "rng_seed": "r",
-    "confidence": "i",
-    "numpy": "np",
-    "data": "d",
-    "texts": "t",
-    "version": "v",
-}
-"""Part → its name in the short form, in the order of both."""
-
 
 def signature(
-    counts: SeedCounts, settings: Settings, opposites: tuple[tuple[str, str], ...], texts: str = ""
-) -> dict[str, str]:
-    """Make the parts of a signature: part → value, in order.
+    counts: SeedCounts,
+    settings: Settings,
+    opposites: Iterable[Sequence[str]] | None = None,
+    texts: str = "",
+) -> tuple[str, str]:
+    """Write a signature, `ct:90|…`, in its long and its short form.
 
     Results of two models are comparable where all parts agree. `data` digests, in eight hex digits,
     ids, gold labels, numbers of variants in each subsample and of distinct ones and, where seeds
     are clustered, which of them share a cluster.
     """
-    parts = {
-        "ct": str(settings.correctness_threshold),
-        "subsamples": str(counts.n_variants.shape[1]) if counts.has_subsamples else "none",
-        "labels": ",".join(counts.labels),
-        **({"merged": counts.merged} if counts.merged else {}),
-        "opposites": ",".join("-".join(pair) for pair in opposites) or "none",
-        "bootstrap": str(settings.n_bootstrap),
-    }
-    if settings.n_bootstrap:
-        parts |= {"cluster": counts.clusters.name} if counts.clusters else {}
-        parts |= {
-            "rng_seed": str(settings.rng_seed),
-            "confidence": f"{CONFIDENCE:.0%}",
-            "numpy": np.__version__,  # whose generators may change between versions
-        }
     # Of the data, not of the model: the same for every model, whatever the order of rows.
     digest = hashlib.blake2b("\0".join(map(str, counts.seed_ids)).encode(), digest_size=4)
     arrays = [counts.gold, counts.n_variants, counts.n_rows]
@@ -288,17 +331,24 @@ def signature(
         arrays.append(first[code])
     for array in arrays:
         digest.update(np.ascontiguousarray(array, "<i8").tobytes())
-    known = {"texts": texts} if texts else {}
-    return parts | {"data": digest.hexdigest(), **known, "version": VERSION}
-
-
-def render(parts: dict[str, str], *, short: bool = False) -> str:
-    """Write a signature in its long or short form.
-
-    >>> parts = {"ct": "90", "subsamples": "10", "version": "1.0.0"}
-    >>> render(parts), render(parts, short=True)
-    ('ct:90|subsamples:10|version:1.0.0', 'c:90|k:10|v:1.0.0')
-    """
-    return "|".join(
-        f"{_SHORT[part] if short else part}:{parts[part]}" for part in _SHORT if part in parts
+    pairs = check_opposites(opposites, counts.labels)
+    resampled, clusters = settings.n_bootstrap > 0, counts.clusters
+    subsamples = counts.n_variants.shape[1] if counts.has_subsamples else "none"
+    parts = (
+        ("ct", "c", settings.correctness_threshold),
+        ("subsamples", "k", subsamples),
+        ("labels", "l", ",".join(counts.labels)),
+        ("merged", "m", counts.merged),
+        ("opposites", "o", ",".join(map("-".join, pairs)) or "none"),
+        ("bootstrap", "b", settings.n_bootstrap),
+        ("cluster", "g", clusters.name if clusters and resampled else ""),
+        ("rng_seed", "r", settings.rng_seed if resampled else ""),
+        ("confidence", "i", f"{CONFIDENCE:.0%}" * resampled),
+        ("numpy", "np", np.__version__ * resampled),  # whose generators may change between versions
+        ("data", "d", digest.hexdigest()),
+        ("texts", "t", texts),
+        ("version", "v", VERSION),
     )
+    known = [(long, short, value) for long, short, value in parts if value != ""]
+    whole = "|".join(f"{long}:{value}" for long, _, value in known)
+    return whole, "|".join(f"{short}:{value}" for _, short, value in known)

@@ -16,12 +16,11 @@ import datasets
 import evaluate
 
 from .counts import SeedCounts, count_groups
-from .divergence import jensen_shannon
 from .figures import THRESHOLDS
 from .inputs import check_columns, flat_subsamples, split_predictions
 from .options import Merging, Settings, check_opposites, label_names
 from .resampling import compare
-from .scoring import VERSION, score
+from .scoring import VERSION, jensen_shannon, score
 
 __all__ = [
     "THRESHOLDS",

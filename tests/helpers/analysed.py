@@ -31,7 +31,7 @@ def make_run(model: str, config: str, given: dict[str, Any], **origin: Any) -> F
     np.add.at(answers, (rows.seed[drawn], rows.prediction[drawn]), 1)
     shift = None
     if "probabilities" in given:
-        shift = label_shift(rows, given["probabilities"], given["seed_probabilities"])
+        shift = label_shift(rows, given["probabilities"], given["seed_probabilities"], rows.labels)
     return Frame(
         model, config, count(rows), answers, shift=shift, variants=rows,
         values=given.get("groups", {}), **origin,

@@ -34,10 +34,10 @@ def test_fooling_rates_against_the_oracle() -> None:
         low, high = row[f"{RELAXED}{part}_ci"]
         assert low <= row[f"{RELAXED}{part}"] <= high
         assert low < high
-    expected = summarise(one.counts, Settings(n_bootstrap=50, rng_seed=4))
+    (expected,) = summarise([one.counts], Settings(n_bootstrap=50, rng_seed=4))
     assert row[f"{STRICT}_ci"] == expected[f"{STRICT}_ci"]
     of_label = one.counts.take(one.counts.gold == 2)
-    expected = summarise(of_label, Settings(n_bootstrap=50, rng_seed=4))
+    (expected,) = summarise([of_label], Settings(n_bootstrap=50, rng_seed=4))
     assert row[f"{STRICT}_contradiction_ci"] == expected[f"{STRICT}_ci"]
 
 

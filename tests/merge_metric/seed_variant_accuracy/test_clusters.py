@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.seed_variant_accuracy.resampling import bootstrap, compare
+from merge_metric.seed_variant_accuracy.resampling import compare
 from merge_metric.seed_variant_accuracy.scoring import count, score
 
 REPLICATES = 2_000
@@ -50,20 +50,20 @@ def test_intervals_are_those_of_all_draws_of_premises() -> None:
     assert result["seed_accuracy_ci"] != score(**columns(rows))["seed_accuracy_ci"]
 
 
-def replicates(rows: list[Row], premises: Sequence[Any] | None = None) -> list[list[float]]:
-    """All replicates of all figures, by clusters if there are any."""
+def intervals(rows: list[Row], premises: Sequence[Any] | None = None) -> list[Any]:
+    """Intervals of all figures of five replicates, by clusters if there are any."""
     several = len(rows[0].subsamples) > 1 or any(len(row.subsamples) != 1 for row in rows)
     clusters = premises and {"premise": [premises[int(row.seed_id[2:])] for row in rows]}
-    counts = count(read_rows(**columns(rows, subsamples=several), clusters=clusters))
-    ((result, _),) = bootstrap([counts], Settings(n_bootstrap=5, rng_seed=1))
-    return [v.tolist() for v in result.values()]
+    given = columns(rows, subsamples=several)
+    result = score(**given, clusters=clusters, n_bootstrap=5, rng_seed=1)
+    return [result["sv_curve"], *(result[key] for key in result if key.endswith("_ci"))]
 
 
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_premises_of_one_seed_each_change_nothing(rng: random.Random, several: bool) -> None:
     rows = random_problems(rng, seeds=6, skill=0.9, subsamples=2 if several else 0)
     premises = [f"premise {n}" for n in range(6)]
-    assert repr(replicates(rows, premises)) == repr(replicates(rows))
+    assert repr(intervals(rows, premises)) == repr(intervals(rows))
 
 
 @given(st.randoms(use_true_random=False))
@@ -74,7 +74,7 @@ def test_names_and_order_decide_nothing(rng: random.Random) -> None:
     renamed = [replace(row, seed_id=f"s:{order[int(row.seed_id[2:])]}") for row in rows]
     rng.shuffle(renamed)
     moved = [names[premises[order.index(n)]] for n in range(8)]
-    assert repr(replicates(rows, premises)) == repr(replicates(renamed, moved))
+    assert repr(intervals(rows, premises)) == repr(intervals(renamed, moved))
 
 
 def test_comparisons_draw_premises() -> None:

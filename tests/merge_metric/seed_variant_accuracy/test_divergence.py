@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from merge_metric.seed_variant_accuracy.divergence import jensen_shannon, kolmogorov_smirnov, sigma
+from merge_metric.seed_variant_accuracy.scoring import jensen_shannon, kolmogorov_smirnov, sigma
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
