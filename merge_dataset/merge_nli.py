@@ -1,7 +1,7 @@
 """The `datasets` builder of MERGE-NLI: an exported folder's Parquet files, as they are.
 
 A loading script, too: `datasets` 3.6 copies the siblings that it finds by a regular expression,
-hence the relative imports of all that `schema` imports too, and no other import of ours.
+hence the relative import of `schema`, and no other import of ours.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-# `schema` imports it, but datasets 3 fetches only what the script names, and takes a comment on
-# the line for an address.
-from .dataset_columns import OPTIONAL as OPTIONAL
 from .schema import (
     KNOWN_SOURCES,
     VARIANT_CLASSES,
@@ -26,7 +23,6 @@ from .schema import (
     content_hash,
     features,
     find_files,
-    format_of,
 )
 
 
@@ -81,10 +77,10 @@ class MergeNli(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # datasets is
         try:
             files = find_files(self._root, self.config.name)
         except FileNotFoundError:  # which is told later
-            return datasets.DatasetInfo(features=features())
+            return datasets.DatasetInfo()
         filesystem, path = url_to_fs(files["seeds"][0])
         with filesystem.open(path) as stream:
-            return datasets.DatasetInfo(features=features(format_of(pq.read_schema(stream))))
+            return datasets.DatasetInfo(features=features(pq.read_schema(stream)))
 
     @property
     def _root(self) -> str:

@@ -1,4 +1,7 @@
-"""The dataset contract: formats of problems, classes of variants, configuration names, columns."""
+"""The dataset contract: formats of problems, classes of variants, configuration names, columns.
+
+The loading script copies this module alone, so the table of columns is imported where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .dataset_columns import COLUMNS, OPTIONAL, DatasetColumn
-
 if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
+
+    from .dataset_columns import DatasetColumn
 
 DATASET_NAME: Final = "merge-nli"
 """The name users load: `load_dataset("merge-nli", "snli_nouns")`."""
@@ -65,12 +68,14 @@ METADATA: Final = b"merge-nli"
 
 
 def _columns_of(optional: Iterable[str]) -> list[DatasetColumn]:
+    from .dataset_columns import COLUMNS
+
     return [column for column in COLUMNS if not column.optional or column.name in optional]
 
 
-def _column_names(fields: Iterable[str], optional: Iterable[str] = ()) -> list[str]:
-    fields = list(fields)
-    return [name for column in _columns_of(optional) for name in column.names(fields)]
+def _column_names(problem_format: ProblemFormat) -> list[str]:
+    columns = _columns_of(problem_format.optional)
+    return [name for column in columns for name in column.names(problem_format.fields)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,11 @@ class ProblemFormat:
     def __post_init__(self) -> None:
         """Raise ValueError for names that files cannot have."""
         fields, labels = self.fields, self.labels
-        names = _column_names(fields, self.optional)
+        if (*fields, *labels, *self.optional) == ("premise", "hypothesis", *LABELS):
+            return  # `NLI`, without the table of columns
+        from .dataset_columns import OPTIONAL
+
+        names = _column_names(self)
         is_few, is_twice = len(fields) < 2, len(labels) < 2 or len({*labels}) < len(labels)
         for expected, wrong in {
             "fields: expected two or more": (fields or ("none",)) * is_few,
@@ -131,7 +140,7 @@ class ProblemFormat:
     @property
     def signals(self) -> tuple[str, ...]:
         """Columns with automatic signals of a replacement's quality; null where not known."""
-        names = _column_names(self.fields, self.optional)
+        names = _column_names(self)
         return tuple(names[names.index("log_odds") + 1 : names.index("subsamples")])
 
     def as_record(self) -> dict[str, list[str]]:
@@ -140,6 +149,8 @@ class ProblemFormat:
 
     def with_optional(self, names: Iterable[str]) -> ProblemFormat:
         """Return the format with these optional columns, in the order of `COLUMNS`."""
+        from .dataset_columns import OPTIONAL
+
         asked = set(names)
         known = [name for name in OPTIONAL if name in asked]
         return replace(self, optional=(*known, *sorted(asked.difference(known))))
@@ -204,7 +215,7 @@ def config_files(name: str) -> dict[str, tuple[str, ...]]:
 
 def replacement_columns(problem_format: ProblemFormat = NLI) -> tuple[str, ...]:
     """List the columns that say how a variant came about, empty in `seeds`."""
-    names = _column_names(problem_format.fields, problem_format.optional)
+    names = _column_names(problem_format)
     return tuple(names[names.index("word_class") : names.index("annotator_labels")])
 
 
@@ -273,6 +284,8 @@ def with_format(schema: pa.Schema, problem_format: ProblemFormat) -> pa.Schema:
 
 def format_of(schema: pa.Schema) -> ProblemFormat:
     """Read the format that `with_format` recorded, with the optional columns that there are."""
+    from .dataset_columns import OPTIONAL
+
     known = [name for name in OPTIONAL if name in schema.names]
     if METADATA not in (schema.metadata or {}):
         return NLI.with_optional(known)
@@ -289,13 +302,15 @@ def format_of(schema: pa.Schema) -> ProblemFormat:
         ) from error
 
 
-def features(problem_format: ProblemFormat = NLI) -> datasets.Features:
-    """Make the features of `datasets` for these columns, label names included."""
+def features(schema: pa.Schema) -> datasets.Features:
+    """Make the features of `datasets` for the columns of a file, label names included."""
     import datasets
 
-    label = datasets.ClassLabel(names=list(problem_format.labels))
+    recorded = (schema.metadata or {}).get(METADATA)
+    names = json.loads(recorded)["labels"] if recorded else LABELS
+    label = datasets.ClassLabel(names=list(names))
     types = {"label": label, "annotator_labels": datasets.Sequence(label)}
-    arrow = datasets.Features.from_arrow_schema(arrow_schema(problem_format))
+    arrow = datasets.Features.from_arrow_schema(schema.remove_metadata())
     return datasets.Features({name: types.get(name, arrow[name]) for name in arrow})
 
 

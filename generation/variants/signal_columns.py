@@ -1,6 +1,6 @@
 """Signals of replacements: what fills their columns, files of models' scores, and `quality`.
 
-A signal is an entry of `COLUMNS` in `merge_dataset/dataset_columns.py`, which says what it means,
+A signal is an entry of `merge_dataset/dataset_columns.toml`, which says what it means,
 what it needs and which setting limits it. An entry of `FILLERS` here computes it; `validation.py`
 has signals of masked LMs and of tags in context, and commands read scores from a `SignalFile`.
 """

@@ -211,18 +211,17 @@ def signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iter
         expected = "common_mlm_count to be the masked LMs of every text"
         yield Rule(expected, wrong, "common_mlm_count")
     for column in COLUMNS:
-        setting, refused = column.limit or ("", None)
-        limit = config.get(setting)
+        limit = config.get(column.limited_by)
         for name in column.names(problem_format.fields):
             if name not in columns or limit is None or limit is False:
                 continue
-            if refused is None:
+            if column.refused is None:
                 # In the column's type: 3.1 as float32 is less than 3.1 as float64.
                 least = str(limit) if column.kind == "count" else f"'{limit}'::DOUBLE::FLOAT"
                 expected, wrong = f"of {limit} at least", f"{name} < {least}"
             else:
-                expected, wrong = f"not to be {refused}", f"{name} = {refused}"
-            yield Rule(f"{name} {expected}, as {setting} says", wrong, name)
+                expected, wrong = f"not to be {column.refused}", f"{name} = {column.refused}"
+            yield Rule(f"{name} {expected}, as {column.limited_by} says", wrong, name)
     for name in ("zipf_frequency", "quality", *problem_format.pll_changes):
         if name in columns:
             # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.

@@ -67,7 +67,7 @@ def check_published_dataset(
     for config in all_configurations(root):
         loaded = datasets.load_dataset(repository, config, revision=revision)
         wanted, schema = split_files(root, config), arrow_schema(format_in(root, config))
-        expected, rows[config] = features(format_in(root, config)), {}
+        expected, rows[config] = features(schema), {}
         for split, stored in loaded.items():
             end, is_same, table = 0, stored.features == expected, stored.with_format("arrow")
             for want in (rows for file in wanted[split] for rows in read_row_groups(root / file)):

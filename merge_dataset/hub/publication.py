@@ -190,8 +190,8 @@ def push_to_hub(
     configs = all_configurations(folder)
     # Datasets 3 looks for a script with the repository's name; datasets 4 refuses it on `main`.
     here, own = Path(__file__).parents[1], f"{repository.partition('/')[2]}.py"
-    modules = {name: here / name for name in ("schema.py", "dataset_columns.py")}
-    modules[own], data = here / "merge_nli.py", _data_files(folder)
+    modules = {own: here / "merge_nli.py", "schema.py": here / "schema.py"}
+    data = _data_files(folder)
     main = [*_described(folder, target, configs[0]), *data]
     script = [*main, *_files(modules)]
     surplus = re.compile(f"{_DATA}|{re.escape(own)}")

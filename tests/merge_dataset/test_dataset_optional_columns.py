@@ -49,7 +49,7 @@ def test_formats_differ_in_columns_alone() -> None:
     assert MORE.signals == (*NLI.signals, "quality")
     assert set(replacement_columns(MORE)) - set(replacement_columns()) == {"quality"}
     assert list(column_meanings(MORE)) == arrow_schema(MORE).names
-    assert features(MORE).arrow_schema.remove_metadata() == arrow_schema(MORE)
+    assert features(arrow_schema(MORE)).arrow_schema.remove_metadata() == arrow_schema(MORE)
     every = NLI.with_optional(OPTIONAL)
     assert len(arrow_schema(every)) == len(arrow_schema()) + len(OPTIONAL)
     names = [column.name for column in COLUMNS]
@@ -73,7 +73,7 @@ def test_the_card_has_those_that_there_are(mixed: Path, dataset: Path) -> None:
     infos = {entry["config_name"]: entry for entry in read_front_matter(text)["dataset_info"]}
     for config, entry in infos.items():
         info = datasets.DatasetInfo._from_yaml_dict(entry)
-        assert info.features == features(format_in(mixed, config))
+        assert info.features == features(arrow_schema(format_in(mixed, config)))
     assert (
         "quality" not in (dataset / "README.md").read_text(encoding="utf-8").split("## Limits")[0]
     )

@@ -26,7 +26,7 @@ def test_columns_and_labels() -> None:
     meanings = schema.column_meanings(problem_format)
     assert list(meanings) == schema.arrow_schema(problem_format).names
     assert meanings["label"] == "0 yes, 1 no; a variant has its seed's"
-    features = schema.features()
+    features = schema.features(schema.arrow_schema())
     assert features.arrow_schema.remove_metadata() == schema.arrow_schema()
     label = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
     assert features["label"] == label

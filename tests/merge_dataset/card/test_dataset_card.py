@@ -73,7 +73,7 @@ def test_options_are_told(
 def test_dataset_info_is_read_by_datasets(dataset: Path) -> None:
     for entry in card.front_matter(dataset)["dataset_info"]:
         info = datasets.DatasetInfo._from_yaml_dict(entry)
-        assert info.features == features()
+        assert info.features == features(arrow_schema())
         assert info.features.arrow_schema.remove_metadata() == arrow_schema()
         n_variants = {"snli": 11, "snli_nouns": 6, "snli_verbs": 3, "snli_adjectives": 2}
         assert info.splits["variants"].num_examples == n_variants[entry["config_name"]]

@@ -22,7 +22,7 @@ from merge_dataset.hub.benchmark import answer_pattern, benchmark, task_ids
 from merge_dataset.hub.load_back import check_published_dataset
 from merge_dataset.hub.repository import PublishError, Repository
 from merge_dataset.layout import all_configurations, split_files
-from merge_dataset.schema import NLI, features
+from merge_dataset.schema import NLI, arrow_schema, features
 from merge_metric.models.templates import Template
 
 NAME = "somebody/merge-nli"
@@ -106,17 +106,13 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
     repo = published.hub.repo("dataset", NAME)
     here = Path(__file__).parents[3] / "merge_dataset"
     script = repo.at("script")
-    modules = {"schema.py", "dataset_columns.py"}
-    assert set(script) - set(repo.at()) == {"merge-nli.py", *modules}
+    assert set(script) - set(repo.at()) == {"merge-nli.py", "schema.py"}
     assert script["merge-nli.py"] == (here / "merge_nli.py").read_bytes()
-    for name in modules:
-        assert script[name] == (here / name).read_bytes()
+    assert script["schema.py"] == (here / "schema.py").read_bytes()
     assert {path: script[path] for path in FILES} == {path: repo.at()[path] for path in FILES}
     assert repo.history("script")[1:] == repo.history()
     text = published.hub.repo("dataset", NAME).at("script")["merge-nli.py"].decode()
-    assert re.findall(r"^\s*from \.(\w*) import", text, flags=re.MULTILINE) == [
-        "dataset_columns", "schema",
-    ]  # fmt: skip
+    assert re.findall(r"^\s*from \.(\w*) import", text, flags=re.MULTILINE) == ["schema"]
 
 
 def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
@@ -170,7 +166,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     assert repo.history() == ["Data v1.1.0", "A licence", "Data v1.0.0", "initial commit"]
     assert set(repo.at()) == {".gitattributes", "LICENSE", *SMALL}
     assert repo.tags["v1.1.0"] == repo.branches["main"] != repo.tags["v1.0.0"]
-    script = {"merge-nli.py", "schema.py", "dataset_columns.py"}
+    script = {"merge-nli.py", "schema.py"}
     assert set(repo.at("script")) - set(repo.at()) == script
 
 
@@ -410,7 +406,7 @@ def loaded_from(folder: Path) -> Callable[..., dict[str, datasets.Dataset]]:
 
     def load(_: str, config: str, **__: str) -> dict[str, datasets.Dataset]:
         return {
-            split: datasets.Dataset.from_list(rows, features=features())
+            split: datasets.Dataset.from_list(rows, features=features(arrow_schema()))
             for split, rows in now[config].items()
         }
 
