@@ -49,6 +49,7 @@ _problem: Final[Any] = partial(setting, panel=_PROBLEMS, commands="suggest parap
 _format: Final[Any] = partial(
     setting, panel=_PROBLEMS, commands="suggest", parse=parse_names, omit_if_default=True
 )
+_model: Final[Any] = partial(setting, panel=_MODELS, commands="suggest")
 # Changes of more than the word, which the paper does not have.
 _beyond: Final[Any] = partial(
     setting, commands="suggest build", panel="Beyond the paper's limits", omit_if_default=True
@@ -59,6 +60,7 @@ _least: Final[Any] = partial(_limit, None)
 _flag: Final[Any] = partial(_limit, False)
 # Eligibility and sampling; the machine, and where things lie.
 _filter: Final[Any] = partial(setting, commands="build", panel=_FILTERS)
+_judged: Final[Any] = partial(_filter, omit_if_default=True)
 _machine: Final[Any] = partial(setting, panel=RUNNING, affects_output=False)
 
 
@@ -95,7 +97,6 @@ class ProblemSettings:
     skip_bad_rows: bool = _problem(
         False,
         "Leave out rows that cannot be used, and list them; by default they are an error.",
-        option="--skip-bad-rows",
         omit_if_default=True,
     )
     fields: tuple[str, ...] = _format(
@@ -172,15 +173,16 @@ def check_problem_settings(settings: ProblemSettings) -> None:
         check_members("label_map", [v for v in settings.label_map.values() if v], labels)
     check_members("shared_fields", settings.shared_fields, fields)
     check_members("field_columns", settings.field_columns or (), fields)
+    sources, texts = ", ".join(KNOWN_SOURCES), ", ".join(fields)
     require(
         (
-            len(given) < 2 and "" not in given,
+            len(given) < 2,
             f"`data`: expected a file or folder, or a data set as `dataset`, got {given}",
         ),
         (
             not given or source not in ("", DEMO_SOURCE),
             f"`source`: expected a name of your own for the problems of {''.join(given)}, or "
-            f"one of {', '.join(KNOWN_SOURCES)} if they are from there, got {source!r}",
+            f"one of {sources} if they are from there, got {source!r}",
         ),
         (
             is_source(settings.source),
@@ -189,18 +191,15 @@ def check_problem_settings(settings: ProblemSettings) -> None:
         ),
         (
             len(set(settings.shared_fields)) != 1,
-            f"shared_fields: expected two or more of {', '.join(fields)}, got "
-            f"{', '.join(settings.shared_fields)}",
+            f"shared_fields: expected two or more of {texts}, got {settings.shared_fields[0:1]}",
         ),
         (
             is_nli or not (settings.premise_column or settings.hypothesis_column),
-            f"premise_column, hypothesis_column: expected them with {' and '.join(NLI.fields)} "
-            f"alone, got fields {', '.join(fields)}; name columns with field_columns",
+            f"premise_column, hypothesis_column: expected field_columns for the fields {texts}",
         ),
         (
             is_nli or settings.labels,
-            f"labels: expected those of problems with the fields {', '.join(fields)}, such as "
-            "yes,no, got none",
+            f"labels: expected those of problems with the fields {texts}, such as yes,no, got none",
         ),
     )
 
@@ -227,12 +226,10 @@ class Config(ProblemSettings):
     )
 
     # Suggestions (D3–D5, D12)
-    mlms: tuple[str, ...] = setting(
+    mlms: tuple[str, ...] = _model(
         (),
         "Hub id (optionally id@revision) or folder; may be repeated.",
-        commands="suggest",
         option="--mlm",
-        panel=_MODELS,
         affects_output=False,
     )
     without_mlms: tuple[str, ...] = setting(
@@ -247,15 +244,10 @@ class Config(ProblemSettings):
     suggestions_per_occurrence: int = setting(
         200, "Suggestions of a masked LM for an occurrence.", minimum=1
     )
-    masking: Literal["single", "joint"] = setting(
-        "single", "One occurrence at a time, or all.", commands="suggest", panel=_MODELS
-    )
-    ask_all: bool = setting(
+    masking: Literal["single", "joint"] = _model("single", "One occurrence at a time, or all.")
+    ask_all: bool = _model(
         False,
         "Ask about every text, also where too few replacements can come of it.",
-        commands="suggest",
-        option="--ask-all",
-        panel=_MODELS,
         affects_output=False,
     )
     """By default questions are asked only if the answer can matter: see `phases/suggest.py`."""
@@ -294,50 +286,27 @@ class Config(ProblemSettings):
     min_pll_change: float | None = _least(
         "Least change of each text's log-likelihood, in nats; after merge-nli signals."
     )
-    same_number: bool = _flag("Nouns stay singular or plural.", option="--same-number")
-    same_tense: bool = _flag("Verbs keep their form.", option="--same-tense")
-    fitting_article: bool = _flag('"a" and "an" stay right.', option="--fitting-article")
-    attested_form: bool = _flag(
-        "Words have the form that their place asks for.", option="--attested-form"
-    )
-    agreeing_number: bool = _flag(
-        "Nouns agree with determiner and verb.", option="--agreeing-number"
-    )
-    fitting_determiner: bool = _flag(
-        "No quantifiers and the like after determiners.", option="--fitting-determiner"
-    )
-    no_compounds: bool = _flag("No parts of compounds and particle verbs.", option="--no-compounds")
+    same_number: bool = _flag("Nouns stay singular or plural.")
+    same_tense: bool = _flag("Verbs keep their form.")
+    fitting_article: bool = _flag('"a" and "an" stay right.')
+    attested_form: bool = _flag("Words have the form that their place asks for.")
+    agreeing_number: bool = _flag("Nouns agree with determiner and verb.")
+    fitting_determiner: bool = _flag("No quantifiers and the like after determiners.")
+    no_compounds: bool = _flag("No parts of compounds and particle verbs.")
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
-    judged: tuple[str, ...] = setting(
-        (),
-        "Judgements: a session, or files of annotators or of merge-nli judge; may be repeated.",
-        commands="build",
-        panel=_FILTERS,
-        omit_if_default=True,
+    judged: tuple[str, ...] = _judged(
+        (), "Judgements: a session, or files of annotators or of merge-nli judge; may be repeated."
     )
-    min_judged: float | None = setting(
-        None,
-        "Least mean F + R, 2 to 10, of variants in --judged; others go.",
-        commands="build",
-        panel=_FILTERS,
-        omit_if_default=True,
+    min_judged: float | None = _judged(
+        None, "Least mean F + R, 2 to 10, of variants in --judged; others go."
     )
-    trust_judge: bool = setting(
-        False,
-        "Filter by a model whose trial has an AUC below 0.7, too.",
-        commands="build",
-        panel=_FILTERS,
-        option="--trust-judge",
-        omit_if_default=True,
-    )
+    trust_judge: bool = _judged(False, "Filter by a model whose trial has an AUC below 0.7, too.")
     scored_by: Literal["", "mlms", "lm"] = setting(
         "", "Who scores for `quality`: mlms, or lm, which generate asks.", omit_if_default=True
     )
-    lm: str | None = setting(
+    lm: str | None = _model(
         None,
         "Causal LM, also a .gguf file, that scores for `quality` what cheaper limits leave.",
-        commands="suggest",
-        panel=_MODELS,
         omit_if_default=True,
     )
     with_columns: tuple[str, ...] | None = setting(
@@ -352,7 +321,6 @@ class Config(ProblemSettings):
     """None becomes the columns that this machine can fill; other machines make these or refuse."""
     common_mlms: bool = _flag(
         "Count only masked LMs that validated a replacement in every text.",
-        option="--common-mlms",
         panel="More columns of the dataset",
     )
 

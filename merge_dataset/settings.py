@@ -29,7 +29,10 @@ class Setting:
     commands: str = ""
     """Names of the commands that have an option for it, separated by spaces."""
     option: str | None = None
-    """Name of the option, or `--yes/--no`; by default derived from the field's name."""
+    """Name of the option, or `--yes/--no`; by default derived from the field's name.
+
+    A field that is False by default has a flag, and one that is True both of them.
+    """
     panel: str | None = None
     """Heading in the help."""
     metavar: str | None = None

@@ -5,15 +5,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from generation.config import ProblemSettings, check_problem_settings, require
-from merge_dataset.schema import NLI
-from merge_dataset.settings import (
-    INPUT,
-    REQUIRED,
-    RUNNING,
-    check_settings,
-    setting,
-    setting_of,
-)
+from merge_dataset.settings import INPUT, REQUIRED, RUNNING, check_settings, setting, setting_of
 from merge_metric.models.pair_model import ModelRequest
 
 GENERATOR: Final = "google/flan-t5-xl"
@@ -49,9 +41,8 @@ class ParaphraseConfig(ProblemSettings):
     al., 2016, arXiv:1610.02424), and within a group with a penalty for beams of the same parent
     (Li, Monroe and Jurafsky, 2016, arXiv:1611.08562).
 
-    Penalties are in nats; they are subtracted from log-probabilities at the request's
-    temperature. A temperature t stretches differences of log-probabilities by 1/t, so a penalty
-    of 1 at 0.3–0.6 corresponds to one of 0.3–0.6 at temperature 1: within 0.2–0.8, where
+    Penalties are in nats, subtracted from log-probabilities at the request's temperature. So a
+    penalty of 1 at 0.3–0.6 corresponds to one of 0.3–0.6 at temperature 1: within 0.2–0.8, where
     Vijayakumar et al. found group beam search to work well.
     """
 
@@ -123,13 +114,6 @@ class ParaphraseConfig(ProblemSettings):
             object.__setattr__(self, name, float(getattr(self, name)))
         require(
             (
-                self.fields == NLI.fields and self.labels in ((), NLI.labels),
-                "fields, labels: expected problems of NLI, as it is their hypotheses that are "
-                f"paraphrased, got {list(self.fields)}, {list(self.labels)}",
-            ),
-            (self.generator, "generator: expected a Hub id or a folder, got nothing"),
-            (self.model, "model: expected a Hub id or a folder, got nothing"),
-            (
                 "{hypothesis}" in self.prompt,
                 f"prompt: expected {{hypothesis}} where the sentence is to stand: {self.prompt!r}",
             ),
@@ -163,8 +147,3 @@ class ParaphraseConfig(ProblemSettings):
         names = ("num_beams", "num_beam_groups", "diversity_penalty", "sibling_penalty",
                  "max_new_tokens")  # fmt: skip
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def group_size(self) -> int:
-        """Number of beams per group."""
-        return self.num_beams // self.num_beam_groups

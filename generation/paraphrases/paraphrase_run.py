@@ -4,7 +4,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, compress
 from pathlib import Path
@@ -134,13 +134,27 @@ def paraphrase(
                 "another generator or prompt, more rounds or higher temperatures\n"
                 f"{render_funnel(funnel)}"
             )
+        models = {"generator": work.generator.record, "nli_model": work.judge.record}
+        made_from = {
+            "config": config.output_settings(),
+            "source_data": read["source_data"],
+            **{name: record["description"] for name, record in models.items()},
+        }
         files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
-        made = {
-            "problems": {
-                **read["problems"],
-                "unlabelled": len(unlabelled_ids),
-                "answered_right": len(right),
+        counted = {"unlabelled": len(unlabelled_ids), "answered_right": len(right)}
+        manifest = {
+            "kind": "paraphrases",
+            "source": config.source,
+            "fingerprint": digest_of(made_from),
+            **made_from,
+            **{
+                name: record["description"] | {"weights": record["weights"]}
+                for name, record in models.items()
+                if record["weights"]
             },
+            "prompt": config.prompt,
+            "packages": versions(*_PACKAGES),
+            "problems": read["problems"] | counted,
             "hypotheses": len(hypotheses),
             "funnel": funnel,
             EXPLAINED: explain(ParaphraseConfig, config.output_settings(), FUNNEL_COLUMNS),
@@ -148,20 +162,7 @@ def paraphrase(
             "variants": variants,
             "files": digests({path.name: path for path in files}),
         }
-        models = {"generator": work.generator.record, "nli_model": work.judge.record}
-        made_from = {
-            "config": config.output_settings(),
-            "source_data": read["source_data"],
-            **{name: record["description"] for name, record in models.items()},
-        }
-        weights = {
-            name: record["description"] | {"weights": record["weights"]}
-            for name, record in models.items()
-            if record["weights"]
-        }
-        head = {"kind": "paraphrases", "source": config.source, "fingerprint": digest_of(made_from)}
-        more = {"prompt": config.prompt, "packages": versions(*_PACKAGES)}
-        write_record(run.manifest, {**head, **made_from, **weights, **more, **made})
+        write_record(run.manifest, manifest)
         return run
 
 
@@ -205,8 +206,7 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
 
 def do_task(folder: Path, name: str) -> None:
     """Do a step's task, such as "search 0/2": ask models and keep the answers."""
-    step, task = name.split(" ")
-    run = RunFolder(folder)
+    (step, task), run = name.split(" "), RunFolder(folder)
     work = _Work(run, ParaphraseConfig.read(run.config))
     if step == "problems":
         table = read_table(run.problems, ("premise", "hypothesis"))
@@ -220,21 +220,18 @@ def do_task(folder: Path, name: str) -> None:
 
 @dataclass(frozen=True)
 class _KeptModel:
-    """A model with its answers in a store; opened only for new questions, or if no record has it.
+    """A model with its answers in a store; opened only for new questions or without a record."""
 
-    The record, of this or an earlier run, has the settings asked for, what identifies the model,
-    and digests of its weights, which are not used to find answers.
-    """
-
-    run: RunFolder
+    answers: Path
+    """Folder of the stores."""
     path: Path
-    """The file of the record."""
+    """The file of the record, by this or an earlier run."""
     open: Callable[[], Any]
     answer: Callable[[Any, Sequence[Any]], Iterator[tuple[Sequence[int], pa.Table]]]
     schema: pa.Schema
     asked: Mapping[str, Any]
     """Settings that name the model."""
-    search: Mapping[str, Any]
+    search: Mapping[str, Any] = field(default_factory=dict)
     """Settings on which its answers depend."""
 
     @cached_property
@@ -264,8 +261,8 @@ class _KeptModel:
 
     @cached_property
     def _store(self) -> AnswerStore:
-        folder, identity = self.run.model_answers, {**self.record["description"], **self.search}
-        return AnswerStore(folder, identity, self.schema, redo="merge-nli paraphrase")
+        identity = {**self.record["description"], **self.search}
+        return AnswerStore(self.answers, identity, self.schema, redo="merge-nli paraphrase")
 
     def __call__(self, what: str, questions: Sequence[Any]) -> pa.Table:
         """Return the answers to questions; the model is asked for those that are not kept yet."""
@@ -298,33 +295,28 @@ class _Work:
             named = {name: getattr(config, name) for name in names}
             return {"model": model, **named, "files": file_stamps(model)}
 
-        names = ("gguf_file", "device", "dtype", "batch_size", "num_beams")
         self.generator = _KeptModel(
-            run,
+            run.model_answers,
             run.path / "generator.json",
             generator or partial(open_generator, config),
             _rewritten,
             _CANDIDATES,
-            asked=asked(config.generator, *names),
-            search={"prompt": config.prompt, "decoding": config.decoding},
+            asked(config.generator, "gguf_file", "device", "dtype", "batch_size", "num_beams"),
+            {"prompt": config.prompt, "decoding": config.decoding},
         )
-        of_judge = asked(config.model, "model_kind", "model_revision", "label_order", "device")
+        names = ("model_kind", "model_revision", "label_order", "device")
         self.judge = _KeptModel(
-            run,
+            run.model_answers,
             run.path / "nli_model.json",
             partial(judge or partial(open_judge, config), run.problems),
             _judged,
             _PROBABILITIES,
             # The order of labels may have been inferred from the problems.
-            asked=of_judge | {"problems": digest_of_file(run.problems)},
-            search={},
+            asked(config.model, *names) | {"problems": digest_of_file(run.problems)},
         )
 
     def answers(self) -> tuple[frozenset[str], list[str]]:
-        """Ask the NLI model about the problems; return those answered right, and hypotheses.
-
-        The hypotheses are the distinct ones of problems that are answered right, sorted.
-        """
+        """Ask about the problems; return ids of those answered right, and their hypotheses."""
         names = ("seed_id", "premise", "hypothesis", "label")
         table = read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
@@ -387,10 +379,7 @@ class _Work:
         right: frozenset[str],
         kept: Mapping[str, Sequence[str]],
     ) -> tuple[int, int]:
-        """Write seeds, their variants, and what is left out; return the numbers of the first two.
-
-        `right` are ids of problems that are answered right, `kept` the kept texts of hypotheses.
-        """
+        """Write seeds, variants, and what is left out; return the numbers of the first two."""
         left_out = list(unlabelled(unlabelled_ids, self.config.source))
         with (
             atomic(self.run.seeds) as seeds_file,
@@ -404,10 +393,10 @@ class _Work:
                     why: Exclusion = {"reason": ParaphraseReason.ANSWERED_WRONG}
                     if seed.seed_id in right:
                         why = {"reason": ParaphraseReason.NO_PARAPHRASE, "replacements": 0}
-                    if seed.seed_id in right and seed.hypothesis in kept:
-                        mine.append(seed)
-                    else:
-                        left_out.append({"seed_id": seed.seed_id, "source": seed.source, **why})
+                        if seed.hypothesis in kept:
+                            mine.append(seed)
+                            continue
+                    left_out.append({"seed_id": seed.seed_id, "source": seed.source, **why})
                 seeds.write(seed_rows(mine))
                 variants.write(variants_of(mine, kept))
         write_table(self.run.exclusions, exclusion_table(left_out))
@@ -427,8 +416,8 @@ def _rewritten(
     lengths = [generator.length(request.hypothesis) for request in requests]
     order = sorted(range(len(requests)), key=lambda i: (-lengths[i], requests[i].hypothesis))
     size = generator.batch_size
-    # The longest batch first, so that a lack of memory shows at once; the others at random, so
-    # that the speed so far is an honest estimate of the speed to come.
+    # The longest first, so that a lack of memory shows at once; the others at random, so that the
+    # speed so far tells of the speed to come.
     first, *others = (order[start : start + size] for start in range(0, len(order), size))
     random.Random(0).shuffle(others)
     batches = [first, *others]

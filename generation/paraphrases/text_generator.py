@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 
-from generation.config import require
 from generation.paraphrases.config import ParaphraseConfig, fill_prompt
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
@@ -66,23 +65,11 @@ class Generator:
             next((i for c in configs if (i := getattr(c, key, None)) is not None), None)
             for key in ("decoder_start_token_id", "forced_bos_token_id")
         )
-        require(
-            (
-                "past_key_values" in inspect.signature(model.forward).parameters,
-                f"{name}: expected a model that takes past_key_values, so that beams can share "
-                f"what it has read, got {type(model).__name__}: take another generator",
-            ),
-            (
-                ends,
-                f"{name}: expected a tokenizer or generation_config.json with an end-of-text "
-                "token, found none: set eos_token_id there",
-            ),
-            (
-                first is not None or not self.encodes,
-                f"{name}: expected a decoder_start_token_id in config.json or "
-                "generation_config.json, found none: set it there",
-            ),
-        )
+        if not ends or (self.encodes and first is None):
+            raise ValueError(
+                f"{name}: expected in generation_config.json an eos_token_id and, with an encoder, "
+                f"a decoder_start_token_id, found {sorted(ends) or None} and {first}: set them"
+            )
         # A start token, and in some models a forced second token.
         self.start = tuple(i for i in (first, forced) if i is not None and self.encodes)
         """First tokens of a decoder; none for a causal model, which continues the prompt."""
@@ -104,16 +91,10 @@ class Generator:
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
         """Find `num_beams` candidates per request, equal and empty ones included; see `search`."""
-        if not requests:
-            return []
         prompts = self._encode([request.hypothesis for request in requests])
         temperatures = [request.temperature for request in requests]
         # Tokens of earlier texts, as they may have been generated.
-        earlier = [
-            self._ids(request.earlier, special=False) if request.earlier else []
-            for request in requests
-        ]
-
+        earlier = [self._ids(request.earlier, special=False) for request in requests]
         with torch.inference_mode():
             searched = search(Stepper(self, prompts, temperatures), self._config, earlier)
         candidates = []
@@ -159,13 +140,11 @@ class Generator:
         return prompts
 
     def _ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        encoded = self._tokenizer(
-            list(texts),
-            add_special_tokens=special,
-            return_attention_mask=False,
-            verbose=False,  # no warning of long texts, as `_encode` checks their length
-        )
-        rows: list[list[int]] = encoded["input_ids"]
+        if not texts:
+            return []
+        # No warning of long texts, as `_encode` checks their length.
+        options = {"add_special_tokens": special, "return_attention_mask": False}
+        rows: list[list[int]] = self._tokenizer(list(texts), **options, verbose=False)["input_ids"]
         return rows
 
 
@@ -252,7 +231,6 @@ class Stepper:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-
 Following = tuple[Ints, Floats]
 """Likely next tokens, [rows, 1 + k], for each row that a model has read so far, and their
 log-probabilities in nats, at the temperature: the most probable token that ends the text, then the
@@ -311,7 +289,11 @@ def search(
     first. The `num_beams` beams of a request are each group's best, group by group, then each
     group's second best, and so on. Within a group, finished beams come before unfinished ones.
     """
-    n_requests, n_groups, size = len(earlier), config.num_beam_groups, config.group_size
+    n_requests, n_groups, size = (
+        len(earlier),
+        config.num_beam_groups,
+        config.num_beams // config.num_beam_groups,
+    )
     ended: list[list[list[Beam]]] = [[[] for _ in range(n_groups)] for _ in earlier]
     requests = np.tile(np.arange(n_requests), n_groups)
     lanes = _Lanes(  # every group of every request, with the prompt alone
@@ -365,7 +347,8 @@ def _step(
     `counts` [requests, vocabulary], how often earlier beams chose a token, and the beams that have
     `ended`, by request and group, are updated.
     """
-    size, lane = config.group_size, np.arange(len(lanes.requests))[:, None]
+    size = config.num_beams // config.num_beam_groups
+    lane = np.arange(len(lanes.requests))[:, None]
     tokens, log_probs = (values[lanes.rows] for values in following)
     penalties = config.diversity_penalty * counts[lanes.requests[:, None, None], tokens]
     penalties[..., 0] = 0  # ends have none

@@ -52,16 +52,14 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.schema import arrow_schema
-from merge_dataset.settings import (
-    RUNNING,
-    check_members,
-    declared_settings,
-)
+from merge_dataset.settings import RUNNING, check_members, declared_settings
 
 log = logging.getLogger(__name__)
 
 _PACKAGES: Final = ("datasets", "inflect", "numpy", "pyarrow", "spacy", "tokenizers", "torch",
                     "transformers", "wordfreq")  # fmt: skip
+_TABLES: Final = ("replacements", "exclusions", "seeds", "variants")
+"""Files of a build, by their names in `RunFolder`."""
 
 
 def generate(
@@ -164,46 +162,35 @@ def build(
         builder = Builder(base, config, base.variants if ablation else None, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
-            counts = _write_results(results, config, base, out, made_from)
+            counts = _write_results(results, builder, out, made_from)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
-        write_record(out.manifest, _manifest(out, config, suggested, signals, counts))
+        determined_by = {
+            "config": config.output_settings(),
+            "source_data": suggested["source_data"],
+            "mlms": mlms,
+            **{name: file.made_by for name, file in signals.items()},
+            "tagger": counts.pop("tagger"),
+        }
+        told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
+        problems, files = suggested["problems"], (getattr(out, name) for name in _TABLES)
+        record = {
+            "source": config.source,
+            "recipe": config.recipe,
+            "ablation": config.ablation,
+            "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+            **determined_by,
+            "packages": versions(*_PACKAGES),
+            "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
+            "questions": suggested["questions"],
+            **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+            **counts,
+            "draw": provenance.DRAW,
+            "files": digests({path.name: path for path in files}),
+        }
+        write_record(out.manifest, record)
     return out
-
-
-def _manifest(
-    out: RunFolder,
-    config: Config,
-    suggested: Mapping[str, Any],
-    signals: Mapping[str, SignalFile],
-    counts: dict[str, Any],
-) -> dict[str, Any]:
-    """Make the contents of `manifest.json`: inputs, settings, counts and files of a build."""
-    determined_by = {
-        "config": config.output_settings(),
-        "source_data": suggested["source_data"],
-        "mlms": suggested["mlms"],
-        **{name: file.made_by for name, file in signals.items()},
-        "tagger": counts.pop("tagger"),
-    }
-    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in suggested["mlms"]]
-    files = (out.replacements, out.exclusions, out.seeds, out.variants)
-    return {
-        "source": config.source,
-        "recipe": config.recipe,
-        "ablation": config.ablation,
-        "fingerprint": digest_of({**determined_by, "mlms": told_by}),
-        **determined_by,
-        "packages": versions(*_PACKAGES),
-        "problems": suggested["problems"]
-        | {"unlabelled": len(suggested["problems"]["unlabelled"])},
-        "questions": suggested["questions"],
-        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-        **counts,
-        "draw": provenance.DRAW,
-        "files": digests({path.name: path for path in files}),
-    }
 
 
 def _model_signals(
@@ -246,25 +233,23 @@ def _model_signals(
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
         signals.pop(config.scores, None)
         return signals
-    if config.scored_by == CAUSAL:
-        made_by = likelihoods.made_by if likelihoods else {}
-        name = made_by.get(CAUSAL, {}).get("name")
-        if name not in mlm_names([config.lm or ""]):
-            raise ValueError(
-                f"scored_by: expected changes of log-likelihood by {config.lm}, found those by "
-                f"{name or 'no causal LM'}; {cure(scored, base, 'scored_by', config)}"
+    if config.scored_by:
+        scores = likelihoods if config.scored_by == CAUSAL else neighbours
+        made_by = scores.made_by if scores else {}
+        if config.scored_by == CAUSAL:
+            wanted, made = f"{config.lm}", {made_by.get(CAUSAL, {}).get("name", "no causal LM")}
+            is_right = made == {*mlm_names([wanted])}
+        else:
+            all_asked, all_used, of_revisions = (
+                {(mlm["name"], mlm["revision"]) for mlm in mlms}
+                for mlms in (asked, used, made_by.get("mlms", ()))
             )
-    elif config.scored_by:
-        all_asked, all_used, made = (
-            {(mlm["name"], mlm["revision"]) for mlm in mlms}
-            for mlms in (asked, used, neighbours.made_by["mlms"] if neighbours else ())
-        )
-        if neighbours is None or not all_used <= made <= all_asked:
-            names = ", ".join(sorted(name for name, _ in made)) or "none"
-            file = neighbours.path if neighbours else base.named(SCORED).neighbours
+            wanted, made = "the masked LMs, in their revisions", {name for name, _ in of_revisions}
+            is_right = bool(scores) and all_used <= of_revisions <= all_asked
+        if not is_right:
             raise ValueError(
-                f"scored_by: expected scores by the masked LMs in {file}, in their revisions, "
-                f"found those by {names}; {cure(scored, base, 'scored_by', config)}"
+                f"scored_by: expected scores by {wanted}, found those by "
+                f"{', '.join(sorted(made)) or 'none'}; {cure(scored, base, 'scored_by', config)}"
             )
     if "quality" in config.optional_columns:
         by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm "
@@ -298,34 +283,30 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
 
 
 def _write_results(
-    results: Iterable[BlockResult],
-    config: Config,
-    base: RunFolder,
-    out: RunFolder,
-    suggested: Mapping[str, Any],
+    results: Iterable[BlockResult], builder: Builder, out: RunFolder, suggested: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Write the tables of all blocks; return what the manifest says of them, and the tagger."""
+    base, config = builder.run, builder.config
     funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
     tagger, most = "", 0
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
-    paths = (out.replacements, out.exclusions, out.seeds, out.variants)
-    schemas = zip(paths, (of_all, EXCLUSIONS, of_rows, of_rows), strict=True)
+    schemas = dict(zip(_TABLES, (of_all, EXCLUSIONS, of_rows, of_rows), strict=True))
     with ExitStack() as stack:
         total = suggested["problems"]["kept"]
         bar = stack.enter_context(tqdm(total=total, desc="building", unit="problem"))
-        replacements, exclusions, seeds, variants = (
-            stack.enter_context(RowGroupWriter(stack.enter_context(atomic(path)), schema))
-            for path, schema in schemas
-        )
+        writers = {}
+        for name, schema in schemas.items():
+            path = stack.enter_context(atomic(getattr(out, name)))
+            writers[name] = stack.enter_context(RowGroupWriter(path, schema))
         for tables, counts in results:
             before = []
             while unlabelled_ids and (counts["is_last"] or unlabelled_ids[0] < counts["last"]):
                 before.append(unlabelled_ids.popleft())
             left_out = [exclusion_table(unlabelled(before, config.source)), tables["exclusions"]]
-            replacements.write(tables["replacements"])
-            exclusions.write(pa.concat_tables(left_out).sort_by("seed_id"))
-            seeds.write(tables["seeds"])
-            variants.write(tables["variants"])
+            all_left_out = pa.concat_tables(left_out).sort_by("seed_id")
+            for name, writer in writers.items():
+                writer.write(all_left_out if name == "exclusions" else tables[name])
             funnel.update({tuple(key): n for *key, n in counts["funnel"]})
             changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
@@ -333,7 +314,7 @@ def _write_results(
             few = pc.equal(tables["exclusions"]["reason"], Reason.TOO_FEW.value)
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
-        if not variants.rows and out.path.name != SCORED:
+        if not writers["variants"].rows and out.path.name != SCORED:
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} replacements per "
                 f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
@@ -357,5 +338,5 @@ def _write_results(
         provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
         **({"changes": list(of_changes.values())} if config.changes_more else {}),
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
-        "variants": variants.rows,
+        "variants": writers["variants"].rows,
     }

@@ -5,7 +5,6 @@ import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,9 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import tag_problems
-from generation.problems.tagging import Tagger
+from generation.problems.on_disk import block_sizes
 from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.run_folder import SCORED, RunFolder
 from generation.signals.likelihoods import (
@@ -33,10 +30,11 @@ from generation.signals.likelihoods import (
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.adaptation import adapt
+from generation.variants.candidates import BlockWork
 from generation.variants.perturbations import perturbations_of
 from generation.variants.signal_columns import CAUSAL, MASKED
 from generation.variants.validation import of_pairs
-from merge_dataset.answer_store import KEY, ask, key_of
+from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors import Distribution, Task, plan_of, run_blocks
 from merge_dataset.files import (
     RowGroupWriter,
@@ -47,7 +45,6 @@ from merge_dataset.files import (
     read_table,
     write_record,
 )
-from merge_dataset.schema import WORD_CLASSES
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, Head, inspect
 from merge_metric.models.pair_model import ModelRequest
@@ -75,28 +72,17 @@ accelerator, whose batches are larger."""
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """Texts of a build that models score. Can be sent to other processes."""
+class Scoring(BlockWork):
+    """Texts of a build that models score, block by block.
 
-    kind: Kind
-    run: RunFolder
+    The settings are those of the run, overlaid by the build's, then by the command's.
+    """
+
     build: RunFolder
     """The run's own build, or one inside its folder."""
-    config: Config
-    """The run's settings, overlaid by the build's, then by the command's."""
+    kind: Kind
     models: Mapping[str, str]
     """Name of a model → where it is."""
-
-    @cached_property
-    def tagger(self) -> Tagger:
-        """The tagger of the build."""
-        return Tagger.load(self.config.tagger)
-
-    @property
-    def stores(self) -> Path:
-        """Folder of the stores: in the run's, unless the settings name another."""
-        own = self.run.likelihoods
-        return Path(self.config.store) / own.name if self.config.store else own
 
     def require_models(self, machine: Machine) -> None:
         """Raise ValueError if models cannot be used."""
@@ -106,6 +92,12 @@ class Scoring:
             for name, model in self.models.items()
         ]
         require_all(inspect_models(asked, machine))
+
+    def store(self, identity: Mapping[str, str]) -> AnswerStore:
+        """Open a model's scores, which are in the run's folder unless the settings name another."""
+        own = self.run.likelihoods
+        root = Path(self.config.store) / own.name if self.config.store else own
+        return likelihood_store(root, identity)
 
 
 def write_changes(
@@ -146,7 +138,7 @@ def write_changes(
         if is_of_words:
             used = {mlm["name"] for mlm in manifest["mlms"]}
             models = {name: path for name, path in models.items() if name in used}
-        scoring = Scoring(kind, base, build, config, models)
+        scoring = Scoring(base, config, build, kind, models)
         scoring.require_models(machine_for(distribution, config.device))
         name: Literal["signals", "neighbours"] = NEIGHBOURS if is_of_words else "signals"
         folder = build.tasks(name)
@@ -200,7 +192,7 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
 
         rows = (_texts(scoring, block)[1] for block in blocks)
         ask(
-            likelihood_store(scoring.stores, identities[-1]),
+            scoring.store(identities[-1]),
             (list(chain.from_iterable(chain.from_iterable(of_block))) for of_block in rows),
             answer,
             key=key_of,
@@ -224,10 +216,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
 
     This is the new text and the old one, whose score is subtracted, or an item of `item_of`.
     """
-    kind, config = scoring.kind, scoring.config
-    problems = tag_problems(
-        read_block(scoring.run.problems, block), scoring.tagger, WORD_CLASSES, config.sharing
-    )
+    kind, config, problems = scoring.kind, scoring.config, scoring.problems(block)
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
     rows = read_table(scoring.build.replacements, REPLACEMENT_KEY, ids)
     if kind == NEIGHBOURS or scoring.build.path.name == SCORED:
@@ -257,7 +246,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
 
 
 def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    stores = [likelihood_store(scoring.stores, identity) for identity in identities]
+    stores = list(map(scoring.store, identities))
     names = scoring.config.problem_format.pll_changes
     if scoring.kind == NEIGHBOURS:
         names = ("neighbour_change",)

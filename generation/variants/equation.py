@@ -299,22 +299,3 @@ def not_in_every_text(left: Flags, table: Table, config: Config) -> Flags:
     in_text = left.any(axis=2)  # R_M(S, o) = ∪ over j of R_j(S, o)
     lacking: Flags = np.any(~in_text & (table.occurrences > 0), axis=1)
     return lacking[:, None, None] & (config.combine == "intersection")
-
-
-# --- Condition (iii), of [n] substitutions with [m] tags, which begin at [n] `starts` ---
-
-
-def changes_tokens(
-    left: Flags, tags: NDArray[np.int64], same: Flags, starts: NDArray[np.int64]
-) -> Flags:
-    """Find substitutions that change the tokenisation: they have the tags −1 (D8)."""
-    changed: Flags = tags[starts] < 0
-    return changed
-
-
-def changes_class(
-    left: Flags, tags: NDArray[np.int64], same: Flags, starts: NDArray[np.int64]
-) -> Flags:
-    """Find substitutions whose word class, or tag if that is asked for, is not the `same`."""
-    changed: Flags = ~np.logical_and.reduceat(same, starts)
-    return changed

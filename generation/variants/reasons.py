@@ -78,14 +78,6 @@ def _token_ids(scores: Scores, vocabulary: Vocabulary) -> NDArray[np.int32]:
     return np.where(is_known, scores.tokens, special)
 
 
-def _not_alphabetic(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
-    return ~vocabulary.is_alphabetic[_token_ids(scores, vocabulary)]
-
-
-def _subword(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
-    return ~vocabulary.fits(scores.tokens, scores.original)
-
-
 def _less_probable(left: Flags, scores: Scores, _: Vocabulary, config: Config) -> Flags:
     """Condition (i) of equation 1."""
     more_probable = scores.logits > scores.original_logit[:, None]
@@ -136,11 +128,15 @@ class Reason(RejectionReason):
     """Reasons why suggestions, words and problems yield no variants, in the order of steps."""
 
     # fmt: off
+    # In context, `left` are [n] substitutions with [m] tags, which begin at [n] `starts`, and are
+    # the `same` as, or in the same class as, the originals'; −1 stands for other tokens.
     UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
     NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"
 
-    NOT_ALPHABETIC = "not_alphabetic", "candidates", "not letters only (D4)", _not_alphabetic
-    SUBWORD = "subword", "candidates", "not a whole word where it stands (D4)", _subword
+    NOT_ALPHABETIC = ("not_alphabetic", "candidates", "not letters only (D4)",
+        lambda left, scores, words, _: ~words.is_alphabetic[_token_ids(scores, words)])
+    SUBWORD = ("subword", "candidates", "not a whole word where it stands (D4)",
+        lambda left, scores, words, _: ~words.fits(scores.tokens, scores.original))
     LESS_PROBABLE = ("less_probable", "candidates",
         "not more probable than the original (D5)", _less_probable)
     DUPLICATE = ("duplicate", "candidates",
@@ -159,9 +155,10 @@ class Reason(RejectionReason):
         "no MLM validated it in the other sentence (eq. 1)", equation.not_in_every_text)
 
     TOKENIZATION = ("tokenization", "context",
-        "changes the tokenisation (D8)", equation.changes_tokens)
+        "changes the tokenisation (D8)", lambda left, tags, same, starts: tags[starts] < 0)
     WORD_CLASS = ("other_class", "context",
-        "has another word class in context (D8)", equation.changes_class)
+        "has another word class in context (D8)",
+        lambda left, tags, same, starts: ~np.logical_and.reduceat(same, starts))
 
     FAMILY_REJECTED = ("word_family", "families",
         "another form of the word stands in the problem (families = reject)")

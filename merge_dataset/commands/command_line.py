@@ -189,9 +189,10 @@ class OptionsOf:
 
 def option_of(settings: type, name: str, **changes: Any) -> Any:
     """Make the option of one setting."""
-    declared = next(s for f, s in declared_settings(settings).items() if f.name == name)
+    field, declared = next((f, s) for f, s in declared_settings(settings).items() if f.name == name)
     declared = replace(declared, **changes)
-    names = (declared.option,) if declared.option else ()
+    flag = f"--{name.replace('_', '-')}" if default_of(field) is False else None
+    names = tuple(filter(None, [declared.option or flag]))
     more: Any = {"metavar": declared.metavar, "min": declared.minimum}
     return option(declared.help, *names, panel=declared.panel or OUTPUT, **more)
 
