@@ -142,10 +142,9 @@ def paraphrase(
         }
         files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
         counted = {"unlabelled": len(unlabelled_ids), "answered_right": len(right)}
+        head = {"kind": "paraphrases", "source": config.source, "fingerprint": digest_of(made_from)}
         manifest = {
-            "kind": "paraphrases",
-            "source": config.source,
-            "fingerprint": digest_of(made_from),
+            **head,
             **made_from,
             **{
                 name: record["description"] | {"weights": record["weights"]}
