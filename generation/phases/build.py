@@ -20,7 +20,6 @@ from generation.run_folder import SCORED, RunFolder, explain, versions
 from generation.signals.pll_changes import NEIGHBOURS, Kind, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants.adaptation import Fate
-from generation.variants.grammar import require_library
 from generation.variants.reasons import (
     FUNNEL_COLUMNS,
     KEPT,
@@ -135,26 +134,23 @@ def build(
     base.require("suggest")
     with out.locked():
         config = build_settings(base, ablation, settings)
-        if config.families != "ignore":
-            require_library("families")
         require_dictionary(config)
         keys = ("mlms", "problems", "questions", "source_data")
-        made_from = read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
-        names = tuple(mlm["name"] for mlm in made_from["mlms"])
+        suggested = read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
+        names = tuple(mlm["name"] for mlm in suggested["mlms"])
         check_members("without_mlms", config.without_mlms, names)
-        mlms = [mlm for mlm in made_from["mlms"] if mlm["name"] not in config.without_mlms]
+        mlms = [mlm for mlm in suggested["mlms"] if mlm["name"] not in config.without_mlms]
         if not mlms:
             raise ValueError(
                 f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
             )
-        suggested = {**made_from, "mlms": mlms}
+        made_from = {"source_data": suggested["source_data"], "mlms": mlms}
         if not overwrite:
-            known = {key: suggested[key] for key in ("source_data", "mlms")}
-            out.require_same_build(config.output_settings(), made_from=known)
+            out.require_same_build(config.output_settings(), made_from=made_from)
         unchanged_questions(base)
         if not ablation:
             require_asked(base.path, config, suggested)
-        signals = _model_signals(out, base, config, asked=made_from["mlms"], used=mlms)
+        signals = _model_signals(out, base, config, asked=suggested["mlms"], used=mlms)
         signals |= judged_variants(out, config)
         if ablation:  # keeps the seeds that are eligible without it
             base.require("build")
@@ -162,14 +158,13 @@ def build(
         builder = Builder(base, config, base.variants if ablation else None, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
-            counts = _write_results(results, builder, out, made_from)
+            counts = _write_results(results, builder, out, suggested)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             write_text(out.config, config.to_toml())
         determined_by = {
             "config": config.output_settings(),
-            "source_data": suggested["source_data"],
-            "mlms": mlms,
+            **made_from,
             **{name: file.made_by for name, file in signals.items()},
             "tagger": counts.pop("tagger"),
         }

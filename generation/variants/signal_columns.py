@@ -250,6 +250,8 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
 
 def require_dictionary(config: Config) -> None:
     """Raise ValueError if a column of the build needs lemminflect, which is not installed."""
+    if config.families != "ignore":
+        grammar.require_library("families")
     by_dictionary = [column.name for column in COLUMNS if column.by_dictionary]
     if wanting := [name for name in config.optional_columns if name in by_dictionary]:
         grammar.require_library(", ".join(wanting))
