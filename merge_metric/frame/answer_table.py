@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -109,7 +109,7 @@ def parse_source(text: str | Path) -> PredictionsSource:
 # --- A model's answers ---
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class AnswerTable:
     """A model's predictions joined to one dataset folder: the frame that all counts come from.
 
@@ -126,9 +126,9 @@ class AnswerTable:
     dataset: DatasetRelations
     answers: str
     """Name of the table."""
-    sizes: Mapping[str | None, tuple[int, int]]
+    sizes: Mapping[str | None, tuple[int, int]] = field(default_factory=dict)
     """File of the dataset → numbers of problems, and of problems without a prediction."""
-    n_predictions: int
+    n_predictions: int = 0
     """Number of predictions; equal answers to a seed in several files count once."""
 
     @property
@@ -137,14 +137,9 @@ class AnswerTable:
         return self.predictions[0].description
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """Names of the predictions files, for example one per source."""
-        return tuple(file.path.name for file in self.predictions)
-
-    @property
     def where(self) -> str:
         """The paths of the files, as messages name them."""
-        return paths_of(self.predictions)
+        return ", ".join(str(file.path) for file in self.predictions)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -159,7 +154,8 @@ class AnswerTable:
     @property
     def shares(self) -> list[str]:
         """Names of the columns of probabilities; none unless all predictions have some."""
-        return shares_of(self.predictions)
+        has_probabilities = all(PROBABILITIES in file.names for file in self.predictions)
+        return [f"p{n}" for n in range(len(self.labels) if has_probabilities else 0)]
 
     @property
     def folder(self) -> Path:
@@ -219,17 +215,6 @@ class AnswerTable:
         return preview(shown["variant_id"])
 
 
-def paths_of(files: Iterable[PredictionsFile]) -> str:
-    """Name files by their paths, as messages do."""
-    return ", ".join(str(file.path) for file in files)
-
-
-def shares_of(files: Sequence[PredictionsFile]) -> list[str]:
-    """Name the columns of probabilities that all files have."""
-    has_probabilities = all(PROBABILITIES in file.names for file in files)
-    return [f"p{n}" for n in range(len(files[0].labels) if has_probabilities else 0)]
-
-
 OTHER_SEED, OTHER_LABEL, OTHER_TEXTS = -3, -2, -1
 """Numbers in `wrong` of answers whose seed, gold label or texts differ from the dataset's."""
 
@@ -257,26 +242,23 @@ def read_models(
     for number, ((name, place), group) in enumerate(groups.items()):
         folder = group[0].dataset or dataset
         if place not in opened:
-            opened[place] = DatasetRelations.of(folder) if folder else DatasetRelations.none()
+            opened[place] = DatasetRelations.of(folder) if folder else DatasetRelations()
         of_labels: dict[tuple[tuple[str, ...], str], list[PredictionsFile]] = {}
         for source in group:
             file = open_predictions(source.path, folder, merging, opened[place].engine)
             of_labels.setdefault((file.labels, str(file.merging)), []).append(file)
         for part, files in enumerate(of_labels.values()):
-            model = _join(name, f"answers_{number}_{part}", tuple(files), opened[place], columns)
+            table = f"answers_{number}_{part}"
+            model = AnswerTable(name, tuple(files), opened[place], table)
+            _join(model, columns)
             if tell:
                 model.tell()
             yield model
 
 
-def _join(
-    name: str,
-    table: str,
-    files: tuple[PredictionsFile, ...],
-    dataset: DatasetRelations,
-    columns: Sequence[str],
-) -> AnswerTable:
-    fetch, shares = dataset.engine.fetch, shares_of(files)
+def _join(model: AnswerTable, columns: Sequence[str]) -> None:
+    """Make the table of a model; refuse wrong rows, and rows for no problem."""
+    files, dataset, fetch = model.predictions, model.dataset, model.dataset.engine.fetch
     scans, conditions, start = [], list[tuple[PredictionsFile, Condition]](), 0
     for number, file in enumerate(files):
         checked, _, own_conditions = file.checked()
@@ -284,7 +266,7 @@ def _join(
             column if column in file.names else f"NULL::{kind} AS {column}"
             for column, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
         ]
-        scanned = ["variant_id", *own, "prediction", "digest", "odd", *shares]
+        scanned = ["variant_id", *own, "prediction", "digest", "odd", *model.shares]
         scans.append(
             f"SELECT {', '.join(scanned)}, (row + {start})::INT AS answer, {number} AS part, "
             f"wrong + {len(conditions)} AS wrong FROM {checked}"
@@ -292,70 +274,63 @@ def _join(
         conditions += [(file, condition) for condition in own_conditions]
         start += file.rows
     given = f"({' UNION ALL '.join(scans)})"
-    if dataset.formats:
-        _join_dataset(table, given, files, dataset, columns)
-    else:
+    if not dataset.formats:
         dataset.number_seeds(given)
-        dataset.engine.execute(
-            f"CREATE TEMP TABLE {table} AS "
-            "SELECT (variant_id <> seed_id)::INT AS file, answer AS row, seed, label, "
-            f"{''.join(f'{share}, ' for share in shares)}answer, part, prediction, odd, "
-            "digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
-            f"FROM {given} LEFT JOIN seeds USING (seed_id)"
-        )
-    wrong = fetch(f"SELECT min(wrong) AS first FROM {table} WHERE wrong >= 0")["first"][0].as_py()
-    if wrong is not None:
-        file, condition = conditions[wrong]
+    joined = _joined(model, given, columns) if dataset.formats else _alone(model, given)
+    dataset.engine.execute(f"CREATE OR REPLACE TABLE {model.answers} AS {joined}")
+    (signs,) = model.query("SELECT min(wrong) AS first FROM answers WHERE wrong >= 0").to_pylist()
+    if signs["first"] is not None:
+        file, condition = conditions[signs["first"]]
         file.explain(condition)
-    for row in fetch(
-        f"SELECT part, count(DISTINCT answer) AS n FROM {table} WHERE odd GROUP BY part ORDER BY 1"
-    ).to_pylist():
+    odd = "SELECT part, count(DISTINCT answer) AS n FROM answers WHERE odd GROUP BY part ORDER BY 1"
+    for row in model.query(odd).to_pylist():
+        file = files[row["part"]]
         log.warning(
             "%s: in %s of %s rows another label than the prediction is the most probable one; "
             "are the probabilities in the order %s?",
-            files[row["part"]].path,
+            file.path,
             f"{row['n']:,}",
-            f"{files[row['part']].rows:,}",
-            ", ".join(files[row["part"]].written),
+            f"{file.rows:,}",
+            ", ".join(file.written),
         )
-    sizes, n_repeated = dataset.sizes_in(table), 0
-    is_more = any(sizes[file][0] > size for file, size in dataset.sizes.items())
-    if sizes[None][0] or is_more:
-        n_repeated = _drop_repeated_seeds(name, table, files, dataset, given)
-        sizes = dataset.sizes_in(table)
-    n_predictions = start - n_repeated
-    if sizes[None][0]:
+    model.n_predictions, model.sizes = start, dataset.sizes_in(model.answers)
+    is_more = any(model.sizes[file][0] > size for file, size in dataset.sizes.items())
+    if model.sizes[None][0] or is_more:
+        model.n_predictions -= _drop_repeated_seeds(model, given)
+        model.sizes = dataset.sizes_in(model.answers)
+    if model.sizes[None][0]:
         unknown = fetch(
             f"SELECT variant_id, count(*) OVER () AS count FROM {given} p "
             f"ANTI JOIN {dataset.problems(['variant_id'])} USING (variant_id) ORDER BY answer "
             f"LIMIT {EXAMPLES + 1}"
         )
         count, ids = unknown["count"][0].as_py(), unknown["variant_id"]
-        raise unknown_ids(paths_of(files), dataset.folder, count, n_predictions, ids)
-    return AnswerTable(name, files, dataset, table, sizes, n_predictions)
+        raise unknown_ids(model.where, dataset.folder, count, model.n_predictions, ids)
 
 
-def _join_dataset(
-    table: str,
-    given: str,
-    files: Sequence[PredictionsFile],
-    dataset: DatasetRelations,
-    columns: Sequence[str],
-) -> None:
-    """Make the table of checked rows and the problems of a dataset, or why they do not fit."""
-    with_digests = any(TEXT_DIGEST in file.names for file in files)
+def _alone(model: AnswerTable, given: str) -> str:
+    """Write the rows of a table of answers to no dataset."""
+    return (
+        f"SELECT (variant_id <> seed_id)::INT AS file, answer AS row, seed, label, "
+        f"{''.join(f'{share}, ' for share in model.shares)}answer, part, prediction, odd, "
+        "digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
+        f"FROM {given} LEFT JOIN seeds USING (seed_id)"
+    )
+
+
+def _joined(model: AnswerTable, given: str, columns: Sequence[str]) -> str:
+    """Write the rows of a table of answers to a dataset, with why they do not fit."""
+    with_digests = any(TEXT_DIGEST in file.names for file in model.predictions)
     more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
-    problems = dataset.problems(
+    problems = model.dataset.problems(
         ("variant_id", "seed_id", "label", *more),
-        merging=files[0].merging,
+        merging=model.merging,
         with_digests=with_digests,
     )
     digest = "q.digest" if with_digests else "NULL::UBIGINT"
-    dataset.engine.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE {table} AS
+    return f"""
         SELECT q.file, q.row, s.seed, q.label, {"".join(f'q."{column}", ' for column in more)}
-            {"".join(f"p.{share}, " for share in shares_of(files))}
+            {"".join(f"p.{share}, " for share in model.shares)}
             ({digest} % 4294967296)::UINTEGER AS texts,
             p.answer, p.part, p.prediction, p.odd, p.digest IS NOT NULL AS verified,
             CASE WHEN p.wrong IS NOT NULL THEN p.wrong
@@ -365,20 +340,14 @@ def _join_dataset(
         FROM {problems} q FULL JOIN {given} p ON p.variant_id = q.variant_id
         LEFT JOIN seeds s ON s.seed_id = q.seed_id
         """
-    )
 
 
-def _drop_repeated_seeds(
-    name: str,
-    table: str,
-    files: Sequence[PredictionsFile],
-    dataset: DatasetRelations,
-    given: str,
-) -> int:
+def _drop_repeated_seeds(model: AnswerTable, given: str) -> int:
     """Drop equal answers to a seed in several files but the first; return their number."""
-    for file in files:
+    for file in model.predictions:
         file.require_distinct()
-    again = dataset.engine.fetch(
+    engine = model.dataset.engine
+    again = engine.fetch(
         "SELECT variant_id, answer, prediction <> first_value(prediction) OVER own OR "
         f"variant_id NOT IN (SELECT seed_id FROM seeds) AS wrong FROM {given} "
         "WINDOW own AS (PARTITION BY variant_id ORDER BY answer) QUALIFY row_number() OVER own > 1 "
@@ -386,12 +355,12 @@ def _drop_repeated_seeds(
     ).to_pylist()
     if wrong := list(dict.fromkeys(row["variant_id"] for row in again if row["wrong"])):
         raise ValueError(
-            f"expected {paths_of(files)} to answer different problems, as all are of "
-            f"the model {name}, got several answers to {len(wrong):,} problems, such as "
+            f"expected {model.where} to answer different problems, as all are of "
+            f"the model {model.name}, got several answers to {len(wrong):,} problems, such as "
             f"{wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
         )
     numbers = ", ".join(str(row["answer"]) for row in again)
-    dataset.engine.execute(f"DELETE FROM {table} WHERE answer IN ({numbers or -1})")
+    engine.execute(f"DELETE FROM {model.answers} WHERE answer IN ({numbers or -1})")
     return len(again)
 
 

@@ -68,22 +68,17 @@ class Engine:
 class DatasetRelations:
     """A dataset folder's files in an engine, whose table `seeds` maps seed ids to numbers."""
 
-    engine: Engine
-    folder: Path
-    formats: Mapping[str, ProblemFormat]
+    engine: Engine = field(default_factory=Engine)
+    folder: Path = Path()
+    formats: Mapping[str, ProblemFormat] = field(default_factory=dict)
     """File of any configuration, relative to the folder → format of its problems; `file` in
-    relations is a position among these files."""
-    seeds: frozenset[int]
+    relations is a position among these files. None where predictions are joined to themselves."""
+    seeds: frozenset[int] = frozenset([0])
     """Positions of the files of seeds."""
-    names: Mapping[str, Sequence[str]]
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """File → names of its columns."""
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, int] = field(default_factory=dict)
     """File → number of rows."""
-
-    @classmethod
-    def none(cls) -> DatasetRelations:
-        """Stand in for the dataset of predictions that are joined to themselves."""
-        return cls(Engine(), Path(), {}, frozenset([0]), {}, {})
 
     @classmethod
     def of(cls, folder: Path) -> DatasetRelations:

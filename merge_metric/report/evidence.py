@@ -170,7 +170,8 @@ class Respondent:
         """Describe a model by its answers."""
         rows = (row for file in model.predictions for row in file.further(ANSWER_TEXT))
         words = {name: text for name, text in rows if text}
-        return cls(model.name, model.files, model.description, model.n_predictions, words)
+        files = tuple(file.path.name for file in model.predictions)
+        return cls(model.name, files, model.description, model.n_predictions, words)
 
 
 @dataclass(frozen=True, slots=True)
