@@ -28,7 +28,7 @@ from merge_metric.predict.problems import (
     read_problems,
     sources_of,
 )
-from merge_metric.score import score_frame
+from merge_metric.score import reporting, score_frame, score_table
 from merge_metric.seed_variant_accuracy.figures import main_figures
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -106,8 +106,6 @@ class Evaluation:
 
     def groups(self, config: str | None = None) -> Table:
         """Make the table of word classes and labels of a configuration, by default the first."""
-        from merge_metric.score import score_table
-
         config = config or next(iter(self.results))
         if not self.allow_missing:
             return score_table(config, self[config])
@@ -115,13 +113,7 @@ class Evaluation:
         return score_table(f"{config}, a sample of its seeds", sample)
 
     def reporting(self, *others: Evaluation) -> str:
-        """Write what a paper should say of the figures: sentences, LaTeX, and what to cite.
-
-        Args:
-            others: Further models on the same dataset, for the same table.
-        """
-        from merge_metric.reporting import reporting
-
+        """Write what a paper should say of these and other models' figures, and what to cite."""
         own = {evaluation.name: evaluation.results for evaluation in self._beside(others)}
         return reporting(own, self.dataset)
 
@@ -132,25 +124,11 @@ class Evaluation:
         return seed_results(self.frames)
 
     def compare(self, *others: Evaluation, **options: Any) -> dict[str, Comparison]:
-        """Compare with other models on the seeds that all have: differences, p-values, ranks.
-
-        Args:
-            others: Of the same dataset.
-            options: As `compare_models` takes them: `correctness_threshold`, `n_bootstrap`, ….
-
-        Returns:
-            Configuration that all have → comparison.
-
-        Raises:
-            ValueError: no other model, one name twice, or no configuration that all have.
-        """
+        """Compare with other models of the same dataset; see `compare_models`."""
         return compare_models([self, *others], **options)
 
     def plot_curves(self, *others: Evaluation) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.
-
-        Args:
-            others: Other models, as lines beside this one.
 
         Returns:
             A figure of matplotlib (extra `plots`), which `.savefig("curves.pdf")` writes.
@@ -168,7 +146,7 @@ class Evaluation:
 
         Args:
             path: The file: .html, .md, .tex or .json.
-            others: Of the same dataset.
+            others: Models of the same dataset.
             output: The format; by default what the suffix says.
 
         Raises:

@@ -10,6 +10,11 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final, Literal
 
+from merge_dataset.card import environment
+from merge_dataset.files import read_text
+from merge_dataset.layout import CARD, PROVENANCE
+from merge_dataset.provenance import read
+from merge_dataset.schema import collection_name, parse_config_name
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.noise import noise_figures, noise_text
@@ -26,6 +31,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     main_figures,
     percent,
     span,
+    sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.options import (
@@ -34,9 +40,9 @@ from merge_metric.seed_variant_accuracy.options import (
     check_cluster,
 )
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
-from merge_metric.seed_variant_accuracy.scoring import score_counts
+from merge_metric.seed_variant_accuracy.scoring import VERSION, score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
-from merge_metric.tables.table import WIDTH
+from merge_metric.tables.table import PACKAGES, WIDTH
 
 log = logging.getLogger(__name__)
 
@@ -290,29 +296,19 @@ def fails(gate: Gate, value: float) -> bool:
     return (limit - value if figure.higher_is_better else value - limit) > _ROUNDING
 
 
-def read_gates(
-    fail_under: Sequence[str], fail_over: Sequence[str] = (), correctness_threshold: int = 90
-) -> list[Gate]:
-    """Parse lower and upper limits such as `seed_variant_accuracy=0.7`."""
+def read_gates(texts: Sequence[str], correctness_threshold: int = 90) -> list[Gate]:
+    """Parse limits such as `seed_variant_accuracy=0.7`."""
     gates = []
-    for option, other, text in (
-        *(("fail-under", "fail-over", text) for text in fail_under),
-        *(("fail-over", "fail-under", text) for text in fail_over),
-    ):
+    for text in texts:
         key, _, number = text.partition("=")
         figure = figure_named(key.strip(), correctness_threshold)
-        if figure.higher_is_better != (option == "fail-under"):
-            better = "higher" if figure.higher_is_better else "lower"
-            raise ValueError(
-                f"--{option}: {figure.key} is the better the {better} it is; use --{other} {text}"
-            )
         low, high = {"share": (0, 1), "points": (-1, 1), "threshold": (0, 100)}[figure.unit]
         limit = math.nan
         with suppress(ValueError):
             limit = float(number)
         if not low <= limit <= high:  # NaN is neither
             raise ValueError(
-                f"--{option}: expected {figure.key}=VALUE with a number from {low} to {high}, got "
+                f"--require: expected {figure.key}=VALUE with a number from {low} to {high}, got "
                 f"{text!r}"
             )
         gates.append((figure, limit))
@@ -411,3 +407,69 @@ class Watch:
 def seeds_of_parts(result: _Result) -> dict[str, int]:
     """Map the parts of a result of `scoring.score` to their numbers of seeds."""
     return {name: part["n_seeds"] for name, part in _parts(result) if name != "all"}
+
+
+# --- Text of a paper: sentences, a small table for LaTeX, and what to cite ---
+
+
+def reporting(
+    results: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    dataset: Path,
+) -> str:
+    """Write the sentences of a paper on figures, a table in LaTeX, and BibTeX.
+
+    Args:
+        results: Model → configuration → result of `scoring.score`.
+        dataset: The dataset folder, which knows the masked LMs and what to cite.
+    """
+    by_config: dict[str, dict[str, Any]] = {}
+    for model, of_model in results.items():
+        for config, result in of_model.items():
+            by_config.setdefault(config, {})[model] = result
+    made = {
+        config: read(dataset / collection_name(*parse_config_name(config)) / PROVENANCE)
+        for config in by_config
+    }
+    one = next(iter(next(iter(by_config.values())).values()))
+    ct = int(one["signature"].partition("|")[0].removeprefix("ct:"))
+    figures = (
+        CATALOGUE["seed_accuracy"],
+        CATALOGUE["variant_accuracy"],
+        sv_at(ct),
+        CATALOGUE["relaxed_fooling_rate"],
+    )
+    signatures = dict.fromkeys(
+        f"{config}: {result['signature_short']}"
+        for config, models in by_config.items()
+        for result in models.values()
+    )
+    table = Table(
+        name="merge",
+        title="Figures in percent, with 95 % intervals by bootstrap over seeds",
+        columns=(
+            Column("config", "configuration"),
+            Column("model", "model"),
+            Column("n_seeds", "seeds", "count"),
+            *map(figure_column, figures),
+        ),
+        rows=tuple(
+            {"config": config, "model": model, "n_seeds": result["n_seeds"]}
+            | figure_values(result, figures)
+            for config, models in by_config.items()
+            for model, result in models.items()
+        ),
+        notes=(f"Signatures: {'; '.join(signatures)}",),
+    )
+    card = read_text(dataset / CARD)
+    page = environment(Path(__file__).parent).get_template("reporting.md.j2")
+    return page.render(
+        percent=as_percent,
+        results=by_config,
+        dataset=dataset.name,
+        mlms={config: [mlm["name"] for mlm in of.get("mlms", ())] for config, of in made.items()},
+        ct=ct,
+        version=VERSION,
+        packages=PACKAGES,
+        table=table.to_latex(),
+        bibtex=card.partition("```bibtex\n")[2].partition("```")[0].strip(),
+    )

@@ -77,18 +77,12 @@ def score_command(
             "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
         ),
     ] = None,
-    fail_under: Annotated[
+    require: Annotated[
         list[str] | None,
         option(
-            "Exit with 1 if a figure of some configuration is lower, such as "
-            "seed_variant_accuracy=0.7; may be repeated.",
+            "Exit with 1 if a figure of some configuration is worse, such as "
+            "seed_variant_accuracy=0.7 or relaxed_fooling_rate=0.4; may be repeated.",
             metavar="FIGURE=VALUE",
-        ),
-    ] = None,
-    fail_over: Annotated[
-        list[str] | None,
-        option(
-            "The same if it is higher, such as relaxed_fooling_rate=0.4.", metavar="FIGURE=VALUE"
         ),
     ] = None,
     reporting: Annotated[
@@ -141,7 +135,7 @@ def score_command(
 
     \b
       merge-nli score predictions.parquet --dataset merge-nli
-        --fail-under seed_variant_accuracy=0.7 --fail-over relaxed_fooling_rate=0.4
+        --require seed_variant_accuracy=0.7 --require relaxed_fooling_rate=0.4
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.frame.answer_table import PredictionsSource
     from merge_metric.frame.joined import read_frames
@@ -155,7 +149,7 @@ def score_command(
         raise ValueError("--reporting: expected the --dataset that the figures are of")
     settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
     more = [figure_named(key, shown.ct) for key in figure or ()]
-    gates = read_gates(fail_under or (), fail_over or (), shown.ct)
+    gates = read_gates(require or (), shown.ct)
     for tracker in log_to or ():
         with needing(tracker):
             require_tracker(tracker)
@@ -169,7 +163,7 @@ def score_command(
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
     if reporting and dataset:
-        from merge_metric.reporting import reporting as written
+        from merge_metric.score import reporting as written
 
         typer.echo(written({model_name(predictions): results}, dataset))
         return

@@ -23,7 +23,7 @@ def score(*words: object, code: int = 0) -> Result:
 
 def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
     gates = ("seed_accuracy=0.7", "variant_accuracy=0.75", "sv_at_51=0.9", "holding_threshold=52")
-    limits = (word for gate in gates for word in ("--fail-under", gate))
+    limits = (word for gate in gates for word in ("--require", gate))
     result = score(*files, "--config", "snli", *limits, code=1)
     assert result.stderr.splitlines()[-3:] == [
         "snli: seed_accuracy is 0.6667, wanted 0.7 or more",
@@ -34,7 +34,7 @@ def test_a_figure_below_its_limit_fails(files: tuple[Path, str, str]) -> None:
 
 
 def test_what_is_reached_passes(files: tuple[Path, str, str]) -> None:
-    score(*files, "--fail-under", "seed_accuracy=0.6666666666666667")
+    score(*files, "--require", "seed_accuracy=0.6666666666666667")
     (gate,) = read_gates(["agreement=0.7"])
     assert not fails(gate, 0.7 - 1e-12)
     range_ = {"matching_threshold_low": 1.0, "matching_threshold_high": 5.0}
@@ -47,25 +47,23 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
     rows = predicted("demo")
     wrong = [{**row, "prediction": E} for row in rows]
     pq.write_table(pa.Table.from_pylist(wrong), path := tmp_path / "p.parquet")
-    gate = ("--fail-over", "strict_fooling_rate=0.5")
+    gate = ("--require", "strict_fooling_rate=0.5")
     result = score(path, "--dataset", folder, *gate, code=2)
     assert "error: demo: strict_fooling_rate is undefined, so it cannot be" in result.stderr
     pq.write_table(pa.Table.from_pylist(rows), path)
-    result = score(path, "--dataset", folder, "--fail-under", "matching_threshold=40", code=2)
+    result = score(path, "--dataset", folder, "--require", "matching_threshold=40", code=2)
     assert "demo: matching_threshold is undetermined (1–100), so it cannot" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("gate", "message"),
     [
-        ("--fail-under=seed_acuracy=0.7",
+        ("--require=seed_acuracy=0.7",
          "95 (1 to 100), got 'seed_acuracy'; did you mean 'seed_accuracy'?"),
-        ("--fail-under=sv_at_101=0.7", "expected the name of a figure, such as"),
-        ("--fail-under=seed_accuracy", "expected seed_accuracy=VALUE with a number from 0 to 1"),
-        ("--fail-under=seed_accuracy=nan", "from 0 to 1, got 'seed_accuracy=nan'"),
-        ("--fail-under=matching_threshold=101", "a number from 0 to 100"),
-        ("--fail-under=qt_gap=0.1",
-         "qt_gap is the better the lower it is; use --fail-over qt_gap=0.1"),
+        ("--require=sv_at_101=0.7", "expected the name of a figure, such as"),
+        ("--require=seed_accuracy", "expected seed_accuracy=VALUE with a number from 0 to 1"),
+        ("--require=seed_accuracy=nan", "from 0 to 1, got 'seed_accuracy=nan'"),
+        ("--require=matching_threshold=101", "a number from 0 to 100"),
         ("--log-to=x", "expected one of wandb, mlflow, tensorboard, got 'x'"),
     ],
 )  # fmt: skip
