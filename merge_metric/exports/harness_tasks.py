@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from merge_dataset.card import environment
 from merge_dataset.commands.command_line import (
     Format,
     input_option,
@@ -20,6 +21,7 @@ from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
+    TEMPLATES,
     Configs,
     Folder,
     Out,
@@ -126,16 +128,13 @@ def new_tasks(
     name: str, tasks: "TaskSettings", folder: Path, out: Path, *, overwrite: bool
 ) -> Iterator[Path]:
     """Yield the new folder of tasks: the metric's modules, settings, and a README of a template."""
-    import jinja2
-
     from merge_metric.exports.task_answers import SETTINGS
 
     configs = list(tasks.prompts)
     facts = {"dataset": tasks.dataset, "revision": tasks.revision}
     # As given if relative, only the last part if absolute: no places of a machine.
     places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
-    text = template(f"{name.replace('-', '_')}_readme.md.j2")
-    readme = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+    readme = environment(TEMPLATES).get_template(f"{name.replace('-', '_')}_readme.md.j2")
     text = readme.render(tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
     description = {"export": name, **facts, "configurations": configs}
     with new_folder(out, description, overwrite=overwrite) as partial:
@@ -154,12 +153,6 @@ def new_tasks(
 
 
 # --- lm-evaluation-harness ---
-
-_FUNCTION: Final = '''\
-def {function}(items: list[Any]) -> float:
-    """The figure {figure}."""
-    return _figure(items, "{figure}")
-'''
 
 
 @export("lm-eval", panel=HARNESSES, extra="predict")
@@ -195,106 +188,43 @@ def export_lm_eval(
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(folder, out, config or (), options, prompt_start=prompt_start, letters=letters)
-    names = {config: f"merge_nli_{config}" for config in tasks.prompts}
-    figures = tuple(figure_names(tasks.thresholds))
     with new_tasks("lm-eval", tasks, folder, out, overwrite=overwrite) as partial:
-        for of, name in names.items():
-            text = _as_yaml(_task(tasks, of, name, figures))
-            (partial / f"{name}.yaml").write_text(text, encoding="utf-8")
-        # The template with its constant, followed by a function for each figure.
-        text = template("lm_eval.py")
-        text = text.replace("FIGURES: tuple[str, ...] = ()", f"FIGURES = {figures!r}")
-        functions = (_FUNCTION.format(function=f.replace("@", "_"), figure=f) for f in figures)
-        text = "\n\n".join([text, *functions])
-        (partial / f"{_MODULE}.py").write_text(text, encoding="utf-8")
-    first, *_ = listed = list(names.values())
+        (partial / f"{_MODULE}.py").write_text(template("lm_eval.py"), encoding="utf-8")
+        for name in tasks.prompts:
+            text = _lm_eval_task(tasks, name)
+            (partial / f"{_MODULE}_{name}.yaml").write_text(text, encoding="utf-8")
+    first, *_ = names = [f"{_MODULE}_{name}" for name in tasks.prompts]
     hint = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {first}"
-    tell(output, out, {"tasks": listed}, f"{out}: tasks {', '.join(listed)}", hint)
+    tell(output, out, {"tasks": names}, f"{out}: tasks {', '.join(names)}", hint)
 
 
-def figure_names(thresholds: Sequence[int]) -> list[str]:
-    """List the figures that a harness reports; figures at thresholds come first."""
-    from merge_metric.exports.task_answers import FIGURES
-
-    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
-
-
-def _task(tasks: "TaskSettings", config: str, name: str, figures: Sequence[str]) -> dict[str, Any]:
+def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
+    """Write a configuration's task in YAML."""
+    from merge_metric.exports.task_answers import figure_names
     from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 
-    prompt = tasks.prompts[config]
-    template, several = prompt.template, len(tasks.forms) > 1
-    shown: dict[str, Any] = {"target_delimiter": " "}
-    if tasks.is_in_words:
-        shown |= {"doc_to_target": ANSWER}
-        asked = {
-            "output_type": "generate_until",
-            **shown,
-            "generation_kwargs": {
-                "until": [prompt.stop],
-                "max_gen_toks": tasks.max_answer_tokens,
-                "do_sample": False,
-                "temperature": 0.0,
-            },
-        }
-    else:
-        shown |= {"doc_to_target": "label", "doc_to_choice": list(template.letters)}
-        asked = {"output_type": "multiple_choice", "doc_to_target": "label"}
-        asked["doc_to_choice"] = tasks.choices(config) if several else list(template.letters)
-        asked["target_delimiter"] = "" if several else " "  # which the harness omits in chats
+    prompt, several = tasks.prompts[config], len(tasks.forms) > 1
+    letters = list(prompt.template.letters)
     samples = [
-        {QUESTION: template.text(*e.texts), "label": e.label, ANSWER: prompt.answer(e)}
+        {QUESTION: prompt.template.text(*e.texts), "label": e.label, ANSWER: prompt.answer(e)}
         for e in prompt.examples
     ]
-    task = {
-        "task": name,
-        "custom_dataset": _Function(f"{_MODULE}.load"),
-        "dataset_kwargs": {"config": config},
-        "test_split": "test",
-        "description": prompt.start,
-        "doc_to_text": QUESTION,
-        **asked,
-        "fewshot_delimiter": "\n\n",
-        "num_fewshot": len(prompt.examples),
-        "fewshot_config": {"sampler": "first_n", "samples": samples, **shown},
-        "process_results": _Function(f"{_MODULE}.process_results"),
-        "metric_list": [
-            {
-                "metric": figure,
-                "aggregation": _Function(f"{_MODULE}.{figure.replace('@', '_')}"),
-                # For `sv@CT` higher is better.
-                "higher_is_better": figure != "without_label"
-                and (figure not in CATALOGUE or CATALOGUE[figure].higher_is_better),
-            }
-            for figure in figures
-        ],
-        "metadata": {"version": 1.0},
-    }
-    if not prompt.examples:
-        del task["fewshot_config"]
-    return task
-
-
-class _Function(str):
-    """Name of a function, which the harness's YAML marks by a tag."""
-
-    __slots__ = ()
-
-
-def _as_yaml(task: dict[str, Any]) -> str:
-    """Write a task as YAML, with the harness's tag for functions, and prompts as block scalars."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml is untyped
-        ignore_aliases = staticmethod(lambda _: True)
-
-    def represent_text(dumper: Any, text: str) -> Any:
-        style = "|" if text.count("\n") > 2 else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    Dumper.add_representer(str, represent_text)
-    Dumper.add_representer(_Function, lambda d, name: d.represent_scalar("!function", str(name)))
-    return str(yaml.dump(task, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100))
+    lower = [key for key, figure in CATALOGUE.items() if not figure.higher_is_better]
+    return (
+        environment(TEMPLATES)
+        .get_template("lm_eval.yaml.j2")
+        .render(
+            tasks=tasks,
+            config=config,
+            prompt=prompt,
+            letters=letters,
+            choices=tasks.choices(config) if several else letters,
+            delimiter="" if several else " ",  # which the harness omits in chats
+            samples=samples,
+            figures=figure_names(tasks.thresholds),
+            lower=[*lower, "without_label"],
+        )
+    )
 
 
 # --- Inspect ---

@@ -81,9 +81,12 @@ def tell(
     write_result(output, whole, text, f"Next: {following}")
 
 
+TEMPLATES: Final = Path(__file__).with_name("templates")
+
+
 def template(name: str) -> str:
-    """Read the text of a template, which is exported as it is or filled in."""
-    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")
+    """Read the text of a template that is exported as it is."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 MARK: Final = "merge-nli-export.json"

@@ -34,6 +34,12 @@ KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems")
 FIGURES: Final = keys_shown("tasks")
 """Figures beside `sv@CT`, by their keys in the metric's catalogue."""
 
+
+def figure_names(thresholds: Sequence[int]) -> list[str]:
+    """List the figures that a harness reports; figures at thresholds come first."""
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
+
+
 TaskAnswer = dict[str, Any]
 """A row of a predictions file with columns of the dataset: see `answer`."""
 

@@ -5,6 +5,8 @@ Figures are those of `merge-nli score`, averaged over the subsamples.
 """
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 from merge_nli_metric import task_answers as answers
 from merge_nli_metric.templates import Example
 
-FIGURES: tuple[str, ...] = ()
 SETTINGS = answers.TaskSettings.read()
+FIGURES = answers.figure_names(SETTINGS.thresholds)
 
 _last: tuple[list[dict[str, Any]], dict[str, float]] = ([], {})
 
@@ -51,10 +53,18 @@ def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
     return dict.fromkeys(FIGURES, answer | {"config": doc["merge_nli_config"]})
 
 
-def _figure(items: list[dict[str, Any]], name: str) -> float:
+def __getattr__(name: str) -> Callable[[list[dict[str, Any]]], float]:
+    """Make the function of a figure for the task's YAML, such as `sv_90` of sv@90."""
+    functions = {figure.replace("@", "_"): partial(_compute, figure) for figure in FIGURES}
+    if name not in functions:
+        raise AttributeError(name)
+    return functions[name]
+
+
+def _compute(figure: str, items: list[dict[str, Any]]) -> float:
     """Compute a figure of all answers; the harness asks for one after the other."""
     global _last
     if _last[0] != items:
         labels = SETTINGS.prompts[items[0]["config"]].template.labels
         _last = (items, answers.figures(items, SETTINGS.thresholds, labels))
-    return _last[1][name]
+    return _last[1][figure]

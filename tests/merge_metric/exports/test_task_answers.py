@@ -11,7 +11,7 @@ import pytest
 from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.harness_tasks import TaskOptions, export_lm_eval, figure_names, prepare
+from merge_metric.exports.harness_tasks import TaskOptions, export_lm_eval, prepare
 from merge_metric.exports.registry import place_of
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
@@ -53,7 +53,7 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     assert "|texts:unverified" not in expected["signature_short"]
     random.Random(1).shuffle(rows)
     result = answers.figures(rows, (50, 90, 100))
-    assert set(result) == {*figure_names((50, 90, 100)), "n_seeds", "n_variants"}
+    assert set(result) == {*answers.figure_names((50, 90, 100)), "n_seeds", "n_variants"}
     assert result.pop("without_label") == 0
     for name, value in result.items():
         if name.startswith("sv@"):
@@ -139,7 +139,7 @@ print(json.dumps(dict(zip(module.FIGURES, made))))
     )
     assert done.returncode == 0, done.stderr
     expected = answers.figures(rows)
-    assert json.loads(done.stdout) == {name: expected[name] for name in figure_names((90,))}
+    assert json.loads(done.stdout) == {name: expected[name] for name in answers.figure_names((90,))}
     for path in (tmp_path / "out").rglob("*.py"):
         assert "merge_metric." not in path.read_text(encoding="utf-8").replace("`merge_metric.", "")
 
