@@ -19,6 +19,7 @@ from merge_dataset.schema import (
 )
 from merge_metric.exports.registry import (
     FILES,
+    TEMPLATES,
     Configs,
     Folder,
     Overwrite,
@@ -27,17 +28,10 @@ from merge_metric.exports.registry import (
     export,
     new_file,
     tell,
-    template,
 )
 
 FILE: Final = "croissant.json"
 
-_PARQUET: Final = {"encodingFormat": "application/x-parquet"}
-
-_VOTES: Final = (
-    "`annotator_labels` has the labels of the source's annotators for the seed, where the source "
-    "gives them."
-)
 _TYPES: Final = {
     "string": "sc:Text",
     "int32": "cr:Int32",
@@ -83,12 +77,12 @@ def export_croissant(
 
 def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
-    from merge_dataset.card import read_front_matter
+    from merge_dataset.card import environment, read_front_matter
 
     text = read_text(folder / CARD)
     try:
         matter = read_front_matter(text)
-        facts = {name: matter[name] for name in ("pretty_name", "language", "license", "tags")}
+        card = {name: matter[name] for name in ("pretty_name", "language", "license", "tags")}
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"{folder / CARD}: expected a card with a name, language, license and tags, got "
@@ -97,46 +91,52 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     body = text.partition("\n---\n")[2]
     paragraphs = (part.strip() for part in body.split("\n\n"))
     prose = next((part for part in paragraphs if part and not part.startswith("#")), "")
-    files, sets, label_names, record_sets = {}, [], {}, []
-    for config in configs:
-        own = format_in(folder, config)
-        labels = "labels" if own.labels == LABELS else f"labels-{parse_config_name(config)[0]}"
-        label_names[labels] = _label_names(labels, own.labels)
-        for split, names in split_files(folder, config).items():
-            source = {"fileObject": {"@id": names[0]}}
-            if len(names) > 1:  # a split with a file for each word class
-                sets.append(_node("FileSet", f"{config}/{split}/files", **_PARQUET, includes=names))
-                source = {"fileSet": {"@id": f"{config}/{split}/files"}}
-            record_sets.append(_record_set(config, split, source, own, labels))
-            for name in (name for name in names if name not in files):
-                size, digest = (folder / name).stat().st_size, digest_of_file(folder / name)
-                of_file = {"contentSize": f"{size} B", **_PARQUET, "sha256": digest}
-                files[name] = _node("FileObject", name, contentUrl=name, **of_file)
-    # Keys are in order, with the full standard context: readers warn about any other.
-    record = json.loads(template("croissant.json")) | {
-        "name": facts["pretty_name"],
-        "description": " ".join(prose.split()),
-        "inLanguage": facts["language"],
-        "license": [
-            f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
-            for name in facts["license"]
-        ],
-        "keywords": facts["tags"],
-        "citeAs": body.partition("```bibtex\n")[2].partition("```")[0].strip(),
-        **_responsible_ai(folder, configs, body),
-        "distribution": [*files.values(), *sets],
-        "recordSet": [*label_names.values(), *record_sets],
-    }
-    return {key: value for key, value in record.items() if value or not key.startswith("rai:")}
-
-
-def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str, Any]:
+    # Parts of the page that says how the data were made, and what their limits are.
     making, limits = (
         body.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
         for heading in ("How it was made", "Limits")
     )
     limited = [" ".join(limit.split()) for limit in limits.split("\n- ")[1:]]
-    raw, steps, tools = [], [], []
+    files, labels, splits = dict[str, Any](), dict[str, Any](), list[dict[str, Any]]()
+    for config in configs:
+        own = format_in(folder, config)
+        of_labels = "labels" if own.labels == LABELS else f"labels-{parse_config_name(config)[0]}"
+        labels[of_labels], columns = own.labels, _columns(own)
+        for split, names in split_files(folder, config).items():
+            facts = {"id": f"{config}/{split}", "config": config, "name": split, "files": names}
+            splits.append({**facts, "labels": of_labels, "columns": columns})
+            for path in (folder / name for name in names if name not in files):
+                described = {"size": path.stat().st_size, "digest": digest_of_file(path)}
+                files[path.relative_to(folder).as_posix()] = described
+    # Keys are in order, with the full standard context: readers warn about any other.
+    text = (
+        environment(TEMPLATES)
+        .get_template("croissant.json.j2")
+        .render(
+            card=card,
+            description=" ".join(prose.split()),
+            licences=[
+                f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
+                for name in card["license"]
+            ],
+            citation=body.partition("```bibtex\n")[2].partition("```")[0].strip(),
+            making=" ".join(making.partition("\n###")[0].split()),
+            limits=limited,
+            biases=[limit for limit in limited if "biases" in limit],
+            files=files,
+            several=[split for split in splits if len(split["files"]) > 1],
+            labels=labels,
+            splits=splits,
+            **_provenance(folder, configs),
+        )
+    )
+    record = json.loads(text)
+    return {key: value for key, value in record.items() if value or not key.startswith("rai:")}
+
+
+def _provenance(folder: Path, configs: Sequence[str]) -> dict[str, list[str]]:
+    """Say of the collections what they were made from, in which steps, and with which models."""
+    raw, steps, tools = [], [], dict[str, None]()
     for name in dict.fromkeys(collection_name(*parse_config_name(config)) for config in configs):
         facts = read_record(folder / name / PROVENANCE, verify=False)
         if data := facts.get("source_data"):
@@ -148,62 +148,20 @@ def _responsible_ai(folder: Path, configs: Sequence[str], body: str) -> dict[str
         if config := facts.get("config"):
             steps.append(f"{name}: settings {json.dumps(config, sort_keys=True)}")
         models = [*facts.get("mlms", ()), facts.get("generator"), facts.get("nli_model")]
-        tools += [f"{model['name']}, revision {model['revision']}" for model in models if model]
-        tools += [facts["tagger"]] if facts.get("tagger") else []
-    return {
-        "rai:dataCollection": " ".join(making.partition("\n###")[0].split()),
-        "rai:dataCollectionRawData": "; ".join(raw),
-        "rai:dataPreprocessingProtocol": steps,
-        "rai:dataAnnotationProtocol": [*limited[:1], _VOTES],
-        "rai:machineAnnotationTools": list(dict.fromkeys(tools)),
-        "rai:dataLimitations": limited,
-        "rai:dataBiases": [limit for limit in limited if "biases" in limit],
-    }
+        used = [f"{model['name']}, revision {model['revision']}" for model in models if model]
+        tools |= dict.fromkeys([*used, *filter(None, [facts.get("tagger")])])
+    return {"raw": raw, "steps": steps, "tools": list(tools)}
 
 
-def _node(kind: str, identifier: str, **more: Any) -> dict[str, Any]:
-    return {"@type": f"cr:{kind}", "@id": identifier, "name": identifier, **more}
-
-
-def _label_names(identifier: str, labels: Sequence[str]) -> dict[str, Any]:
-    code, name = f"{identifier}/code", f"{identifier}/name"
-    return _node(
-        "RecordSet",
-        identifier,
-        description="What the numbers of labels mean.",
-        dataType="sc:Enumeration",
-        key={"@id": code},
-        field=[_node("Field", code, dataType="cr:Int64"), _node("Field", name, dataType="sc:Text")],
-        data=[{code: position, name: label} for position, label in enumerate(labels)],
-    )
-
-
-def _record_set(
-    config: str, split: str, source: dict[str, Any], problem_format: ProblemFormat, labels: str
-) -> dict[str, Any]:
+def _columns(problem_format: ProblemFormat) -> list[dict[str, str]]:
+    """Describe the columns of a split: name, meaning, type of a value, and shape of a list."""
     import pyarrow as pa
 
-    fields = []
+    columns, meanings = [], column_meanings(problem_format)
     for column in arrow_schema(problem_format):
-        kind, shape = column.type, dict[str, Any]()
+        kind, shape = column.type, ""
         while pa.types.is_list(kind):  # a nested list holds spans: start and end
-            shape = {"isArray": True, "arrayShape": "-1,2" if shape else "-1"}
-            kind = kind.value_type
-        field = _node(
-            "Field",
-            f"{config}/{split}/{column.name}",
-            description=column_meanings(problem_format)[column.name],
-            dataType=_TYPES[str(kind)],
-            source={**source, "extract": {"column": column.name}},
-            **shape,
-        )
-        if column.name == "label":
-            field["references"] = {"field": {"@id": f"{labels}/code"}}
-        fields.append(field)
-    return _node(
-        "RecordSet",
-        f"{config}/{split}",
-        description=f"The {split} of the configuration {config}.",
-        key={"@id": f"{config}/{split}/variant_id"},
-        field=fields,
-    )
+            kind, shape = kind.value_type, "-1,2" if shape else "-1"
+        facts = {"name": column.name, "meaning": meanings[column.name]}
+        columns.append({**facts, "type": _TYPES[str(kind)], "shape": shape})
+    return columns

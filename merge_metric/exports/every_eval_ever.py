@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -13,9 +14,8 @@ import typer
 
 from merge_dataset.commands.command_line import (
     OF_DATASET,
-    AllowMissing,
+    Chosen,
     Format,
-    MergeLabels,
     input_option,
     option,
 )
@@ -23,7 +23,6 @@ from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
     FILES,
-    Configs,
     Out,
     Overwrite,
     date_option,
@@ -51,9 +50,8 @@ def export_results(
         "merge-nli"
     ),
     out: Out = Path("merge-nli-results"),
-    config: Configs = None,
-    allow_missing: AllowMissing = False,
-    merge_labels: MergeLabels = None,
+    *,
+    chosen: Chosen,
     dataset_repo: Annotated[
         str | None, input_option("Where the dataset is published on the Hub, OWNER/NAME.")
     ] = None,
@@ -82,18 +80,16 @@ def export_results(
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
     description = read_metadata(predictions)
-    options: dict[str, Any] = {"allow_missing": allow_missing, "merge_labels": merge_labels or ()}
-    frames = list(read_frames([predictions], dataset, config or (), **options))
+    frames = list(read_frames([predictions], dataset, **chosen.arguments()))
     model = str(description.get("name") or predictions.stem)
     created = str(int(predictions.stat().st_mtime))
     evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
         count = 0
         with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
-            for sample in (sample for frame in frames for sample in _samples(frame, dataset)):
+            for count, sample in enumerate(chain(*(_samples(f, dataset) for f in frames)), 1):
                 line = json.dumps({**evaluation, "model_id": model, **sample}, ensure_ascii=False)
                 file.write(f"{line}\n")
-                count += 1
         source = {"source_type": "other"}
         if dataset_repo:
             source = {"source_type": "hf_dataset", "hf_repo": dataset_repo}
@@ -148,12 +144,10 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
         figure = CATALOGUE[key].at(USUAL.correctness_threshold)
         if result[key] is None:
             continue
-        uncertainty: dict[str, Any] = {}
+        interval = {}
         if bounds := result[f"{key}_ci"]:
-            interval = {"lower": bounds[0], "upper": bounds[1], "confidence_level": CONFIDENCE}
-            uncertainty["confidence_interval"] = {**interval, "method": "bootstrap over seeds"}
-        uncertainty |= {"num_samples": result["n_seeds"]}
-        uncertainty |= {"num_bootstrap_samples": USUAL.n_bootstrap}
+            ends = {"lower": bounds[0], "upper": bounds[1], "confidence_level": CONFIDENCE}
+            interval = {"confidence_interval": {**ends, "method": "bootstrap over seeds"}}
         yield {
             "evaluation_result_id": f"{frame.config}/{key}",
             "evaluation_name": frame.config,
@@ -175,7 +169,11 @@ def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]
                     "samples": "distinct seeds or variants; the score is a mean over subsamples",
                     **left_out,
                 },
-                "uncertainty": uncertainty,
+                "uncertainty": {
+                    **interval,
+                    "num_samples": result["n_seeds"],
+                    "num_bootstrap_samples": USUAL.n_bootstrap,
+                },
             },
         }
 

@@ -121,17 +121,16 @@ def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Ta
     """Make a file of the seeds, and one per subsample of variants; subsamples may overlap."""
     import pyarrow.compute as pc
 
-    def drawn_by(subsample: int) -> Iterator[pa.Table]:
+    def variants(number: int) -> Iterator[pa.Table]:
         for table in read_split(folder, config, "variants"):
             column = table["subsamples"].combine_chunks()
-            holds = pc.equal(pc.list_flatten(column), subsample)
+            holds = pc.equal(pc.list_flatten(column), number)
             yield table.take(pc.list_parent_indices(column).filter(holds).unique())
 
     yield "seeds", read_split(folder, config, "seeds")
     tables = read_split(folder, config, "variants")
-    numbers = (pc.list_flatten(table["subsamples"]).to_pylist() for table in tables)
-    for number in sorted(set().union(*numbers)):
-        yield f"mini-{number:02}", drawn_by(number)
+    for number in sorted({n for t in tables for n in pc.list_flatten(t["subsamples"]).to_pylist()}):
+        yield f"mini-{number:02}", variants(number)
 
 
 def write_rows(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
