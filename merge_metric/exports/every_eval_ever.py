@@ -87,9 +87,10 @@ def export_results(
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
         count = 0
         with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
-            for count, sample in enumerate(chain(*(_samples(f, dataset) for f in frames)), 1):
+            for sample in chain(*(_samples(frame, dataset) for frame in frames)):
                 line = json.dumps({**evaluation, "model_id": model, **sample}, ensure_ascii=False)
                 file.write(f"{line}\n")
+                count += 1
         source = {"source_type": "other"}
         if dataset_repo:
             source = {"source_type": "hf_dataset", "hf_repo": dataset_repo}
