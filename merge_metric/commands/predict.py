@@ -167,13 +167,8 @@ def _ask(
     out: Path | None,
 ) -> Done | None:
     """Run models; or print what a run takes, or write a batch instead, and return None."""
-    from merge_metric.predict.batch_files import (
-        costs_text,
-        estimate,
-        take_results,
-        write_requests,
-    )
-    from merge_metric.predict.jobs import open_files, run_models
+    from merge_metric.predict.driver import take_results, write_requests
+    from merge_metric.predict.jobs import costs_text, estimate, open_files, run_models
     from merge_metric.predict.problems import sources_of
 
     overwrite = way.overwrite

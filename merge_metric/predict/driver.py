@@ -1,14 +1,15 @@
-"""Asking a model about the problems of a dataset, and writing a file of its answers."""
+"""Asking a model about the problems of a dataset, now or in batches, and writing its answers."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merge_dataset.answer_store import KEY, AnswerStore, ask
+from merge_dataset.data_files import read_file
 from merge_dataset.executors import Task
-from merge_dataset.files import ROWS, writing_to
+from merge_dataset.files import ROWS, atomic, writing_to
 from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
 from merge_metric.frame.plausibility import (
     AnswerTally,
@@ -40,8 +42,16 @@ from merge_metric.frame.predictions import (
 from merge_metric.frame.relations import DRAWS
 from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.pair_model import Answers, Description, Model, require_probabilities
-from merge_metric.models.remote import require_as_asked, sentences
+from merge_metric.models.remote import (
+    RemoteModel,
+    alternatives,
+    beginning,
+    require_as_asked,
+    said_in,
+    sentences,
+)
 from merge_metric.predict.problems import (
+    asked_format,
     description_of,
     distinct_pairs,
     fingerprint_of,
@@ -62,6 +72,12 @@ _SECONDS: Final = 0.5
 WHOLE: Final = Task()
 PREDICTIONS: Final = Path("predictions")
 """Folder of predictions files without a given name."""
+
+MOST_REQUESTS: Final = 50_000
+MOST_BYTES: Final = 190_000_000
+"""Most bytes in a batch file; OpenAI accepts 200 MB."""
+_DIGITS: Final = 16
+"""Digits of the fingerprint with which ids of requests begin."""
 
 _ROW: Final = pa.schema(
     [
@@ -141,17 +157,13 @@ class Asking:
         if not len(problems):
             raise ValueError("expected problems to ask the model about, got none")
         self.known, self.problems, self.out = known, problems, out
-        self.facts = {"prompt": known.prompt.form()} if known.prompt else {}
+        self.facts = {**({"prompt": known.prompt.form()} if known.prompt else {}), **known.facts}
         """More for the metadata."""
-        self.facts |= known.facts
-        description, own = description_of(problems), format_of_problems(problems).labels
-        self.pairs, self._pair_of_row, digests = distinct_pairs(
-            problems, fields=known.prompt is not None
-        )
-        self.identity = {**known.identity}
+        is_prompted, description = known.prompt is not None, description_of(problems)
+        self.pairs, self._pair_of_row, digests = distinct_pairs(problems, fields=is_prompted)
+        merged = {key: description[key] for key in description.keys() & {MERGE_LABELS}}
+        self.identity = known.identity | merged
         """All that determines the answers, and how they are written."""
-        if MERGE_LABELS in description:
-            self.identity[MERGE_LABELS] = description[MERGE_LABELS]
         self._is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
         self._again = np.empty(0, np.int64)
         """Pairs of seeds, if they are asked about again."""
@@ -164,10 +176,9 @@ class Asking:
         self._repeat = np.repeat(range(len(rounds)), [*map(len, rounds)])
         self.fingerprint = fingerprint_of(self.identity, problems, digests)
         self._digests, self._texts = to_hex(digests), combined(digests)
-        self._merging = Merging.parse(description.get(MERGE_LABELS, ()))
-        self.labels = self._merging.given(own)
+        self.labels = asked_format(problems).labels
         """Labels that the model gives."""
-        self._written = tuple(dict.fromkeys((*own, *self.labels)))
+        self._written = tuple(dict.fromkeys((*format_of_problems(problems).labels, *self.labels)))
         """Labels in the file: those of the problems, and others that are merged on reading."""
         self.store = AnswerStore(
             out.with_name(f".{out.name}.answers"),
@@ -194,9 +205,8 @@ class Asking:
         answers what all are going to cost.
         """
         name, count, start = self.identity["name"], 0, time.perf_counter()
-        kept = self.store.read(self.keys[~self.store.missing(self.keys)])
-        used = Counter[str]()
-        notes, told = {"name": name, **_known_of(kept)}, set[str]()
+        notes = _known_of(self.store.read(self.keys[~self.store.missing(self.keys)]))
+        notes, told, used = {"name": name, **notes}, set[str](), Counter[str]()
         if self.known.strict:
             require_as_asked(f"{self.store.folder}: ", notes, "; remove it to ask again")
 
@@ -243,11 +253,9 @@ class Asking:
 
     def _tell_cost(self, used: Mapping[str, int], share: float, prices: Sequence[float]) -> None:
         prompts, answers = (used[name] / share for name in ("prompt_tokens", "answer_tokens"))
-        most = (self.known.answer_tokens or 0) * self.known.samples * len(self.asked)
-        cost, most_cost = (
-            (prices[0] * prompts + prices[1] * tokens) / 1e6 for tokens in (answers, most)
-        )
-        limit = f"at most {most_cost:,.2f}" if most else "without a limit"
+        cost, limit = cost_of(prices, prompts, answers), "without a limit"
+        if most := (self.known.answer_tokens or 0) * self.known.samples * len(self.asked):
+            limit = f"at most {cost_of(prices, prompts, most):,.2f}"
         name = self.identity["name"]
         log.info("%s: by the first answers, all cost about %s, %s", name, f"{cost:,.2f}", limit)
 
@@ -256,15 +264,15 @@ class Asking:
         if answers.probabilities is not None:
             require_probabilities(answers, pairs, self.labels)
         size, numbers = len(answers.labels), answers.numbers
-        columns: list[Any] = [answers.labels, answers.texts or pa.nulls(size, pa.string())]
-        for values in answers.probabilities, np.array([*numbers.values()]).T if numbers else None:
-            column = pa.nulls(size, pa.list_(pa.float64()))
-            if values is not None:
-                flat = np.ascontiguousarray(values, np.float64).ravel()
-                column = pa.FixedSizeListArray.from_arrays(flat, values.shape[1]).cast(column.type)
-            columns.append(column)
+        table = np.array([*numbers.values()]).T if numbers else None
+        lists = [
+            [None] * size if values is None else values.tolist()
+            for values in (answers.probabilities, table)
+        ]
         notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
-        return pa.table([*columns, [notes, *[None] * (size - 1)]], schema=_ROW)
+        texts: Sequence[str | None] = answers.texts or [None] * size
+        first = [notes, *[None] * (size - 1)]
+        return pa.table([answers.labels, texts, *lists, first], schema=_ROW)
 
     # --- The file ---
 
@@ -316,14 +324,20 @@ class Asking:
             raise other_predictions(self.out, recorded, keys or ["gold labels"])
         return {}
 
+    def unanswered(self, *, overwrite: bool = True) -> NDArray[np.int64]:
+        """Number the questions without an answer; none if the file is finished."""
+        missing = self.store.missing(self.keys)
+        return np.flatnonzero(missing & (not self.finished(overwrite=overwrite)))
+
     def _file_of(
         self, kept: pa.Table, extra: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Iterator[pa.Table]]:
         """Return the metadata and the rows of the file, and warn of odd answers."""
         places = [*map(self._written.index, self.labels)]
+        merging = Merging.parse(self.identity.get(MERGE_LABELS, ()))
         labels = np.array([*places, NO_LABEL])[kept["label"].to_numpy()]
         probabilities, texts = _table_of(kept["probabilities"]), kept["text"]
-        merged, codes = self._merging.of(self._written), self._merging.codes(self._written)
+        merged, codes = merging.of(self._written), merging.codes(self._written)
         gold, predicted = self.problems["label"].to_numpy(), labels[self._pair_of_row]
         tally = AnswerTally(
             merged, codes[gold].astype(np.int8), codes[predicted].astype(np.int8), self._is_seed
@@ -367,6 +381,105 @@ class Asking:
                 forget_read()
 
         return metadata, rows()
+
+
+# --- Batch files in OpenAI's format ---
+
+
+def write_requests(
+    model: Model, asking: Asking, path: Path, *, overwrite: bool = False
+) -> dict[Path, int]:
+    """Write unanswered requests, all or none, to `path`, `-2`, …; count those of each file."""
+    assert isinstance(model, RemoteModel)
+    questions = asking.unanswered(overwrite=overwrite)
+    name = re.compile(rf"{re.escape(path.stem)}(-\d+)?{re.escape(path.suffix)}")
+    older = [place for place in path.parent.glob("*") if name.fullmatch(place.name)]
+    if older and len(questions) and not overwrite:
+        first = min(older, key=lambda place: (len(place.name), place.name))
+        raise FileExistsError(f"{first}: expected no file, found one; name another, or remove it")
+    made = dict[Path, int]()
+    with ExitStack() as files:  # moves all files into place when all are written
+        size, file, place = 0, None, path
+        pairs = asking.pairs.at(asking.asked[questions])
+        for question, pair in zip(questions.tolist(), pairs, strict=True):
+            body = model.body(pair)
+            for sample in range(asking.known.samples):
+                request = {
+                    "custom_id": f"{asking.fingerprint[:_DIGITS]}-{question}-{sample}",
+                    "method": "POST",
+                    "url": f"/v1/{model.path}",
+                    "body": body,
+                }
+                line = (json.dumps(request, ensure_ascii=False) + "\n").encode()
+                size += len(line)
+                if file is None or size > MOST_BYTES or made[place] == MOST_REQUESTS:
+                    if made:
+                        place = path.with_name(f"{path.stem}-{len(made) + 1}{path.suffix}")
+                    size, made[place] = len(line), 0
+                    file = files.enter_context(files.enter_context(atomic(place)).open("wb"))
+                file.write(line)
+                made[place] += 1
+    for leftover in {*older} - made.keys() if made else ():
+        leftover.unlink()  # of a longer earlier batch: with it, questions would be asked twice
+    return made
+
+
+def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[int, float]:
+    """Keep the answers of result files, of several to a request the first.
+
+    Returns their number, and 0 seconds.
+    """
+    assert isinstance(model, RemoteModel)
+    samples, expected = asking.known.samples, asking.fingerprint[:_DIGITS]
+    extract = said_in if model.words else alternatives
+    results, failed = dict[tuple[int, int], Any](), dict[tuple[int, int], str]()
+    for row in (row for path in paths for row in read_file(path, f"{path}: line ")):
+        if row.problem:
+            raise row.error
+        identity, response = str(row.columns.get("custom_id")), row.columns.get("response")
+        numbers = re.fullmatch(rf"{expected}-(\d+)-(\d+)", identity, re.ASCII)
+        question, sample = map(int, numbers.groups()) if numbers else (0, samples)
+        if question >= len(asking.asked) or sample >= samples:
+            raise ValueError(
+                f"{row.where}: expected a result of this run, whose custom_id begins with "
+                f"{expected}, got {identity[:80]!r}: give model, settings and dataset as with "
+                "`batch_out`"
+            )
+        reason = row.columns.get("error")
+        if not isinstance(response, dict):
+            response, reason = {}, reason or "no response"
+        elif response.get("status_code", 200) != 200:
+            reason = reason or f"HTTP {response['status_code']}: {response.get('body')}"
+        try:
+            extract(response.get("body"))
+        except ValueError as error:
+            reason = reason or error
+        if reason:
+            failed[question, sample] = beginning(f"{row.where}: {reason}")
+        else:
+            results.setdefault((question, sample), response["body"])
+    unanswered = asking.unanswered().tolist()
+    taken = [n for n in unanswered if all((n, sample) in results for sample in range(samples))]
+    pairs, given = list(asking.pairs.at(asking.asked[taken])), list[Any]()
+    for question, pair in zip(taken, pairs, strict=True):
+        body = model.body(pair)
+        answers = [model.take(body, results[question, sample]) for sample in range(samples)]
+        given += [answers] if model.words else answers
+    if taken:
+        rows = asking.rows_of(model.read([*range(len(taken))], given, pairs), pairs)
+        asking.store.keep(asking.keys[taken], rows)
+    if missing := len(unanswered) - len(taken):
+        reasons = [reason for request, reason in failed.items() if request not in results]
+        raise ValueError(
+            f"expected answers to {len(asking.asked):,} questions, {missing:,} are missing: "
+            f"{len(reasons):,} requests failed{f', such as {reasons[0]!r}' if reasons else ''}; "
+            "what was answered is kept: give further results with `batch_in`, write requests for "
+            "the rest with `batch_out`, or ask the server without either"
+        )
+    return len(taken), 0.0
+
+
+# --- Answers as they come ---
 
 
 def _joined(
@@ -414,6 +527,11 @@ def _merge(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
             notes[name] = sorted({*notes.get(name, ()), *note})
         else:
             notes.setdefault(name, note)
+
+
+def cost_of(prices: Sequence[float], prompt_tokens: float, answer_tokens: float) -> float:
+    """Compute what tokens cost by the prices of a million."""
+    return (prices[0] * prompt_tokens + prices[1] * answer_tokens) / 1e6
 
 
 def other_predictions(

@@ -8,7 +8,7 @@ files are written; stores hold the answers.
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -38,7 +38,7 @@ from merge_metric.models.readiness import (
 )
 from merge_metric.models.tokens import warn_of_unknown
 from merge_metric.predict.baselines import BaselineRequest
-from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, other_predictions
+from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, cost_of, other_predictions
 from merge_metric.predict.problems import (
     SHOTS,
     Pairs,
@@ -56,6 +56,8 @@ from merge_metric.predict.problems import (
 log = logging.getLogger(__name__)
 
 _PROBLEMS: Final = "problems.arrows"
+_CHARACTERS: Final = 4
+"""Approximate number of characters per token of English."""
 
 Request = ModelRequest | BaselineRequest
 
@@ -164,6 +166,64 @@ def file_name(
     if source.get("all_problems"):
         parts.append("all")
     return re.sub(r"[^A-Za-z0-9._+-]", "-", "-".join(parts)) + ".parquet"
+
+
+# --- Costs ---
+
+
+def estimate(
+    opened: Iterable[tuple[Model, Asking]],
+    *,
+    prices: tuple[float, float] | None = None,
+    tokenizer: Path | None = None,
+) -> dict[str, Any]:
+    """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
+    reader = None
+    if tokenizer is not None:
+        from tokenizers import Tokenizer
+
+        reader = Tokenizer.from_file(str(tokenizer))
+    requests = prompt_tokens = answer_tokens = 0
+    for _, asking in opened:
+        known, prompt = asking.known, asking.known.prompt
+        if prompt is None or known.answer_tokens is None:
+            raise ValueError(
+                "dry_run: expected a language model, which is asked by prompts, and a limit of an "
+                "answer's tokens, such as `server_settings` max_completion_tokens=N"
+            )
+        pairs = asking.pairs.at(asking.asked[asking.unanswered()])
+        requests += len(pairs) * known.samples
+        answer_tokens += len(pairs) * known.samples * known.answer_tokens
+        for pair in pairs:
+            texts = [prompt.text(*pair)]
+            if known.chat:
+                texts = [message["content"] for message in prompt.messages(*pair)]
+            tokens = -(-sum(map(len, texts)) // _CHARACTERS)
+            if reader is not None:
+                tokens = sum(len(reader.encode(text).ids) for text in texts)
+            prompt_tokens += tokens * known.samples
+    costs: dict[str, Any] = {
+        "requests": requests,
+        "prompt_tokens": prompt_tokens,
+        "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
+        "most_answer_tokens": answer_tokens,
+    }
+    if prices:
+        costs["most_cost"] = cost_of(prices, prompt_tokens, answer_tokens)
+    return costs
+
+
+def costs_text(costs: Mapping[str, Any]) -> str:
+    """Describe the result of `estimate` in words."""
+    others = "; other languages and tokenizers differ" * ("characters" in costs["counted_by"])
+    lines = [
+        f"{costs['requests']:,} requests",
+        f"about {costs['prompt_tokens']:,} tokens of prompts ({costs['counted_by']}{others})",
+        f"at most {costs['most_answer_tokens']:,} tokens of answers, thinking included",
+    ]
+    if "most_cost" in costs:
+        lines.append(f"cost: at most {costs['most_cost']:,.2f}")
+    return "\n".join(lines)
 
 
 # --- Runs ---

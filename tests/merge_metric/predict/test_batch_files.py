@@ -17,7 +17,7 @@ from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.language_model import Words
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel
-from merge_metric.predict import batch_files
+from merge_metric.predict import driver
 from merge_metric.predict.driver import Asking, predict
 
 N = 12
@@ -55,7 +55,7 @@ def file_of(model: RemoteModel, out: Path) -> tuple[RemoteModel, Asking]:
 
 def take(model: RemoteModel, out: Path, paths: list[Path]) -> None:
     _, asking = file_of(model, out)
-    results = partial(batch_files.take_results, model, asking, paths)
+    results = partial(driver.take_results, model, asking, paths)
     asking.complete(results, {}, overwrite=False)
 
 
@@ -80,7 +80,7 @@ def results_of(files: Iterable[Path]) -> list[str]:
 def test_a_batch_is_as_good_as_asking(
     words: Words | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_files, "MOST_REQUESTS", 5)
+    monkeypatch.setattr(driver, "MOST_REQUESTS", 5)
     with serving(lambda r, n: Reply(answered(r.payload))) as server:
         asked, url = tmp_path / "asked.parquet", server.url
         times = int(words is not None)
@@ -88,11 +88,11 @@ def test_a_batch_is_as_good_as_asking(
     out = tmp_path / "p.parquet"
     total = (N + (3 if words else 0)) * (words.samples if words else 1)
     path = tmp_path / "requests.jsonl"
-    files = batch_files.write_requests(*file_of(model_at(url, words), out), path)
+    files = driver.write_requests(*file_of(model_at(url, words), out), path)
     assert [place.name for place in files][:2] == ["requests.jsonl", "requests-2.jsonl"]
     assert [*files.values()] == [5] * (total // 5) + ([total % 5] if total % 5 else [])
     with pytest.raises(FileExistsError, match=r"requests.jsonl: expected no file, found one"):
-        batch_files.write_requests(*file_of(model_at(url, words), out), path)
+        driver.write_requests(*file_of(model_at(url, words), out), path)
     lines = results_of(files)
     random.Random(0).shuffle(lines)
     failed = json.loads(lines.pop())
@@ -106,7 +106,7 @@ def test_a_batch_is_as_good_as_asking(
         with pytest.raises(ValueError, match=r", 1 are missing: 1 requests failed, .* HTTP 429"):
             take(model_at(url, words), out, places)
     left = tmp_path / "rest.jsonl"
-    rest = batch_files.write_requests(*file_of(model_at(url, words), out), left)
+    rest = driver.write_requests(*file_of(model_at(url, words), out), left)
     assert sum(rest.values()) == (words.samples if words else 1)
     last = tmp_path / "last.jsonl"
     last.write_text("\n".join(results_of(rest)))
@@ -123,17 +123,17 @@ def test_a_batch_is_as_good_as_asking(
 
 def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, out, path = model_at("http://x/v1", None), tmp_path / "p.parquet", tmp_path / "r.jsonl"
-    monkeypatch.setattr(batch_files, "MOST_REQUESTS", 2)
-    older = batch_files.write_requests(*file_of(model, out), path)
+    monkeypatch.setattr(driver, "MOST_REQUESTS", 2)
+    older = driver.write_requests(*file_of(model, out), path)
     path.unlink()
-    monkeypatch.setattr(batch_files, "MOST_REQUESTS", N - 1)
+    monkeypatch.setattr(driver, "MOST_REQUESTS", N - 1)
     for expected in ("r-2.jsonl", "r-3.jsonl"):
         with pytest.raises(FileExistsError, match=f"{expected}: expected no file, found one"):
-            batch_files.write_requests(*file_of(model, out), path)
+            driver.write_requests(*file_of(model, out), path)
         assert not path.exists()
         (tmp_path / "r-2.jsonl").unlink(missing_ok=True)
     (tmp_path / "r-2.jsonl").touch()
-    files = batch_files.write_requests(*file_of(model, out), path, overwrite=True)
+    files = driver.write_requests(*file_of(model, out), path, overwrite=True)
     assert len(older) > len(files) == 2
     assert sorted(tmp_path.glob("r*.jsonl")) == sorted(files)
     assert sum(len(place.read_text().splitlines()) for place in files) == N
@@ -152,7 +152,7 @@ def test_files_of_a_longer_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    file, *_ = batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
+    file, *_ = driver.write_requests(*file_of(model, out), tmp_path / "r.jsonl")
     id_ = json.loads(file.read_text().splitlines()[0])["custom_id"]
     path = tmp_path / "results.jsonl"
     path.write_text(line.replace("RUN", id_.partition("-")[0]))
@@ -163,7 +163,7 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
 
 def test_the_first_answer_to_a_request_counts(tmp_path: Path) -> None:
     model, out = model_at("http://localhost:1/v1", Words()), tmp_path / "p.parquet"
-    lines = results_of(batch_files.write_requests(*file_of(model, out), tmp_path / "r.jsonl"))
+    lines = results_of(driver.write_requests(*file_of(model, out), tmp_path / "r.jsonl"))
     again = [line.replace("Answer: C", "Answer: A") for line in lines]
     paths = [tmp_path / name for name in ("1.jsonl", "2.jsonl")]
     for path, part in zip(paths, (lines, again), strict=True):
