@@ -85,7 +85,8 @@ def register_dataset(
         with suppress(PermissionError):  # a folder that cannot be written to
             held.enter_context(working_in(folder, wait=True))
         if not checked and (problems := check_dataset(folder)):
-            raise ValueError("\n  ".join([f"{len(problems)} problem(s)", *problems]))
+            first = f"{folder}: not registered: {len(problems)} problem(s)"
+            raise ValueError("\n  ".join([first, *problems]))
         root = cache_dir or datasets.config.HF_DATASETS_CACHE
         cache = Path(root).expanduser() / camelcase_to_snakecase(name)  # as `datasets` does
         lock = cache.with_name(f".{cache.name}.lock")

@@ -192,7 +192,7 @@ def _publish(
         write_result(output, whole)
 
 
-@command()
+@command(failures=(ValueError,))
 def register_command(
     folder: Annotated[
         Path | None,
@@ -222,27 +222,17 @@ def register_command(
     """
     if folder is None and Path(DATASET_NAME).is_dir():
         folder = Path(DATASET_NAME)
-    configs: list[str] = []
-    problem: ValueError | None = None
     from merge_dataset.register import register_dataset, registered_name
     from merge_metric.register import METRIC_NAME, register_metric
 
     register_metric()
+    configs: list[str] = []
     if folder:
         name = registered_name(folder, name)
-        try:
-            configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
-        except ValueError as error:
-            problem = error
-    whole = {"metric": METRIC_NAME, "folder": folder and str(folder), "name": name}
-    write_result(
-        output,
-        {**whole, "registered": configs},
-        f'evaluate.load("{METRIC_NAME}")',
-        *(f'load_dataset("{name}", "{config}")' for config in configs),
-    )
+        configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
+    about = {"metric": METRIC_NAME, "folder": folder and str(folder), "name": name}
+    loads = [f'load_dataset("{name}", "{config}")' for config in configs]
+    whole = {**about, "registered": configs}
+    write_result(output, whole, f'evaluate.load("{METRIC_NAME}")', *loads)
     if folder is None:
         typer.echo(f"No folder {DATASET_NAME} here: no dataset registered.", err=True)
-    if problem:
-        typer.echo(f"{folder}: not registered: {problem}", err=True)
-        raise typer.Exit(1)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,6 @@ from merge_metric.models.pair_model import Answers, Description, Model, Pair
 from merge_metric.predict.problems import format_of_problems, seeds_of
 
 _BATCH: Final = 10_000
-_FEATURES: Final = {
-    "words": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
-    "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
-}
-_COMMON: Final = {"lowercase": True, "min_df": 2, "sublinear_tf": True, "dtype": np.float32}
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +41,14 @@ class HypothesisOnly:
         """Train on what `read_training_data` returns; the same data give the same model."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import FeatureUnion, Pipeline
+        from sklearn.pipeline import make_pipeline, make_union
         from threadpoolctl import threadpool_limits
 
-        features = [
-            (kind, TfidfVectorizer(**settings, **_COMMON)) for kind, settings in _FEATURES.items()
-        ]
-        regression = LogisticRegression(solver="lbfgs", max_iter=200)
-        self._model = Pipeline([("features", FeatureUnion(features)), ("regression", regression)])
+        usual: Any = {"min_df": 2, "sublinear_tf": True, "dtype": np.float32}
+        words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", **usual)
+        characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), **usual)
+        regression = LogisticRegression(max_iter=200)
+        self._model = make_pipeline(make_union(words, characters), regression)
         with threadpool_limits(1):  # the same order of summation on all machines
             self._model.fit(hypotheses, labels)
         self._training, self._known = training, known
@@ -155,18 +150,17 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
         texts = [(name,) for name in problem_format.fields[1:]]
         spellings = dict.fromkeys(UNLABELLED, "")
         spellings |= {label_text(label).lower(): label for label in known}
-    hypotheses, labels, left_out = list[str](), list[int](), 0
-    columns: list[str] = []
+    hypotheses, labels, left_out, columns = list[str](), list[int](), 0, list[str]()
     for row in read_file(path):
         if row.problem:
             raise row.error
-        for names in (*texts, COLUMN_NAMES["label"]) if not columns else ():
-            if not (present := [name for name in names if name in row.columns]):
+        for names in (*texts, COLUMN_NAMES["label"])[len(columns) :]:
+            columns += [name for name in names if name in row.columns][:1]
+            if not columns or columns[-1] not in names:
                 raise ValueError(
                     f"{row.where}: expected a column {' or '.join(names)}, got "
                     f"{', '.join(row.columns) or 'none'}"
                 )
-            columns.append(present[0])
         *parts, label = values = [*map(row.columns.get, columns)]
         spelled = label_text(label).lower()
         if spelled not in spellings or not all(isinstance(part, str | None) for part in parts):
