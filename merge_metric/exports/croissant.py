@@ -19,13 +19,13 @@ from merge_dataset.schema import (
 )
 from merge_metric.exports.registry import (
     FILES,
-    TEMPLATES,
     Configs,
     Folder,
     Overwrite,
     configurations_of,
     date_option,
     export,
+    filled,
     new_file,
     tell,
 )
@@ -77,7 +77,7 @@ def export_croissant(
 
 def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
-    from merge_dataset.card import environment, read_front_matter
+    from merge_dataset.card import read_front_matter
 
     text = read_text(folder / CARD)
     try:
@@ -109,26 +109,23 @@ def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
                 described = {"size": path.stat().st_size, "digest": digest_of_file(path)}
                 files[path.relative_to(folder).as_posix()] = described
     # Keys are in order, with the full standard context: readers warn about any other.
-    text = (
-        environment(TEMPLATES)
-        .get_template("croissant.json.j2")
-        .render(
-            card=card,
-            description=" ".join(prose.split()),
-            licences=[
-                f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
-                for name in card["license"]
-            ],
-            citation=body.partition("```bibtex\n")[2].partition("```")[0].strip(),
-            making=" ".join(making.partition("\n###")[0].split()),
-            limits=limited,
-            biases=[limit for limit in limited if "biases" in limit],
-            files=files,
-            several=[split for split in splits if len(split["files"]) > 1],
-            labels=labels,
-            splits=splits,
-            **_provenance(folder, configs),
-        )
+    text = filled(
+        "croissant.json.j2",
+        card=card,
+        description=" ".join(prose.split()),
+        licences=[
+            f"https://spdx.org/licenses/{name.upper()}.html" if name.startswith("cc") else name
+            for name in card["license"]
+        ],
+        citation=body.partition("```bibtex\n")[2].partition("```")[0].strip(),
+        making=" ".join(making.partition("\n###")[0].split()),
+        limits=limited,
+        biases=[limit for limit in limited if "biases" in limit],
+        files=files,
+        several=[split for split in splits if len(split["files"]) > 1],
+        labels=labels,
+        splits=splits,
+        **_provenance(folder, configs),
     )
     record = json.loads(text)
     return {key: value for key, value in record.items() if value or not key.startswith("rai:")}

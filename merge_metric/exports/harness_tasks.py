@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from merge_dataset.card import environment
 from merge_dataset.commands.command_line import (
     Format,
     input_option,
@@ -21,13 +20,13 @@ from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
-    TEMPLATES,
     Configs,
     Folder,
     Out,
     Overwrite,
     configurations_of,
     export,
+    filled,
     new_folder,
     place_of,
     tell,
@@ -134,8 +133,8 @@ def new_tasks(
     facts = {"dataset": tasks.dataset, "revision": tasks.revision}
     # As given if relative, only the last part if absolute: no places of a machine.
     places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
-    readme = environment(TEMPLATES).get_template(f"{name.replace('-', '_')}_readme.md.j2")
-    text = readme.render(tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
+    readme = f"{name.replace('-', '_')}_readme.md.j2"
+    text = filled(readme, tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
     description = {"export": name, **facts, "configurations": configs}
     with new_folder(out, description, overwrite=overwrite) as partial:
         (partial / "README.md").write_text(text, encoding="utf-8")
@@ -210,20 +209,17 @@ def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
         for e in prompt.examples
     ]
     lower = [key for key, figure in CATALOGUE.items() if not figure.higher_is_better]
-    return (
-        environment(TEMPLATES)
-        .get_template("lm_eval.yaml.j2")
-        .render(
-            tasks=tasks,
-            config=config,
-            prompt=prompt,
-            letters=letters,
-            choices=tasks.choices(config) if several else letters,
-            delimiter="" if several else " ",  # which the harness omits in chats
-            samples=samples,
-            figures=figure_names(tasks.thresholds),
-            lower=[*lower, "without_label"],
-        )
+    return filled(
+        "lm_eval.yaml.j2",
+        tasks=tasks,
+        config=config,
+        prompt=prompt,
+        letters=letters,
+        choices=tasks.choices(config) if several else letters,
+        delimiter="" if several else " ",  # which the harness omits in chats
+        samples=samples,
+        figures=figure_names(tasks.thresholds),
+        lower=[*lower, "without_label"],
     )
 
 

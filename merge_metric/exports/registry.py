@@ -81,12 +81,19 @@ def tell(
     write_result(output, whole, text, f"Next: {following}")
 
 
-TEMPLATES: Final = Path(__file__).with_name("templates")
+_TEMPLATES: Final = Path(__file__).with_name("templates")
 
 
 def template(name: str) -> str:
     """Read the text of a template that is exported as it is."""
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def filled(name: str, **facts: Any) -> str:
+    """Fill in a template."""
+    from merge_dataset.card import environment
+
+    return environment(_TEMPLATES).get_template(name).render(facts)
 
 
 MARK: Final = "merge-nli-export.json"
