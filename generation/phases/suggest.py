@@ -14,7 +14,7 @@ import operator
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TAGGED: Final = (1.2, 1.5, 2, 3, 5)
+"""How often the words needed are tagged, step by step, until enough keep their class."""
 _SCOPES: Final = ("problem", "class", "word")
 """Scopes in order: a seed that is eligible by one is also eligible by the ones before it."""
 
@@ -274,16 +276,17 @@ class Reach(BlockWork):
         alive = enough(text, row)
         if config.class_filter:
             # Tagging is expensive, so it is done only where it can decide: first for a number of
-            # words per text that is mostly enough, then for the others where it was not.
+            # words that is mostly enough, then for more where it was not.
             may_matter = alive[table.shared[row]]
             text, row = text[may_matter], row[may_matter]
             shared = table.shared[row]
-            _, first, place = np.unique(pairs(text, shared), return_index=True, return_inverse=True)
+            together = pairs(text, groups[shared])
+            _, first, place = np.unique(together, return_index=True, return_inverse=True)
             rank = np.arange(len(row)) - first[place]
             keeps_class: NDArray[np.bool_] = np.zeros(len(row), np.bool_)
             alive = np.zeros(len(alive), np.bool_)
-            for some in (rank < 2 * least, rank >= 2 * least):
-                tagged = np.flatnonzero(some & ~alive[shared])
+            for done, end in pairwise([0, *(n * least for n in _TAGGED), math.inf]):
+                tagged = np.flatnonzero((done <= rank) & (rank < end) & ~alive[shared])
                 put = table.put(row[tagged], text[tagged])
                 reasons, _ = judge_in_context(put, self.tagger, tag_match=config.tag_match)
                 keeps_class[tagged] = reasons == NO_REASON

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +41,8 @@ _NOT_FOR_TAGS = ("parser", "senter", "attribute_ruler", "lemmatizer", "ner")
 _DOCS_PER_BATCH = 128
 """Batch size; larger batches of 9-token windows leave the processor's cache and halve the speed."""
 
-_SENTENCES_REMEMBERED = 20_000
-"""Number of sentences that are kept for later calls: some megabytes."""
+_SENTENCES_REMEMBERED, _TAGS_REMEMBERED = 20_000, 500_000
+"""Numbers of sentences, and of windows' tags, that are kept for later calls: some megabytes."""
 
 OUTSIDE: Final = 0
 """Id for positions before and after a sentence."""
@@ -218,6 +218,7 @@ class Cone:
         self._ids: dict[TokenKey, int] = {}
         self._new: list[TokenKey] = []
         self._vectors: NDArray[np.float32] | None = None
+        self._tags: dict[bytes, int] = {}
         self.half_width = len(residuals)
 
     def token_id(self, token: TokenKey) -> int:
@@ -230,14 +231,15 @@ class Cone:
 
     def tags(self, windows: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return [n] label numbers of middle tokens; windows are [n, 2 × half_width + 1] ids."""
-        if not len(windows):
-            return np.zeros(0, np.int64)
-        vectors = self._embedded()
-        unique, place = np.unique(windows, axis=0, return_inverse=True)
-        blocks = range(0, len(unique), _WINDOWS_PER_BLOCK)
-        best = [self._best(unique[i : i + _WINDOWS_PER_BLOCK], vectors) for i in blocks]
-        tags: NDArray[np.int64] = np.concatenate(best)[place.ravel()]
-        return tags
+        keys = windows.view(f"V{windows[:1].nbytes}").ravel().tolist() if len(windows) else []
+        if len(self._tags) + len(keys) > _TAGS_REMEMBERED:
+            self._tags.clear()
+        rows = {key: row for row, key in enumerate(keys) if key not in self._tags}
+        vectors, new = self._embedded(), windows[list(rows.values())]
+        blocks = range(0, len(new), _WINDOWS_PER_BLOCK)
+        best = [self._best(new[i : i + _WINDOWS_PER_BLOCK], vectors).tolist() for i in blocks]
+        self._tags |= zip(rows, chain.from_iterable(best), strict=True)
+        return np.array([self._tags[key] for key in keys], np.int64)
 
     def tags_of_texts(self, texts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
         """Return [Σ tokens] label numbers of the tokens of texts, which are lists of token ids."""
