@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import yaml
 
-from merge_dataset import provenance
+from merge_dataset import layout, provenance
 from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect, no_pattern, parquet
 from merge_dataset.files import naming_damage, open_parquet
 from merge_dataset.known_sources import source_of
-from merge_dataset.layout import (
-    PROVENANCE,
-    all_configurations,
-    collections,
-    format_in,
-    require_dataset,
-    sources,
-    split_files,
-)
+from merge_dataset.layout import PROVENANCE
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
     NLI,
@@ -55,11 +47,11 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 def render(folder: Path) -> str:
     """Render the card of a dataset folder; raise NotADirectoryError or ValueError for others."""
-    require_dataset(folder)
+    layout.require_dataset(folder)
     # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
-    configs = all_configurations(folder)
-    formats = {name: format_in(folder, name) for name in collections(folder)}
+    configs = layout.all_configurations(folder)
+    formats = {name: layout.format_in(folder, name) for name in layout.collections(folder)}
     made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
     kinds = {provenance.kind_of(record) for record in made.values()}
     empty = _empty_signals(folder, formats)
@@ -90,7 +82,7 @@ def render(folder: Path) -> str:
             statistics=statistics_block(folder),
             collections=made,
             model_keys=MODEL_KEYS,
-            sources={name: source_of(name) for name in sources(folder)},
+            sources={name: source_of(name) for name in layout.sources(folder)},
             relatives_stay=any(
                 record["config"].get("families", "ignore") == "ignore"
                 for record in made.values()
@@ -124,7 +116,7 @@ def environment(folder: Path) -> jinja2.Environment:
 
 def front_matter(folder: Path) -> dict[str, Any]:
     """Make the part of the card's YAML that says what the files hold, for `load_dataset`."""
-    configs = all_configurations(folder)
+    configs = layout.all_configurations(folder)
     return {
         # `datasets` names its cache entry for a folder after this YAML, not after the data:
         # without the digest, data exported anew would go on loading from the old entry.
@@ -135,7 +127,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
                 f"{content_hash(folder, name)}",
                 "data_files": [
                     {"split": split, "path": paths[0] if len(paths) == 1 else paths}
-                    for split, files in split_files(folder, name).items()
+                    for split, files in layout.split_files(folder, name).items()
                     for paths in [patterns_of(files)]
                 ],
             }
@@ -151,8 +143,8 @@ def statistics_block(folder: Path) -> str:
     There is a table for each set of labels; the files must be undamaged.
     """
     rows: dict[tuple[str, ...], list[list[str]]] = {}
-    for config in all_configurations(folder):
-        files, names = split_files(folder, config), format_in(folder, config).labels
+    for config in layout.all_configurations(folder):
+        files, names = layout.split_files(folder, config), layout.format_in(folder, config).labels
         seeds, variants = (parquet(folder / file for file in files[split]) for split in SPLITS)
         with connect() as connection:
             query = f"SELECT label, count(*) FROM {seeds} GROUP BY label"
@@ -185,7 +177,9 @@ def read_front_matter(card: str) -> dict[str, Any]:
 
 
 def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
-    files = (folder / file for name in formats for file in split_files(folder, name)["variants"])
+    files = (
+        folder / file for name in formats for file in layout.split_files(folder, name)["variants"]
+    )
     listed = ", ".join(map(no_pattern, files))
     query = (
         f"SELECT DISTINCT path_in_schema FROM parquet_metadata([{listed}]) "
@@ -198,9 +192,9 @@ def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[s
 
 
 def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
-    problem_format = format_in(folder, name)
+    problem_format = layout.format_in(folder, name)
     splits, download_size = [], 0
-    for split, files in split_files(folder, name).items():
+    for split, files in layout.split_files(folder, name).items():
         num_examples = num_bytes = 0  # size of the rows in Arrow memory, in bytes
         for file in files:
             with naming_damage(folder / file), open_parquet(folder / file) as opened:

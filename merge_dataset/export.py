@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_dataset import provenance
+from merge_dataset import layout, provenance
 from merge_dataset.card import render
 from merge_dataset.checks.rules import repeated_texts, view_rows
 from merge_dataset.engine import connect
@@ -28,14 +28,7 @@ from merge_dataset.files import (
     write_split,
     write_text,
 )
-from merge_dataset.layout import (
-    CARD,
-    FILES,
-    PROVENANCE,
-    collections,
-    configurations,
-    leftovers,
-)
+from merge_dataset.layout import CARD, FILES, PROVENANCE
 from merge_dataset.schema import (
     CONFIG_SUFFIXES,
     NLI,
@@ -86,7 +79,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     made = provenance.describe(manifest)
     _require_ours_or_empty(out)
     with working_in(out, wait=True):  # concurrent exports would miss each other in the card
-        for path in leftovers(out):  # left by an interrupted export, which is undone
+        for path in layout.leftovers(out):  # left by an interrupted export, which is undone
             moved = target_of(path)
             if moved and path.suffix == ".old" and not moved.exists():
                 path.rename(moved)
@@ -110,7 +103,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
         write_text(out / CARD, render(out))
     if not is_paraphrases and (alike := _describe_alike(run, problem_format.fields)):
         log.warning("%s: %s", target, alike)
-    return configurations(out, collection)
+    return layout.configurations(out, collection)
 
 
 def require_target(
@@ -119,7 +112,7 @@ def require_target(
     """Check, before the work, that a collection with the coming manifest can be written."""
     out = out.expanduser().resolve()
     _require_ours_or_empty(out)
-    if Path(run).expanduser().resolve().is_relative_to(out) and not collections(out):
+    if Path(run).expanduser().resolve().is_relative_to(out) and not layout.collections(out):
         raise FileExistsError(
             f"{out}: expected a folder for the dataset alone, got the one that the run {run} is to "
             f"lie in; name another with --out"
@@ -162,10 +155,10 @@ def _require_same(target: Path, made: Mapping[str, Any]) -> None:
 def _require_ours_or_empty(out: Path) -> None:
     # Listed once and first, as another export may be running there.
     present = list(out.iterdir()) if out.exists() else []
-    if not present or collections(out):
+    if not present or layout.collections(out):
         return
     ours = {path.name for path in present if path.name.startswith(LOCK)}
-    ours |= {path.name for path in leftovers(out)}
+    ours |= {path.name for path in layout.leftovers(out)}
     ours |= {CARD} if ours else set()
     if foreign := sorted({path.name for path in present} - ours):
         raise FileExistsError(

@@ -8,15 +8,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from merge_dataset import layout
 from merge_dataset.files import draw_rank, read_table
-from merge_dataset.layout import (
-    all_configurations,
-    collections,
-    format_in,
-    require_configurations,
-    require_dataset,
-    split_files,
-)
 from merge_dataset.schema import VARIANT_CLASSES
 from merge_dataset.settings import did_you_mean
 
@@ -35,13 +28,13 @@ def choose_problems(
     Returns problems with `config`, `seed_id`, `label`, `texts` by field, rows of some or all
     `variants`, and `counts` of all of them by class and original.
     """
-    require_dataset(folder)
-    require_configurations(folder, all_configurations(folder), configs)
-    chosen = list(configs) or collections(folder)
+    layout.require_dataset(folder)
+    layout.require_configurations(folder, layout.all_configurations(folder), configs)
+    chosen = list(configs) or layout.collections(folder)
     ids = {
         config: [
             seed_id
-            for file in split_files(folder, config)["seeds"]
+            for file in layout.split_files(folder, config)["seeds"]
             for seed_id in read_table(folder / file, ["seed_id"])["seed_id"].to_pylist()
         ]
         for config in chosen
@@ -61,7 +54,7 @@ def choose_problems(
         mine = [seed for seed in seed_ids if seed in set(ids[config])]
         if not seed_ids:
             mine = sorted(ids[config], key=lambda seed: draw_rank(rng_seed, seed))[:n]
-        problem_format, files = format_in(folder, config), split_files(folder, config)
+        problem_format, files = layout.format_in(folder, config), layout.split_files(folder, config)
         where = pc.field("seed_id").isin(mine)  # other row groups are not read
         seeds, rows = (
             [row for name in names for row in read_table(folder / name, where=where).to_pylist()]

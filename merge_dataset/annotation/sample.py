@@ -16,14 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
+from merge_dataset import layout
 from merge_dataset.files import draw_rank, open_parquet, read_row_groups, read_schema, read_table
-from merge_dataset.layout import (
-    all_configurations,
-    configurations,
-    require_configurations,
-    require_dataset,
-    split_files,
-)
 from merge_dataset.schema import PARAPHRASE, changed_words, format_of, parse_config_name
 from merge_dataset.show import marked, spans_in_seed
 
@@ -69,14 +63,14 @@ class Item:
 
 def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     """Choose configurations of single classes: by default replacements; paraphrases if named."""
-    require_dataset(dataset)
-    known = all_configurations(dataset)
-    require_configurations(dataset, known, wanted)
+    layout.require_dataset(dataset)
+    known = layout.all_configurations(dataset)
+    layout.require_configurations(dataset, known, wanted)
     named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
     chosen = set()
     for name in named:
         source, variant_class = parse_config_name(name)
-        chosen |= {name} if variant_class else set(configurations(dataset, source)[1:])
+        chosen |= {name} if variant_class else set(layout.configurations(dataset, source)[1:])
     if not chosen:
         raise ValueError(
             f"{dataset}: expected replacements of some class of words, found none; "
@@ -115,7 +109,7 @@ def draw(
         best: defaultdict[str, list[tuple[bytes, str]]] = defaultdict(list)
         for config in members:
             by_mlm, by_number = Counter[str](), Counter[int]()
-            for path in split_files(dataset, config)["variants"]:
+            for path in layout.split_files(dataset, config)["variants"]:
                 for table in read_row_groups(dataset / path, ["variant_id", "mlms"]):
                     for variant, mlms in zip(*table.to_pydict().values(), strict=True):
                         by_mlm.update(mlms)
@@ -148,7 +142,7 @@ def draw(
 
 def count_seeds(dataset: Path, config: str) -> int:
     """Count the seeds of a configuration."""
-    files = split_files(dataset, config)["seeds"]
+    files = layout.split_files(dataset, config)["seeds"]
     return sum(open_parquet(dataset / file).metadata.num_rows for file in files)
 
 
@@ -215,7 +209,7 @@ def chances(
 
 def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[Item]:
     """Read those of some variants that a configuration has, by id, with their seeds."""
-    files = split_files(dataset, config)
+    files = layout.split_files(dataset, config)
     problem_format = format_of(read_schema(dataset / files["variants"][0]))
     fields, items = problem_format.fields, []
 

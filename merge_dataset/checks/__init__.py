@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from merge_dataset import provenance
+from merge_dataset import layout, provenance
 from merge_dataset.card import front_matter, read_front_matter, statistics_block
 from merge_dataset.checks import variants  # noqa: F401
 from merge_dataset.checks.rules import CHECKS, Finding, check, summarise
@@ -22,19 +22,7 @@ from merge_dataset.files import (
     open_parquet,
     read_record,
 )
-from merge_dataset.layout import (
-    CARD,
-    FILES,
-    PROVENANCE,
-    all_configurations,
-    as_dataset,
-    collections,
-    configurations,
-    leftovers,
-    parquet_files,
-    require_collections,
-    split_files,
-)
+from merge_dataset.layout import CARD, FILES, PROVENANCE
 from merge_dataset.schema import (
     DATASET_NAME,
     PARAPHRASE,
@@ -53,14 +41,14 @@ def check_dataset(folder: str | Path) -> list[str]:
     Rows and card are only looked at when all files are there with the right columns.
     """
     try:
-        folder = as_dataset(folder)
-        require_collections(folder)
+        folder = layout.as_dataset(folder)
+        layout.require_collections(folder)
     except (NotADirectoryError, ValueError) as error:
         return [str(error)]
     findings = [*_findings("structure", folder)]
     if findings:
         return summarise(findings)
-    for collection in collections(folder):
+    for collection in layout.collections(folder):
         kind = provenance.kind_of(provenance.read(folder / collection / PROVENANCE))
         findings += _findings(kind, folder, collection)
     findings += _findings("contents", folder)
@@ -94,7 +82,7 @@ def _findings(of: str, folder: Path, *collection: str) -> Iterator[Finding]:
 @check("structure")
 def check_collections(folder: Path) -> Iterator[Finding]:
     """Find collections with wrong descriptions or missing files."""
-    for collection in collections(folder):
+    for collection in layout.collections(folder):
         where = f"{collection}/{PROVENANCE}"
         try:
             made = provenance.read(folder / where)
@@ -106,10 +94,10 @@ def check_collections(folder: Path) -> Iterator[Finding]:
             yield Finding(where, f"the source {source!r}", repr(made["source"]))
         elif provenance.collection_of(made) != collection:
             yield Finding(where, f"the kind of {collection}", provenance.kind_of(made))
-        if variant_class != PARAPHRASE and len(configurations(folder, collection)) == 1:
+        if variant_class != PARAPHRASE and len(layout.configurations(folder, collection)) == 1:
             yield Finding(collection, "a word class with variants.parquet", "none")
-        for name in configurations(folder, collection):
-            for split, files in split_files(folder, name).items():
+        for name in layout.configurations(folder, collection):
+            for split, files in layout.split_files(folder, name).items():
                 if not files:
                     expected = f"a file, for the split {split} of {name}"
                     yield Finding(config_files(name)[split][0], expected, "none")
@@ -119,7 +107,7 @@ def check_collections(folder: Path) -> Iterator[Finding]:
 def check_columns(folder: Path) -> Iterator[Finding]:
     """Find files whose columns are not those of the contract, or of their collection."""
     optional: dict[str, tuple[str, ...]] = {}
-    for file in parquet_files(folder):
+    for file in layout.parquet_files(folder):
         try:
             with open_parquet(folder / file) as opened:
                 for batch in opened.iter_batches():  # reading it detects damage
@@ -161,17 +149,17 @@ def check_columns(folder: Path) -> Iterator[Finding]:
 @check()
 def check_strays(folder: Path) -> Iterator[Finding]:
     """Find files that should not be in the folder, and those that are gone from it."""
-    for path in leftovers(folder):
+    for path in layout.leftovers(folder):
         yield Finding(path.name, "no leftover of an interrupted export", "one; export again")
     for name in sorted({DATASET_NAME, folder.resolve().name}):
         if (folder / f"{name}.py").exists():
             expected = "no script of the folder's name: datasets would refuse to load the folder"
             yield Finding(f"{name}.py", expected, "one")
-    names = all_configurations(folder)
-    listed = {f for n in names for files in split_files(folder, n).values() for f in files}
-    for file in sorted(set(parquet_files(folder)) - listed):
+    names = layout.all_configurations(folder)
+    listed = {f for n in names for files in layout.split_files(folder, n).values() for f in files}
+    for file in sorted(set(layout.parquet_files(folder)) - listed):
         yield Finding(file, "every Parquet file to belong to a configuration", "one of none")
-    for collection in collections(folder):
+    for collection in layout.collections(folder):
         for name in read_record(folder / collection / PROVENANCE, FILES, verify=False)[FILES]:
             if not (folder / collection / name).is_file():
                 expected = f"a file, which {collection}/{PROVENANCE} names"
@@ -182,7 +170,7 @@ def check_strays(folder: Path) -> Iterator[Finding]:
 def check_bytes(folder: Path) -> Iterator[Finding]:
     """Find files that were changed or damaged in ways that no other check detects."""
     expected = "what was written, byte for byte"
-    for collection in collections(folder):
+    for collection in layout.collections(folder):
         try:
             made = read_record(folder / collection / PROVENANCE, FILES)
         except ValueError:
