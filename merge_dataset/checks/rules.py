@@ -7,6 +7,7 @@ are then read again for the messages.
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from merge_dataset.card import environment
+from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import parquet
 from merge_dataset.schema import (
-    PARAPHRASE,
     ProblemFormat,
     arrow_schema,
     patterns_of,
@@ -178,37 +180,32 @@ def as_in(where: str, columns: Iterable[str]) -> Iterator[Rule]:
         yield Rule(f"{name} as in {where}", wrong, shown, "{0!r} instead of {1!r} ({2})")
 
 
-def _value_rules(
-    source: str, problem_format: ProblemFormat, filled: Sequence[str] = ()
-) -> Iterator[Rule]:
-    for name in ("variant_id", "seed_id", "source", *problem_format.fields, "label", *filled):
-        yield Rule(f"a value for {name}", f'"{name}" IS NULL', f'"{name}"')
-    yield Rule(f"the source {source!r}", f"source != '{source}'", "source")
-    count = len(problem_format.labels)
-    yield Rule(f"a label of 0 to {count - 1}", f"label < 0 OR label >= {count}", "label")
-
-
-def seed_rules(source: str, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for seeds: values, ids, and that nothing is replaced."""
-    yield from _value_rules(source, problem_format)
-    expected = "variant_id to equal seed_id in seeds"
-    yield Rule(expected, "variant_id != seed_id", "variant_id")
+def rules_of(
+    source: str, problem_format: ProblemFormat, config: Mapping[str, Any]
+) -> dict[str, list[Rule]]:
+    """Read the rules of `rules.toml.j2` for a collection with these settings, by part."""
+    schema, filled = arrow_schema(problem_format), {}
     for name in replacement_columns(problem_format):
-        kind, is_filled = arrow_schema(problem_format).field(name).type, f'"{name}" IS NOT NULL'
-        if pa.types.is_list(kind) or pa.types.is_string(kind):
-            is_filled = f'len("{name}") > 0'
-        yield Rule(f"{name} to be empty in seeds", is_filled, f'"{name}"')
-
-
-def variant_rules(source: str, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for variants `paired` with their seeds' labels: values, class, seed, label."""
-    yield from _value_rules(source, problem_format, ("word_class", "original", "replacement"))
-    expected, got = "word_class to be that of the files", "{0!r} instead of {1!r} ({2})"
-    yield Rule(expected, f"word_class != {CLASS}", f"word_class, {CLASS}", got)
-    yield Rule("the seed of every variant in the seeds split", 'NOT "has seed"', "seed_id")
-    yield Rule("the label of the seed", 'label != "seed label"', "label")
-    wrong = f"original = replacement AND {CLASS} != '{PARAPHRASE}'"
-    yield Rule("original and replacement to differ", wrong, "replacement")
+        kind = schema.field(name).type
+        is_counted = pa.types.is_list(kind) or pa.types.is_string(kind)
+        filled[name] = f'len("{name}") > 0' if is_counted else f'"{name}" IS NOT NULL'
+    template = environment(Path(__file__).parent).get_template("rules.toml.j2")
+    text = template.render(
+        source=source,
+        fields=[*problem_format.fields],
+        labels=len(problem_format.labels),
+        mlms=problem_format.mlms,
+        changes=[*problem_format.pll_changes],
+        columns=["log_odds", *problem_format.signals],
+        filled=filled,
+        config=config,
+        subsamples=config.get("subsamples"),
+        CLASS=CLASS,
+        COLUMNS=COLUMNS,
+    )
+    return defaultdict(list) | {
+        part: [Rule(**rule) for rule in rules] for part, rules in tomllib.loads(text).items()
+    }
 
 
 def duplicates(view: str, column: str, where: str = PLACE) -> Query:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +22,12 @@ from merge_dataset.checks.rules import (
     quoted,
     repeated_texts,
     rows_of,
-    seed_rules,
+    rules_of,
     told,
     unused_seeds,
-    variant_rules,
     view_rows,
     with_seeds,
 )
-from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.schema import (
@@ -51,7 +50,7 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
     problem_format = format_in(folder, source)
     fields, columns = problem_format.fields, arrow_schema(problem_format).names
     sharing = made["config"].get("shared_fields") or provenance.format_of_run(made).fields
-    subsamples = made["config"].get("subsamples")
+    rules = rules_of(source, problem_format, made["config"])
     files = {
         parse_config_name(name)[1]: split_files(folder, name)
         for name in configurations(folder, source)
@@ -63,19 +62,15 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             of_split = {str(word_class): own[split] for word_class, own in files.items()}
             view_rows(connection, split, folder, of_split)
         for seeds in ("all_seeds", "seeds"):
-            yield from broken(connection, seeds, seed_rules(source, problem_format))
+            yield from broken(connection, seeds, rules["seeds"])
             yield from told(connection, *duplicates(seeds, "seed_id"))
         with_seeds(connection, "seeds", "all_seeds", columns)
         all_classes = "the seeds of all classes"
         listed = Rule(f"every seed among {all_classes}", 'NOT "has seed"', "seed_id")
         yield from broken(connection, "paired", [listed, *as_in(all_classes, columns)])
         with_seeds(connection, "variants", "seeds", ["label", *fields], CLASS)
-        rules = (
-            *variant_rules(source, problem_format),
-            *list_rules(subsamples, problem_format),
-            *signal_rules(problem_format, made),
-        )
-        yield from broken(connection, "paired", rules)
+        of_variants = chain(*map(rules.__getitem__, ("variants", "lists", "signals")))
+        yield from broken(connection, "paired", of_variants)
         yield from substitution_findings(connection, problem_format, sharing)
         where = f"{source}/*/variants.parquet"
         for query in (
@@ -159,32 +154,6 @@ def _wrong_in(
         yield "every word of replacement at some span", repr(row["replacement"])
 
 
-def list_rules(subsamples: int | None, problem_format: ProblemFormat) -> Iterator[Rule]:
-    """Yield rules for masked LMs, changes of likelihood and subsamples of variants."""
-    named = f"flatten([{', '.join(f'coalesce({name}, [])' for name in problem_format.mlms)}])"
-    union = f"list_sort(list_distinct({named}))"
-    wrong = f"mlms IS DISTINCT FROM {union} OR len({named}) != list_count({named})"
-    yield Rule(f"mlms to be the sorted union of {' and '.join(problem_format.mlms)}", wrong, "mlms")
-    wrong = f"mlm_count IS DISTINCT FROM len({union})"
-    yield Rule("mlm_count to be the number of mlms", wrong, "mlm_count")
-    changes = problem_format.pll_changes
-    known = " OR ".join(f"{change} IS NOT NULL" for change in changes)
-    fitting = " AND ".join(
-        f"({change} IS NOT NULL) = (len(coalesce({spans}, [])) > 0)"
-        for change, spans in zip(changes, problem_format.spans, strict=True)
-    )
-    expected = f"{' and '.join(changes)} where the word stands, or neither"
-    got = f"{', '.join(f'{{{number}}}' for number in range(len(changes)))} ({{{len(changes)}}})"
-    yield Rule(expected, f"({known}) AND NOT ({fitting})", ", ".join(changes), got)
-    limit = "from 0" if subsamples is None else f"in 0..{subsamples - 1}"
-    right = "subsamples = list_sort(list_distinct(subsamples)) AND subsamples[1] >= 0"
-    right += "" if subsamples is None else f" AND subsamples[-1] < {subsamples}"
-    expected = f"subsamples: at least one number {limit}, ascending, each once"
-    yield Rule(expected, f"NOT coalesce({right}, false)", "subsamples")
-
-
-# --- Signals ---
-
 COMPOUNDS: Final = (
     "the same in_compound in all variants of one word of a seed",
     f"SELECT {PLACE}, max(variant_id) FROM variants GROUP BY {PLACE}, seed_id, original "
@@ -192,44 +161,6 @@ COMPOUNDS: Final = (
     "two ({0})",
 )
 """Query for words with different values of `in_compound`, which depends on the seed alone."""
-
-
-def signal_rules(problem_format: ProblemFormat, made: Mapping[str, Any]) -> Iterator[Rule]:
-    """Yield rules for impossible signals, given the settings of the build."""
-    config, columns = made["config"], {"log_odds", *problem_format.signals}
-    if "common_mlm_count" in columns:
-        # Masked LMs that validated the word in every text that has it. With families, other
-        # forms may be in texts that do not have the word.
-        everywhere = " AND ".join(
-            f"(len(coalesce({spans}, [])) = 0 OR list_contains(coalesce({mlms}, []), name))"
-            for spans, mlms in zip(problem_format.spans, problem_format.mlms, strict=True)
-        )
-        wrong = (
-            "NOT contains(coalesce(original, ''), ' ') AND common_mlm_count != "
-            f"len(list_filter(mlms, lambda name: {everywhere}))"
-        )
-        expected = "common_mlm_count to be the masked LMs of every text"
-        yield Rule(expected, wrong, "common_mlm_count")
-    for column in COLUMNS:
-        limit = config.get(column.limited_by)
-        for name in column.names(problem_format.fields):
-            if name not in columns or limit is None or limit is False:
-                continue
-            if column.refused is None:
-                # In the column's type: 3.1 as float32 is less than 3.1 as float64.
-                least = str(limit) if column.kind == "count" else f"'{limit}'::DOUBLE::FLOAT"
-                expected, wrong = f"of {limit} at least", f"{name} < {least}"
-            else:
-                expected, wrong = f"not to be {column.refused}", f"{name} = {column.refused}"
-            yield Rule(f"{name} {expected}, as {column.limited_by} says", wrong, name)
-    for name in ("zipf_frequency", "quality", *problem_format.pll_changes):
-        if name in columns:
-            # As text: DuckDB skips row groups by bounds, which in Parquet do not include NaN.
-            wrong = f"{name}::VARCHAR IN ('nan', 'inf', '-inf')"
-            yield Rule(f"{name} to be a number", wrong, name)
-    if "quality" in columns:
-        wrong = "quality < 0 OR (quality > 1 AND quality::VARCHAR != 'nan')"
-        yield Rule("quality from 0 to 1", wrong, "quality")
 
 
 # --- Paraphrases ---
@@ -240,15 +171,15 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     """Find wrong ids, values and labels, and differences from the seed beside the hypothesis."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
-    fields = problem_format.fields
+    fields, rules = problem_format.fields, rules_of(source, problem_format, {})
     with connect() as connection:
         for split in SPLITS:
             view_rows(connection, split, folder, {PARAPHRASE: files[split]})
-        yield from broken(connection, "seeds", seed_rules(source, problem_format))
+        yield from broken(connection, "seeds", rules["seeds"])
         compared_with = ("label", "premise", "hypothesis", "annotator_labels")
         with_seeds(connection, "variants", "seeds", compared_with)
-        rules = (*variant_rules(source, problem_format), *_paraphrase_rules(problem_format))
-        yield from broken(connection, "paired", rules)
+        of_variants = [*rules["variants"], *rules["paraphrases"]]
+        yield from broken(connection, "paired", of_variants)
         where = ", ".join(files["variants"])
         for query in (
             duplicates("seeds", "seed_id"),
@@ -274,34 +205,3 @@ _REPEATED: Final = (
     f"{PLACE}, seed_id, hypothesis HAVING times > 1 ORDER BY min({ROW})",
     "{0!r} {1} times ({2})",
 )
-
-
-def _paraphrase_rules(problem_format: ProblemFormat) -> Iterator[Rule]:
-    for expected, name, wrong in (
-        # All characters that are spaces in Unicode.
-        ("a hypothesis with words in it", "hypothesis",
-         r"NOT regexp_matches(hypothesis, '[^\s\pZ\x{0b}\x{1c}-\x{1f}\x{85}]')"),
-        ("the seed's premise", "premise",
-         '"has seed" AND premise IS DISTINCT FROM "seed premise"'),
-        ("another hypothesis than the seed's", "hypothesis", 'hypothesis = "seed hypothesis"'),
-        ("original to be the seed's hypothesis", "original",
-         '"has seed" AND original IS DISTINCT FROM "seed hypothesis"'),
-        ("replacement to be the hypothesis", "replacement",
-         "replacement IS DISTINCT FROM hypothesis"),
-        ("the annotator_labels of the seed", "annotator_labels",
-         '"has seed" AND '
-         'coalesce(annotator_labels, []) != coalesce("seed annotator_labels", [])'),
-        *((f"{name} to be empty in paraphrases", name, f"len({name}) > 0")
-          for name in ("premise_spans", "mlms", "premise_mlms", "hypothesis_mlms")),
-        *((f"{name} to be null in paraphrases", name, f"{name} IS NOT NULL")
-          for name in ("log_odds", *problem_format.signals)),
-        ("subsamples to be [0] in paraphrases", "subsamples", "subsamples IS DISTINCT FROM [0]"),
-    ):  # fmt: skip
-        yield Rule(expected, f"hypothesis IS NOT NULL AND ({wrong})", name)
-    whole = "[[0, length(hypothesis)]]"
-    wrong = f"hypothesis IS NOT NULL AND hypothesis_spans IS DISTINCT FROM {whole}"
-    expected = "hypothesis_spans to cover the whole hypothesis"
-    yield Rule(expected, wrong, f"hypothesis_spans, {whole}", "{0}, not {1} ({2})")
-    own = f"'/{PARAPHRASE}/' || sha256(hypothesis)[:12]"  # made as in `variant_id`
-    expected = "variant_id to be the seed's, the class and a digest of the hypothesis"
-    yield Rule(expected, f"variant_id != seed_id || {own}", own, "other than {0} ({1})")

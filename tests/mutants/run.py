@@ -48,13 +48,14 @@ class Mutant:
     package: str
     breaks: str
     text: str
-    """Text that occurs once in the package's modules, in any of them."""
+    """Text that occurs once in the package's modules and templates, in any of them."""
     becomes: str
     tests: tuple[str, ...]
     """Names of files or folders of tests, or of modules with examples, to run first."""
 
     def place(self, root: Path) -> Path:
-        modules = (root / self.package).rglob("*.py")
+        paths = (root / self.package).rglob("*.*")
+        modules = (path for path in paths if path.suffix in (".py", ".j2"))
         result = {path: path.read_text("utf-8").count(self.text) for path in modules}
         if sum(result.values()) != 1:
             raise ValueError(f"expected {self.text!r} once, got it {sum(result.values())} times")

@@ -11,8 +11,8 @@ import pytest
 from helpers.dataset_files import read_rows
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.rules import broken
-from merge_dataset.checks.variants import list_rules, substitution_findings
+from merge_dataset.checks.rules import broken, rules_of
+from merge_dataset.checks.variants import substitution_findings
 from merge_dataset.engine import connect
 from merge_dataset.schema import NLI, arrow_schema
 
@@ -139,7 +139,7 @@ def findings(rows: Rows, sharing: tuple[str, ...] = NLI.fields) -> list[tuple[st
         connection.execute("CREATE TABLE paired AS FROM given")
         wrong = [
             *substitution_findings(connection, NLI, sharing),
-            *broken(connection, "paired", list_rules(10, NLI)),
+            *broken(connection, "paired", rules_of("snli", NLI, {"subsamples": 10})["lists"]),
         ]
         return [(finding.expected, finding.got) for finding in wrong]
 
