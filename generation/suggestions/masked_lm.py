@@ -14,10 +14,9 @@ import numpy as np
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
-from merge_metric.models.checkpoints import Loaded, load, max_tokens
+from merge_metric.models.checkpoints import Loaded, count_unknown, load, max_tokens, plain_tokenizer
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.pair_model import batches_of
-from merge_metric.models.tokens import count_unknown, plain_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +143,7 @@ class MaskedLM:
             encodings = self._tokenizer.encode_batch_fast(sample, add_special_tokens=False)
             return [encoding.ids for encoding in encodings]
 
-        return count_unknown(texts, tokenize, self._unknown_id)
+        return count_unknown([[text] for text in texts], tokenize, self._unknown_id)
 
     def answer(
         self, queries: Sequence[MaskedQuery], *, k: int

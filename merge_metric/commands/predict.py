@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from merge_dataset.executors import Distribution
-    from merge_metric.models.presets import Preset
+    from merge_metric.models.readiness import Preset
     from merge_metric.predict.driver import Outcome
     from merge_metric.predict.jobs import Done, Job
 
@@ -138,7 +138,7 @@ def predict_command(
       merge-nli predict --preset paper --dataset merge-nli --device cuda --executor slurm
         --tasks 76 --workers 16 --gpus-per-task 1 --partition gpu --time 2:00:00
     """
-    from merge_metric.models.presets import on_hub
+    from merge_metric.models.readiness import on_hub
     from merge_metric.predict.jobs import jobs_of
 
     if (model is None) == (preset is None):
@@ -206,7 +206,7 @@ def _ask(
 
 def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[str]]:
     """Read the requested models of a preset list; return them and the names of `--only`."""
-    from merge_metric.models.presets import read_presets
+    from merge_metric.models.readiness import read_presets
 
     if only is not None and preset is None:
         raise ValueError("--only: expected together with --preset, of whose models it names some")

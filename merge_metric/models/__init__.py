@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from merge_metric.models.language_model import LanguageModel
     from merge_metric.models.loading import open_model
     from merge_metric.models.pair_model import Answers, Model, ModelRequest, Pair
-    from merge_metric.models.presets import read_presets
     from merge_metric.models.prompts import read_prompt
+    from merge_metric.models.readiness import read_presets
     from merge_metric.models.remote import RemoteModel
     from merge_metric.models.templates import Prompt
 

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import Loaded, load, max_tokens
+from merge_metric.models.checkpoints import (
+    Loaded,
+    PairTokens,
+    count_unknown,
+    load,
+    max_tokens,
+    plain_tokenizer,
+    warn_of_unknown,
+    word_tokens,
+)
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
 from merge_metric.models.pair_model import (
@@ -18,14 +27,6 @@ from merge_metric.models.pair_model import (
     Description,
     batched,
     batches_of,
-)
-from merge_metric.models.tokens import (
-    PairTokens,
-    count_unknown,
-    evenly,
-    plain_tokenizer,
-    warn_of_unknown,
-    word_tokens,
 )
 
 if TYPE_CHECKING:
@@ -123,8 +124,11 @@ class Classifier:
         On a CPU, a pair's probabilities do not depend on what else is asked, not even by
         rounding; elsewhere they do, by rounding only. `repeat` changes nothing.
         """
-        texts = [f"{first} {second}" for first, second in evenly(questions)]
-        unknown = count_unknown(texts, self._ids_of, self._tokenizer.unk_token_id)
+
+        def ids_of(texts: list[str]) -> Any:
+            return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+        unknown = count_unknown(questions, ids_of, self._tokenizer.unk_token_id)
         if not self._warned:
             warn_of_unknown(self.name, unknown)
             self._warned = bool(unknown)
@@ -149,9 +153,6 @@ class Classifier:
         ):
             counts = {"truncated": n_cut}
             yield Answers.of(positions, probabilities, counts=counts, notes=notes)
-
-    def _ids_of(self, texts: list[str]) -> list[list[int]]:
-        return list(self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _encode(self, pairs: Sequence[Pair]) -> tuple[list[_Encoded], set[int]]:
         known = self._tokenizer.model_input_names

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -25,7 +25,6 @@ from merge_metric.models.model_files import (
     find_files,
     find_weights,
     list_files,
-    require_safe_torch,
 )
 
 CONFIG: Final = "config.json"
@@ -56,47 +55,33 @@ _QUANTISED: Final = {
 """Method of quantisation → packages that transformers needs to read the weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Head:
     """A task that a model is loaded for, with the class of transformers that loads it."""
 
     name: str
     """The task in words, such as `sequence classifier`."""
     auto_class: str
-    encoder_decoder_class: str = ""
     architectures: tuple[str, ...]
     """Endings of the architectures that a configuration may name."""
     gguf: bool = False
     """Whether GGUF files are read."""
+    encoder_decoder_class: str = ""
 
 
+_GENERATORS: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 MASKED_LM: Final = Head(
-    name="masked LM",
-    auto_class="AutoModelForMaskedLM",
-    architectures=(
-        "ForMaskedLM",
-        "ForPreTraining",
-        "WithLMHeadModel",
-        "BartForConditionalGeneration",
-    ),
-)
+    "masked LM", "AutoModelForMaskedLM",
+    ("ForMaskedLM", "ForPreTraining", "WithLMHeadModel", "BartForConditionalGeneration"),
+)  # fmt: skip
 CLASSIFIER: Final = Head(
-    name="sequence classifier",
-    auto_class="AutoModelForSequenceClassification",
-    architectures=("ForSequenceClassification",),
+    "sequence classifier", "AutoModelForSequenceClassification", ("ForSequenceClassification",)
 )
-CAUSAL_LM: Final = Head(
-    name="causal language model",
-    auto_class="AutoModelForCausalLM",
-    architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
-    gguf=True,
-)
-TEXT_GENERATOR: Final = replace(
-    CAUSAL_LM,
-    name="text generator",
-    encoder_decoder_class="AutoModelForSeq2SeqLM",
-    architectures=(*CAUSAL_LM.architectures, "MTModel"),
-)
+CAUSAL_LM: Final = Head("causal language model", "AutoModelForCausalLM", _GENERATORS, gguf=True)
+TEXT_GENERATOR: Final = Head(
+    "text generator", "AutoModelForCausalLM", (*_GENERATORS, "MTModel"), True,
+    "AutoModelForSeq2SeqLM",
+)  # fmt: skip
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
 _ENDINGS: Final = ("Model", *(ending for head in HEADS for ending in head.architectures))
 _TASKS: Final = {
@@ -153,28 +138,29 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     config: Any
     base, notes = None, tuple[str, ...]()
     if (gguf := files.gguf_file) is not None:
-        present = ", ".join(sorted(name for name in files.sizes if name.endswith(".gguf")))
-        if not head.gguf or gguf not in files:
-            expected = f"a file beside {present or 'no others'}, found none of this name"
-            if not head.gguf:
-                expected = f"a {head.name}, got a GGUF file"
-            raise ValueError(f"{files.where(gguf)}: expected {expected}")
-        _require_packages(files.where(gguf), "gguf", "accelerate")
-        config = parameters = None
-        if files.local(gguf) is not None:
-            config = read_gguf_config(files, gguf)
-            parameters = build_on_meta(head, config).num_parameters()
+        where = files.where(gguf)
+        if not head.gguf:
+            raise ValueError(f"{where}: expected a {head.name}, got a GGUF file")
+        if gguf not in files:
+            present = ", ".join(name for name in sorted(files.sizes) if name.endswith(".gguf"))
+            raise ValueError(
+                f"{where}: expected a file beside {present or 'no others'}, found none of this name"
+            )
+        config = None if files.local(gguf) is None else read_gguf_config(files, gguf)
         return Inspection(
             files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
-            tokenizer=gguf, parameters=parameters, notes=("unpacks its weights on reading",),
+            tokenizer=gguf, notes=("unpacks its weights on reading",),
+            parameters=config and build_on_meta(head, config).num_parameters(),
         )  # fmt: skip
     is_adapter, says_classes = ADAPTER_CONFIG in files and not is_base, False
     if CONFIG in files or not is_adapter:
         config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
     if is_adapter:
-        where = files.where(ADAPTER_CONFIG)
-        _require_packages(where, "peft", advice="'merge-nli[adapters]'")
-        place, _ = read_adapter(files)
+        where, (place, _) = files.where(ADAPTER_CONFIG), read_adapter(files)
+        if _missing("peft"):
+            raise ValueError(
+                f"{where}: expected peft to read it: pip install 'merge-nli[adapters]'"
+            )
         try:  # its own head may be for another task, and is then not used
             base = _inspect(list_files(place), head, is_base=True)
         except ValueError as error:
@@ -183,13 +169,18 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         notes = (*base.notes, f"merges the adapter into {place.source}{asked}")
         config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
-    tokenizer = _find_tokenizer(files, base, is_needed=not is_base)
+    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
+    tokenizer = tokenizer or (base.tokenizer if base else "")
+    if not (tokenizer or is_base):
+        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
+        raise ValueError(
+            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
+            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
+        )
     parameters = sum(map(math.prod, weights.shapes.values()))
-    if weights.format == "pickle":
-        require_safe_torch(files.where(weights.names[0]))
+    if not parameters:
         stored = str(config.dtype).removeprefix("torch.")
-        size = sum(files.sizes[name] for name in weights.names) // BYTES.get(stored, 4)
-        parameters = parameters or size
+        parameters = sum(files.sizes[name] for name in weights.names) // BYTES.get(stored, 4)
     names = tuple(config.id2label[n] for n in sorted(config.id2label))
     heads = [  # of an adapter, LoRA's own matrices are as high as the head
         shape[0]
@@ -208,30 +199,9 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     )  # fmt: skip
 
 
-def _find_tokenizer(files: ModelFiles, base: Inspection | None, *, is_needed: bool) -> str:
-    """Name the files of a tokenizer, which an adapter may take from its base."""
-    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
-    tokenizer = tokenizer or (base.tokenizer if base else "")
-    if not tokenizer and is_needed:
-        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
-        raise ValueError(
-            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
-            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
-        )
-    return tokenizer
-
-
-def _missing(*packages: str) -> list[str]:
-    """List those of some packages that are not installed."""
-    return [name for name in packages if not any(Distribution.discover(name=name))]
-
-
-def _require_packages(where: str, *packages: str, advice: str = "") -> None:
-    if missing := _missing(*packages):
-        raise ValueError(
-            f"{where}: expected the packages {' and '.join(packages)} to read it: pip install "
-            f"{advice or ' '.join(missing)}"
-        )
+def _missing(*packages: str) -> str:
+    """Name those of some packages that are not installed."""
+    return " ".join(name for name in packages if not any(Distribution.discover(name=name)))
 
 
 def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
@@ -259,13 +229,12 @@ def find_head(
         return CAUSAL_LM
     with suppress(ValueError) if default else nullcontext():
         files = list_files(find_files(model, revision=revision))
-        base, task = read_adapter(files) if ADAPTER_CONFIG in files else (files, "")
+        base, task = read_adapter(files) if ADAPTER_CONFIG in files else (None, "")
         names = [_TASKS[task]] if task in _TASKS else []
         if not names:
-            files = files if base is files else list_files(base)
-            names = read_config(files, CLASSIFIER, is_base=True)[0].architectures or []
-        fitting = (head for name in names for head in heads if name.endswith(head.architectures))
-        for head in fitting:
+            place = list_files(base) if base else files
+            names = read_config(place, CLASSIFIER, is_base=True)[0].architectures or []
+        for head in (h for name in names for h in heads if name.endswith(h.architectures)):
             return head
         raise ValueError(
             f"{model}: expected a {' or a '.join(head.name for head in heads)}, got a "
@@ -306,7 +275,7 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
          f"num_labels up to {_MOST_CLASSES:,}, got {count!r:.40}"),
         (missing, f"weights that are not quantised, got {method.upper()}: take the model that it "
          "was made from; or ask this one on a server, such as vLLM, with `base_url`; or, with a "
-         f"GPU, pip install {' '.join(missing)}"),
+         f"GPU, pip install {missing}"),
         ("auto_map" in content and not is_plain, f"a class of transformers, got {shown or kind}, "
          "which needs code of its own; that is never run"),
         (not is_known, f"model_type, a type of model that transformers has, got {kind!r:.60}: a "

@@ -1,9 +1,11 @@
 """The order of a classifier's labels: read, looked up or determined, but never assumed."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from importlib import resources
+from itertools import chain, permutations
 from math import comb
 from typing import Any, Final
 
@@ -11,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.presets import documented_order
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.options import merging_advice
 
@@ -130,9 +131,13 @@ def read_order(
         return parse_order(asked, known)
     if positions := _positions(labels, known):
         return LabelOrder(positions, "id2label", known)
-    if known == LABELS and (documented := documented_order(name)):
-        order, document = documented
-        return LabelOrder(parse_order(order).labels, "documented", evidence={"document": document})
+    if known == LABELS:
+        file = resources.files("merge_metric.models").joinpath("presets.toml")
+        lists = tomllib.loads(file.read_text(encoding="utf-8"))
+        for entry in (e for e in chain(*lists.values()) if e["model"].lower() == name.lower()):
+            if document := entry.get("label_order_source"):
+                stated = parse_order(entry["label_order"]).labels
+                return LabelOrder(stated, "documented", evidence={"document": document})
     if asked == SEEDS:
         return LabelOrder(tuple(range(len(known))), "unknown", known)
     raise ValueError(

@@ -63,18 +63,17 @@ _Result = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Probabilities of the labels, (rows, labels), and the letter mass, (rows,)."""
 
 
-def _described(
-    loaded: Loaded, prompt: Prompt, identity: Mapping[str, Any], words: Words | None = None
+def asked_by(
+    prompt: Prompt, words: Words | None, identity: Mapping[str, Any], **more: Any
 ) -> Description:
+    """Describe a language model, given its own part of the identity."""
     of_words = words.describe() if words else {}
-    own = {"kind": "language-model", **loaded.describe(), **identity}
     return Description(
-        identity={**own, **prompt.describe(), **of_words},
-        facts=loaded.facts(),
+        identity={**identity, **prompt.describe(), **of_words},
         prompt=prompt,
-        chat=identity["chat_template"],
         samples=words.samples if words else 1,
         answer_tokens=words.most_tokens if words else 1,
+        **more,
     )
 
 
@@ -129,11 +128,14 @@ class LanguageModel:
     def describe(self) -> Description:
         """Describe the model, its prompt and its size."""
         identity = {
+            "kind": "language-model",
+            **self._loaded.describe(),
             "attention": getattr(self._model.config, "_attn_implementation", None),
             "chat_template": self._chat,
             "prefix_cache": self._asked_for_cache,
         }
-        return _described(self._loaded, self.prompt, identity)
+        facts = self._loaded.facts()
+        return asked_by(self.prompt, None, identity, facts=facts, chat=self._chat)
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities of the labels, and of any letter at all, as `letter_mass`.
@@ -388,7 +390,9 @@ class WritingModel:
 
     def describe(self) -> Description:
         """Describe the model, its prompt and settings, and its size."""
-        return _described(self._loaded, self.prompt, {"chat_template": self.chat}, self.words)
+        own = {"kind": "language-model", **self._loaded.describe(), "chat_template": self.chat}
+        facts = self._loaded.facts()
+        return asked_by(self.prompt, self.words, own, facts=facts, chat=self.chat)
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield labels read from words, and numbers of tokens."""

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -64,8 +63,7 @@ def open_model(
         request: The model and its settings.
         problem_format: Fields and labels of the problems that it will be asked about.
         sources: Names of the problems' sources; few-shot examples depend on them.
-        seeds: Function that reads seeds with gold labels; called if `label_order` is "seeds" and
-            nothing else says what a classifier's classes mean.
+        seeds: Reads seeds with gold labels, from which to tell what classes mean.
         held_out: Seeds that are not asked about, as `read_prompt` takes them.
 
     Raises:
@@ -131,22 +129,20 @@ def find_kind(request: ModelRequest) -> ModelKind:
 
 def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     """Raise ValueError for settings of servers or of answers in words that a model does not use."""
-    of_words, unused = ("reasoning_effort", "server_settings"), dict[str, str]()
-    if kind == "classifier":
-        unused["answers"] = "of language models"
-    if kind != "remote":
-        unused |= dict.fromkeys((*of_words, "max_requests"), "for a model on a server")
-    if request.answers == "letters":
-        more = ("samples", "temperature", "max_answer_tokens")
-        unused |= dict.fromkeys((*of_words, *more), "with `answers` words")
-    for setting in fields(ModelRequest):
-        value = getattr(request, setting.name)
-        if setting.name in unused and value != setting.default:
-            raise ValueError(
-                f"{setting.name}: expected only {unused[setting.name]}, got "
-                f"{mask_secrets(', '.join(value) if isinstance(value, tuple) else str(value))}: "
-                "leave it out"
-            )
+    of_words, defaults = ("reasoning_effort", "server_settings"), ModelRequest(model="")
+    for is_unused, names, where in (
+        (request.answers == "letters", (*of_words, "samples", "temperature", "max_answer_tokens"),
+         "with `answers` words"),
+        (kind != "remote", (*of_words, "max_requests"), "for a model on a server"),
+        (kind == "classifier", ("answers",), "of language models"),
+    ):  # fmt: skip
+        for name in names if is_unused else ():
+            value = getattr(request, name)
+            if value != getattr(defaults, name):
+                shown = ", ".join(value) if isinstance(value, tuple) else str(value)
+                raise ValueError(
+                    f"{name}: expected only {where}, got {mask_secrets(shown)}: leave it out"
+                )
 
 
 def require_no_order(label_order: LabelOrder | str | None, what: str) -> None:
@@ -210,12 +206,11 @@ class AskedFunction:
             batch = list(questions[start : start + self._batch_size])
             positions = list(range(start, start + len(batch)))
             values = self._read(self._function(batch), len(batch))
-            # No label order applies to names of labels.
-            notes = {"gives_names": True} if self._gives_names else {}
-            if values.ndim == 1:
+            if values.ndim == 2:
+                yield Answers.of(positions, values)
+            else:  # to names of labels no label order applies
+                notes = {"gives_names": True} if self._gives_names else {}
                 yield Answers(positions=positions, labels=values, notes=notes)
-            else:
-                yield Answers.of(positions, values, notes=notes)
 
     def _read(self, given: Any, count: int) -> NDArray[Any]:
         """Return labels, (n,), or what should be probabilities of the labels, (n, labels)."""
@@ -227,21 +222,21 @@ class AskedFunction:
         )
         if values.shape == (count, n_labels):
             return order.rearrange(values.astype(np.float64))
-        codes, got = list[int](), f"an array of shape {values.shape} for a list of {count:,} pairs"
-        for value in values.tolist() if values.shape == (count,) else ():
-            name = label_of(value, order.known) if isinstance(value, str) else None
-            if name is not None:
+        if values.shape != (count,):
+            got = f"an array of shape {values.shape} for a list of {count:,} pairs"
+            raise ValueError(f"{expected}; got {got}")
+        codes = list[int]()
+        for value in values.tolist():
+            code = label_of(value, order.known) if isinstance(value, str) else None
+            if code is not None:
                 require_no_order(order, f"{self.name}, which answers with names of labels")
                 self._gives_names = True
-                codes.append(name)
             # A boolean says of one label at most whether it holds.
             elif type(value) in (int, float) and value in range(n_labels):
-                codes.append(order.labels[int(value)])
+                code = order.labels[int(value)]
             else:
-                got = f"the label {value!r}"
-                break
-        if len(codes) != count:
-            raise ValueError(f"{expected}; got {got}")
+                raise ValueError(f"{expected}; got the label {value!r}")
+            codes.append(code)
         return np.array(codes, np.int64)
 
 
@@ -286,13 +281,11 @@ def as_model(
         prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
         return RemoteModel(request, prompt=prompt, api_key=getattr(model, "api_key", None) or "")
     is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
-    network: Any = model if is_encoder else None
-    tokenizer: Any = None
+    network, tokenizer = (model, None) if is_encoder else (None, None)
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
         network, tokenizer = model
     elif not is_encoder and hasattr(getattr(model, "model", None), "state_dict"):
-        tokenizers = (getattr(model, key, None) for key in ("processing_class", "tokenizer"))
-        tokenizer = next((t for t in tokenizers if t is not None), None)
+        tokenizer = getattr(model, "processing_class", None) or getattr(model, "tokenizer", None)
         network = None if tokenizer is None else model.model
     order = None if label_order == SEEDS and seeds is None else label_order
     asked: Classifier | AskedFunction
@@ -314,23 +307,19 @@ def as_model(
                 ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size
             )
         else:
+            import torch
+
             from merge_metric.models.classifier import Classifier
 
-            loaded = Loaded(network, tokenizer, name, _digest(network))
+            digest = hashlib.sha256()
+            for key, tensor in sorted(network.state_dict().items()):
+                digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                flat = tensor.detach().cpu().contiguous().reshape(-1)
+                digest.update(memoryview(flat.view(torch.uint8).numpy()))
+            loaded = Loaded(network, tokenizer, name, digest.hexdigest())
             asked = Classifier(loaded, label_order=known)
     find_order(asked, asked.name, seeds, labels)
     return asked
-
-
-def _digest(network: Any) -> str:
-    import torch
-
-    digest = hashlib.sha256()
-    for key, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b"")
-    return digest.hexdigest()
 
 
 def _function(

@@ -8,25 +8,20 @@ import logging
 import re
 import textwrap
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from merge_dataset.files import digest_of_file, write_text
 from merge_dataset.hub.repository import http_error, refusal
 from merge_dataset.redaction import mask_urls
 
-if TYPE_CHECKING:
-    import torch
-
 log = logging.getLogger(__name__)
 
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _AGAIN: Final = "it is damaged, half a download, or a pointer of Git LFS; get it again"
 
 
@@ -42,8 +37,6 @@ class ModelFiles:
     gguf_file: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Name of a file → size in bytes; files in subfolders are left out."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Name of a file → SHA-256, where the listing has it, as on the Hub for large files."""
     commit: str | None = None
     folder: Path | None = None
     """Folder with all files; None where they still lie on the Hub."""
@@ -100,15 +93,14 @@ class ModelFiles:
         except Exception as error:  # damaged and hostile files raise errors of all kinds
             from huggingface_hub.errors import OfflineModeIsEnabled
 
-            asked = f"{self.source}@{self.revision}" if self.revision else self.source
-            place = self.where(name) if name else asked
             # If a file is not in the cache either, the Hub's answer is the cause of that error.
             causes: list[BaseException] = [error]
-            cause = error.__cause__ or error.__context__
-            while cause and cause not in causes:
-                causes.append(cause)
-                cause = cause.__cause__ or cause.__context__
-            answers = [cause.response for cause in causes if hasattr(cause, "response")]
+            while (c := causes[-1].__cause__ or causes[-1].__context__) and c not in causes:
+                causes.append(c)
+            answers = [getattr(cause, "response", None) for cause in causes]
+            statuses = [answer.status_code for answer in answers if answer is not None]
+            asked = f"{self.source}@{self.revision}" if self.revision else self.source
+            place = self.where(name) if name else asked
             if refused := [w for c in causes if (w := refusal(c, "model", self.source))]:
                 place, words = asked, refused[0]  # it applies to all files
             elif self.folder is not None or not isinstance(error, (OSError, http_error())):
@@ -117,8 +109,8 @@ class ModelFiles:
                 words = f"expected {expected}, could not load it: {text}{advice and ': '}{advice}"
             elif any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
                 words = "HF_HUB_OFFLINE is set, and it is not in the cache: unset it to download it"
-            elif answers and answers[0] is not None:
-                words = f"the Hub answered {answers[0].status_code}"
+            elif statuses:
+                words = f"the Hub answered {statuses[0]}"
             else:
                 first = str(causes[-1]).partition("\n")[0] or type(causes[-1]).__name__
                 words = (
@@ -134,25 +126,21 @@ class ModelFiles:
             return {**json.loads(path.read_bytes().decode("utf-8-sig"))}
 
     def digest_of(self, name: str) -> str:
-        """Return the SHA-256 of a file: computed on this machine, or from the Hub's listing."""
-        if (listed := self.digests.get(name)) is not None:
-            return listed
-        path = self.download([name]) / name
-        state = path.stat()
-        return _digest_at(path, state.st_size, state.st_mtime_ns)
+        """Return the SHA-256 of a file."""
+        path = (self.download([name]) / name).resolve()
+        # In the Hub's cache, a large file is a link to one that has this digest for its name.
+        is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
+        return path.name if is_blob else _digest_at(path, path.stat().st_mtime_ns)
 
-
-def digest_of_files(files: ModelFiles, names: Iterable[str]) -> str:
-    """Return a digest of the names and contents of some files."""
-    digest = hashlib.sha256()
-    for name in sorted(names):
-        digest.update(name.encode() + bytes.fromhex(files.digest_of(name)))
-    return digest.hexdigest()
+    def digest_of_files(self, names: Iterable[str]) -> str:
+        """Return a digest of the names and contents of some files."""
+        parts = (name.encode() + bytes.fromhex(self.digest_of(name)) for name in sorted(names))
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @lru_cache(maxsize=1024)
-def _digest_at(path: Path, size: int, time: int) -> str:
-    """Digest a file; cached by size and time, as weights are large."""
+def _digest_at(path: Path, changed: int) -> str:
+    """Digest a file; cached by its path and the time of its last change, as weights are large."""
     return digest_of_file(path)
 
 
@@ -177,36 +165,27 @@ def find_files(
 
 def list_files(model: ModelFiles) -> ModelFiles:
     """Find a model's commit and files; of the Hub, those in the cache if it does not answer."""
-    source = model.source
     if model.folder is not None:
         paths = [path for path in model.folder.iterdir() if path.is_file()]
         return replace(model, sizes={path.name: path.stat().st_size for path in paths})
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError
 
+    own: dict[str, Any] = {"repo_id": model.source, "revision": model.revision}
     with model.reading("a model"):
         try:
-            info = HfApi().model_info(
-                source, revision=model.revision, files_metadata=True, timeout=30
-            )
+            info = HfApi().model_info(**own, files_metadata=True, timeout=30)
         except (OSError, ValueError, http_error()) as error:
             status = getattr(getattr(error, "response", None), "status_code", None)
             if isinstance(error, HFValidationError) or (status or 500) < 500:
                 raise
-            folder = Path(snapshot_download(source, revision=model.revision, local_files_only=True))
+            folder = Path(snapshot_download(**own, local_files_only=True))
             if not constants.HF_HUB_OFFLINE:
-                log.warning("%s: the Hub cannot be reached: taken from the cache", source)
-            # A cached file links to a blob named by its digest, which is SHA-256 for large files.
-            blobs = {path.name: path.resolve().name for path in folder.iterdir() if path.is_file()}
-            digests = {name: blob for name, blob in blobs.items() if _SHA256.fullmatch(blob)}
-            return list_files(replace(model, commit=folder.name, folder=folder, digests=digests))
+                log.warning("%s: the Hub cannot be reached: taken from the cache", model.source)
+            return list_files(replace(model, commit=folder.name, folder=folder))
     files = [file for file in info.siblings or () if "/" not in file.rfilename]
-    return replace(
-        model,
-        sizes={file.rfilename: file.size or 0 for file in files},
-        digests={file.rfilename: file.lfs.sha256 for file in files if file.lfs},
-        commit=str(info.sha),
-    )
+    sizes = {file.rfilename: file.size or 0 for file in files}
+    return replace(model, sizes=sizes, commit=str(info.sha))
 
 
 def file_stamps(model: str | None) -> list[tuple[str, int, int]]:
@@ -230,10 +209,10 @@ class Weights:
     index: str | None = None
     """Name of the index, which maps tensors to files."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Tensor → shape; of safetensors and adapters, as other files do not say before being read."""
+    """Tensor → shape; of safetensors and adapters, as other files must be downloaded first."""
 
 
-def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
+def find_weights(files: ModelFiles, stem: str) -> Weights:
     """Find a model's weights: safetensors if there are any, else pickles; read their headers."""
     pickled = "pytorch_model" if stem == "model" else stem
     for name in (f"{stem}.safetensors", f"{pickled}.bin"):
@@ -250,12 +229,11 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
                     f"{f'of which {missing[0]!r} is missing' if missing else 'got none'}: {_AGAIN}"
                 )
         if name.endswith(".bin"):
-            weights = Weights("pickle", tuple(names), index)
-            # An adapter's are few, and nothing else says how many classes there are.
-            tensors = read_tensors(files, weights) if stem == "adapter_model" else {}
-            return replace(weights, shapes={k: tuple(t.shape) for k, t in tensors.items()})
-        shapes = {k: shape for shard in names for k, shape in read_shapes(files, shard).items()}
-        return Weights("safetensors", tuple(names), index, shapes)
+            _require_safe_torch(files.where(names[0]))
+            # Of an adapter, nothing else says how many classes there are.
+            shapes = read_shapes(files, names) if stem == "adapter_model" else {}
+            return Weights("pickle", tuple(names), index, shapes)
+        return Weights("safetensors", tuple(names), index, read_shapes(files, names))
     gguf = [name for name in sorted(files.sizes) if name.endswith(".gguf")]
     shown = ", ".join(sorted(files.sizes)[:9]) or "nothing"
     raise ValueError(
@@ -264,18 +242,27 @@ def find_weights(files: ModelFiles, stem: str = "model") -> Weights:
     )
 
 
-def read_shapes(files: ModelFiles, name: str) -> dict[str, tuple[int, ...]]:
-    """Read the shapes of a safetensors file's tensors from its header, on the Hub too."""
+def read_shapes(files: ModelFiles, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Read the shapes of tensors from headers: of safetensors on the Hub too, else downloaded."""
     from huggingface_hub import HfApi
     from safetensors import safe_open
 
-    with files.reading("safetensors", name, _AGAIN):
-        if (path := files.local(name)) is not None:
-            with safe_open(path, "pt") as file:  # also checks the size of the file
-                names = file.keys()
-                return {key: tuple(file.get_slice(key).get_shape()) for key in names}
-        header = HfApi().parse_safetensors_file_metadata(files.source, name, revision=files.commit)
-        return {key: tuple(tensor.shape) for key, tensor in header.tensors.items()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        if name.endswith(".bin"):
+            shapes |= _read_pickled_shapes(files.download([name]) / name, files.where(name))
+            continue
+        with files.reading("safetensors", name, _AGAIN):
+            if (path := files.local(name)) is not None:
+                with safe_open(path, "pt") as file:  # also checks the size of the file
+                    keys = file.keys()
+                    shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in keys}
+            else:
+                header = HfApi().parse_safetensors_file_metadata(
+                    files.source, name, revision=files.commit
+                )
+                shapes |= {key: tuple(tensor.shape) for key, tensor in header.tensors.items()}
+    return shapes
 
 
 SAFE_TORCH: Final = (2, 10)
@@ -284,8 +271,7 @@ _LARGEST: Final = 8
 """Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
 
 
-def require_safe_torch(where: str) -> None:
-    """Raise ValueError if this version of torch may not read pickles."""
+def _require_safe_torch(where: str) -> None:
     installed, safe = version("torch"), ".".join(map(str, SAFE_TORCH))
     if tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) < SAFE_TORCH:
         raise ValueError(
@@ -295,37 +281,19 @@ def require_safe_torch(where: str) -> None:
         )
 
 
-def read_tensors(files: ModelFiles, weights: Weights) -> dict[str, torch.Tensor]:
-    """Read all tensors of safetensors or pickles, which must be downloaded."""
-    from safetensors.torch import load_file
+def _read_pickled_shapes(path: Path, where: str) -> dict[str, tuple[int, ...]]:
+    """Read the shapes of a pickle's tensors; raise ValueError if it has anything else.
 
-    tensors: dict[str, torch.Tensor] = {}
-    for name in weights.names:
-        path = files.download([name]) / name
-        if weights.format == "pickle":
-            tensors |= read_pickle(path, files.where(name))
-        else:
-            with files.reading("safetensors", name, _AGAIN):
-                tensors |= load_file(path)
-    return tensors
-
-
-def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of a pickle.
-
-    A pickle can name any function, and reading the pickle would call it. torch's restricted reader
-    builds only tensors. transformers' own reading, which asks a service on the Hub to convert
-    pickles, is not used.
+    A pickle can name any function, and reading the pickle would call it. torch's restricted reader,
+    by which transformers and peft read what passes this, builds only tensors.
     """
     import torch
 
-    require_safe_torch(where)
+    _require_safe_torch(where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about old formats
-            content = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-            )
+            content = torch.load(path, map_location="meta", weights_only=True)
     except Exception as error:  # damaged or hostile bytes may raise anything
         named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
         expected = f"a file that torch saved: {_AGAIN}"
@@ -335,22 +303,18 @@ def read_pickle(path: Path, where: str) -> dict[str, torch.Tensor]:
                 "of it was run; take the weights from elsewhere"
             )
         raise ValueError(f"{where}: expected {expected}") from error
-    got, total, bound = "", 0, _LARGEST * path.stat().st_size + 2**20
-    if not isinstance(content, dict) or not content:
-        content, got = {}, "none" if content == {} else type(content).__name__
-    for name, value in content.items():
+    got = "" if isinstance(content, dict) and content else f"{type(content).__name__}, or none"
+    tensors: dict[Any, Any] = {} if got else content
+    for name, value in tensors.items():
         is_tensor = isinstance(name, str) and isinstance(value, torch.Tensor)
-        is_plain = is_tensor and value.layout == torch.strided and value.device.type == "cpu"
-        if not is_plain or value.is_quantized:
-            got = f"{name!r:.60}, which is of type {type(value).__name__}"
-            break
-        total += value.nbytes
-    if got or total > bound:
-        got = got or f"{total:,} bytes of them in so small a file, made to fill the memory"
+        if not is_tensor or value.layout != torch.strided:
+            got = got or f"{name!r:.60}, which is of type {type(value).__name__}"
+    size = 0 if got else sum(value.nbytes for value in tensors.values())
+    if size > _LARGEST * path.stat().st_size + 2**20:
+        got = f"{size:,} bytes of them in so small a file, made to fill the memory"
+    if got:
         raise ValueError(
             f"{where}: expected plain tensors by name only, got {got}: save the model by "
             "save_pretrained"
         )
-    # Tied tensors get memory of their own, and transposed ones the order of rows.
-    whole = torch.contiguous_format
-    return {name: value.detach().clone(memory_format=whole) for name, value in content.items()}
+    return {name: tuple(value.shape) for name, value in tensors.items()}

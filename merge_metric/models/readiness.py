@@ -1,27 +1,98 @@
-"""Readiness of all models before a long run: can each be loaded, and is there enough room?"""
+"""Named lists of models, and their readiness before a long run: can each be loaded, does it fit?"""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from merge_dataset.executors import Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
+from merge_dataset.settings import did_you_mean
 from merge_metric.models.checkpoints import resolve_device
 from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, inspect
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.presets import Preset, request_of
 
 if TYPE_CHECKING:
     from merge_metric.tables import Table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A model of a list."""
+
+    name: str
+    """Short name, as in the paper's figures: `BERT-B-S`."""
+    model: str
+    group: str
+    """Training data (`S`, `M` or `SMFA`), or `LLM`."""
+    kind: Literal["classifier", "lm"] = "classifier"
+    label_order: str | None = None
+    """Labels of its classes; `seeds` if no document states them; None if its names are labels."""
+    label_order_source: str | None = None
+    not_on_hub: str | None = None
+
+
+def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
+    """Read the models of a list, in its order.
+
+    Raises:
+        ValueError: there is no such list, model or group.
+
+    >>> [preset.name for preset in read_presets("paper", ["bert-b-s", "llm"])]
+    ['BERT-B-S', 'Gemma-2-9b', 'Llama-3.1-8B']
+    """
+    file = resources.files("merge_metric.models").joinpath("presets.toml")
+    lists = tomllib.loads(file.read_text(encoding="utf-8"))
+    if name not in lists:
+        raise ValueError(f"preset: expected one of {', '.join(lists)}, got {name!r}")
+    presets, wanted = (
+        [Preset(**entry) for entry in lists[name]],
+        {entry.casefold(): entry for entry in only},
+    )
+    names = [p.name for p in presets] + list(dict.fromkeys(p.group for p in presets))
+    if unknown := wanted.keys() - map(str.casefold, names):
+        odd = wanted[min(unknown)]
+        advice = did_you_mean(odd, names, f"; `merge-nli models --preset {name}` lists them")
+        raise ValueError(
+            f"only: expected models of the preset {name} or groups, got {odd!r}{advice}"
+        )
+    chosen = wanted or dict.fromkeys(map(str.casefold, names))
+    return [p for p in presets if {p.name.casefold(), p.group.casefold()} & chosen.keys()]
+
+
+def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
+    """Fill a preset's model into a request; without a document, seeds decide its label order."""
+    order = request.label_order if entry.kind == "classifier" else None
+    if order is None and entry.label_order == "seeds":
+        order = "seeds"
+    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
+
+
+def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
+    """Leave out models that are not on the Hub, with a message; raise if one was named."""
+    named = {entry.casefold() for entry in only}
+    missing = [preset for preset in presets if preset.not_on_hub]
+    for preset in missing:
+        if preset.name.casefold() in named or len(missing) == len(presets):
+            raise ValueError(f"{preset.name}: cannot be run: {preset.not_on_hub}")
+        log.warning("left out: %s: %s", preset.name, preset.not_on_hub)
+    return [preset for preset in presets if not preset.not_on_hub]
+
+
+# --- Readiness ---
 
 _PROCESS: Final = 600_000_000
 """Bytes of memory of a process with torch and transformers, without a model."""

@@ -6,20 +6,21 @@ import logging
 import math
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
-from merge_metric.models.language_model import Words, Written
+from merge_metric.models.language_model import Words, Written, asked_by
 from merge_metric.models.pair_model import Answers, Description, ModelRequest, Pair
 from merge_metric.models.templates import Prompt
 
@@ -79,8 +80,7 @@ class RemoteModel:
                 server's `Retry-After` takes precedence.
 
         Raises:
-            ValueError: the URL is none, the variable is not set, or the key has characters that
-                no header can have.
+            ValueError: the URL is none, or the key is not set or cannot stand in a header.
         """
         import httpx
 
@@ -94,23 +94,19 @@ class RemoteModel:
             raise ValueError(
                 f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
             )
-        base_url, url = request.base_url or "", httpx.URL()
+        url = httpx.URL()
         with suppress(httpx.InvalidURL):
-            url = httpx.URL(base_url)
+            url = httpx.URL(request.base_url or "")
         if url.scheme not in {"http", "https"} or not url.host:
-            _, at, host = mask_urls(base_url).rpartition("@")
-            got = f"***@{host}" if at else host
+            got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
             raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
         self.path = "chat/completions" if request.chat_template else "completions"
         self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{self.path}")
         self._place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
         given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
         secrets = spellings(filter(None, given))
-
-        def client() -> httpx.Client:
-            limits = httpx.Limits(max_connections=request.concurrency)
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            return httpx.Client(headers=headers, timeout=timeout, limits=limits)
+        limits = httpx.Limits(max_connections=request.concurrency)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
 
         def mask(value: Any) -> Any:
             """Mask our secrets in all texts of a JSON value."""
@@ -120,7 +116,11 @@ class RemoteModel:
                 return {mask(k): mask(v) for k, v in value.items()}
             return mask_known(value, secrets) if isinstance(value, str) else value
 
-        self._client, self._mask = client, mask  # what these hold is not shown with the model
+        # What these two hold is not shown with the model.
+        self._client: Callable[[], httpx.Client] = lambda: httpx.Client(
+            headers=headers, timeout=timeout, limits=limits
+        )
+        self._mask = mask
         self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
         self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
         self.words, self._top, self._left = words, _TOP[self.path], request.max_requests
@@ -132,23 +132,16 @@ class RemoteModel:
 
         `missing_letters` is left out: a run that such an answer stopped may go on with another.
         """
-        words = self.words
-        return Description(
-            identity={
-                "kind": "remote",
-                "name": self.name,
-                "revision": None,
-                "endpoint": self._place,
-                **({"chat": self._request.chat_template} if words else {"top_logprobs": self._top}),
-                **self.prompt.describe(),
-                **(words.describe() if words else {}),
-            },
-            prompt=self.prompt,
-            chat=self._request.chat_template,
-            samples=words.samples if words else 1,
-            answer_tokens=words.most_tokens if words else 1,
-            strict=self._request.strict_server,
-        )
+        chat, own = self._request.chat_template, {"top_logprobs": self._top}
+        identity = {
+            "kind": "remote",
+            "name": self.name,
+            "revision": None,
+            "endpoint": self._place,
+            **({"chat": chat} if self.words else own),
+        }
+        strict = self._request.strict_server
+        return asked_by(self.prompt, self.words, identity, chat=chat, strict=strict)
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities of the labels, or answers in words, as they come in.
@@ -181,10 +174,9 @@ class RemoteModel:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     rows = {future: running.pop(future) for future in done}
-                    if good := [future for future in done if not future.exception()]:
-                        finished = [rows[future] for future in good]
-                        answers = [future.result() for future in good]
-                        yield self.read(finished, answers, [questions[i] for i in finished])
+                    if good := {row: f.result() for f, row in rows.items() if not f.exception()}:
+                        asked = [questions[row] for row in good]
+                        yield self.read([*good], [*good.values()], asked)
                     failed = [future.exception() for future in done if future.exception()]
                     if failed and not error:
                         error = failed[0]
@@ -306,12 +298,11 @@ class RemoteModel:
         with self._lock:
             notes = dict(self._odd)
         if words := self.words:
-            now = time.perf_counter()
             with self._lock:
                 used, self._used = dict(self._used), Counter()
             if self._since:
-                used["milliseconds"] = round(1000 * (now - self._since))
-                self._since = now
+                now = time.perf_counter()
+                used["milliseconds"], self._since = round(1000 * (now - self._since)), now
             return words.answers(self.prompt, questions, positions, given, counts=used, notes=notes)
         letters = self.prompt.template.letters
         rows = np.array([letter_probabilities(tokens, letters) for tokens in given])
@@ -350,13 +341,12 @@ def alternatives(answer: Any) -> dict[str, float]:
             records = [
                 record for first in content[:1] for record in (*first["top_logprobs"], first)
             ]
-            log_probs = {str(record["token"]): float(record["logprob"]) for record in records}
+            items = [(record["token"], record["logprob"]) for record in records]
         else:
-            names, values = given.get("tokens", []), given.get("token_logprobs", [])
-            own = {str(t): float(v) for t, v in islice(zip(names, values, strict=False), 1)}
-            tables = given["top_logprobs"][:1]
-            top = {str(k): float(v) for table in tables for k, v in table.items()}
-            log_probs = {**top, **own, **top}
+            own = zip(given.get("tokens", []), given.get("token_logprobs", []), strict=False)
+            top = [item for table in given["top_logprobs"][:1] for item in table.items()]
+            items = [*top, *islice(own, 1), *top]
+        log_probs = {str(token): float(value) for token, value in items}
     if any(math.isnan(value) or value > 1e-3 for value in log_probs.values()):
         raise ValueError(
             f"expected a completion with log-probabilities, got {beginning(answer)}: without them "
@@ -368,7 +358,6 @@ def alternatives(answer: Any) -> dict[str, float]:
 
 def said_in(answer: Any) -> Written:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
-    choice, content = dict[str, Any](), cast(Any, False)
     with suppress(*_MALFORMED):
         choice = _first_choice(answer)
         if (message := choice.get("message")) is None:
@@ -377,9 +366,9 @@ def said_in(answer: Any) -> Written:
             content = message.get("refusal")
         if isinstance(content, list):  # a list of parts
             content = "".join(part.get("text", "") for part in content)
-    if not isinstance(content, str | None):
-        raise ValueError(f"expected a completion, got {beginning(answer)}")
-    return content or "", choice.get("finish_reason") == "length"
+        if isinstance(content, str | None):
+            return content or "", choice.get("finish_reason") == "length"
+    raise ValueError(f"expected a completion, got {beginning(answer)}")
 
 
 _MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration)

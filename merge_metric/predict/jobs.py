@@ -23,20 +23,21 @@ from merge_dataset.files import atomic, working_in
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
 from merge_metric.frame.predictions import read_metadata, suffix_of
+from merge_metric.models.checkpoints import warn_of_unknown
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import Description, Model, ModelRequest
-from merge_metric.models.presets import Preset, request_of
 from merge_metric.models.readiness import (
     Machine,
     NamedModel,
+    Preset,
     inspect_models,
     machine_for,
+    request_of,
     require_all,
     this_machine,
 )
-from merge_metric.models.tokens import warn_of_unknown
 from merge_metric.predict.baselines import BaselineRequest
 from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, cost_of, other_predictions
 from merge_metric.predict.problems import (

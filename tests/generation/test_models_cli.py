@@ -11,8 +11,7 @@ from helpers.paraphrasing import write_problems
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_models import tiny_model
 
-from merge_metric.models.presets import read_presets
-from merge_metric.models.readiness import Machine
+from merge_metric.models.readiness import Machine, read_presets
 
 NAMELESS = ("LABEL_0", "LABEL_1", "LABEL_2")
 

@@ -9,7 +9,7 @@ from helpers.forks import Ended
 from helpers.hub.commands import TOKEN, Console, serve
 from helpers.hub.layouts import LAYOUTS, Layout
 from helpers.problem_folder import many_problems, write_folder
-from merge_metric.models.presets import read_presets
+from merge_metric.models.readiness import read_presets
 
 _PROBLEMS: Final = many_problems(60, 1)
 _SENTENCES: Final = (

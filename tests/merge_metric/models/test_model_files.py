@@ -17,7 +17,7 @@ from merge_metric.models import model_files
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.model_files import digest_of_files, read_pickle
+from merge_metric.models.model_files import find_files, read_shapes
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
 
@@ -78,7 +78,7 @@ def test_what_was_used_is_recorded(tmp_path: Path) -> None:
     assert loaded.weights == {"format": "pickle", "sha256": digest}
     whole(load_file(tiny_classifier("roberta") / "model.safetensors"), folder)
     result = inspect(folder, CLASSIFIER)
-    assert digest_of_files(result.files, ["pytorch_model.bin"]) != digest
+    assert result.files.digest_of("pytorch_model.bin") != digest
     shutil.copy(tiny_classifier("bert-uncased") / "model.safetensors", folder)
     beside = load(inspect(folder, CLASSIFIER), device="cpu")
     assert beside.weights["format"] == "safetensors"  # then the pickle is unused
@@ -98,6 +98,7 @@ class Payload:
 def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Payload, "target", str(tmp_path / "payload-ran"))
     file, some = tmp_path / "pytorch_model.bin", torch.zeros(2)
+    files, names = find_files(tmp_path), ["pytorch_model.bin"]
     old = {"_use_new_zipfile_serialization": False}
     for value, more, named in (
         ({"weight": some, "more": Payload()}, {}, r"expected tensors only, got \w+\.mkdir"),
@@ -106,16 +107,16 @@ def test_nothing_but_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({3: some}, {}, "got 3, which is of type Tensor"),
         ({"model": {"weight": some}}, {}, "got 'model', which is of type dict"),
         ([some], {}, "got list"),
-        ({}, {}, "got none"),
+        ({}, {}, "got dict, or none"),
         ({"weight": some.to_sparse()}, {}, "got 'weight', which is of type Tensor"),
         ({"weight": torch.zeros(1).expand(10**5, 10**6)}, {}, "made to fill the memory"),
     ):
         torch.save(value, file, **more)
-        with pytest.raises(ValueError, match=rf"^mine: {named}|^mine: .*{named}"):
-            read_pickle(file, "mine")
+        with pytest.raises(ValueError, match=rf"^{file.parent}: {file.name}: .*{named}"):
+            read_shapes(files, names)
     file.write_bytes(pickle.dumps({"more": Payload()}))
-    with pytest.raises(ValueError, match=r"^mine: expected .*(mkdir|that torch saved)"):
-        read_pickle(file, "mine")
+    with pytest.raises(ValueError, match=r"bin: expected .*(mkdir|that torch saved)"):
+        read_shapes(files, names)
     assert not (tmp_path / "payload-ran").exists()
     Payload().__reduce__()[0](*Payload().__reduce__()[1])
     assert (tmp_path / "payload-ran").exists(), "it does run where it is let"
@@ -127,5 +128,3 @@ def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     message = r"expected torch 2\.10 or newer.* got 2\.9\.1\+cpu: pip install 'torch>=2\.10'"
     with pytest.raises(ValueError, match=rf"pytorch_model\.bin: {message}$"):
         inspect(folder, CLASSIFIER)
-    with pytest.raises(ValueError, match=f"^mine: {message}"):
-        read_pickle(folder / "pytorch_model.bin", "mine")

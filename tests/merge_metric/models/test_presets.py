@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from merge_metric.models.label_order import parse_order
-from merge_metric.models.presets import read_presets
+from merge_metric.models.readiness import read_presets
 
 TABLE_7 = """
 BART-B-S BERT-B-S BERT-L-S DeBERTa-v3-B-S DeBERTa-v3-L-S GPT-2-L-S OPT-1-3b-S RoBERTa-B-S

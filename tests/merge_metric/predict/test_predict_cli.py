@@ -1,7 +1,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from typer.testing import Result
 
 from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
-from merge_metric.models import presets
 from merge_metric.models.pair_model import Answers, Description, ModelRequest
-from merge_metric.models.presets import Preset
+from merge_metric.models.readiness import Preset
 from merge_metric.predict import jobs
 from merge_metric.predict.problems import sources_of
 
@@ -119,7 +118,11 @@ def preset(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
         Preset("Unknown", str(tiny_classifier("xlnet", GENERIC)), "M"),
         Preset("Last", str(tiny_classifier("gpt2")), "M"),
     ]
-    monkeypatch.setattr(presets, "_read", lambda: {"mine": entries})
+
+    def read(name: str, only: Sequence[str]) -> list[Preset]:
+        return [e for e in entries if not only or e.name.casefold() in map(str.casefold, only)]
+
+    monkeypatch.setattr("merge_metric.models.readiness.read_presets", read)
     return entries
 
 

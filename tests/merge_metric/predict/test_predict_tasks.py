@@ -17,8 +17,7 @@ from typer.testing import Result
 from merge_dataset.executors import Distribution
 from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import Description
-from merge_metric.models.presets import Preset
-from merge_metric.models.readiness import Machine, machine_for
+from merge_metric.models.readiness import Machine, Preset, machine_for
 from merge_metric.predict import jobs as dealing
 
 PROBLEMS = many_problems(9, 3) | many_problems(5, 2, "demo")
@@ -106,7 +105,7 @@ def test_each_task_of_a_list_has_one_model(
     predict: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     entries = [Preset("A", str(MODEL), "S"), Preset("B", str(MODEL), "M")]
-    monkeypatch.setattr("merge_metric.models.presets.read_presets", lambda name, only: entries)
+    monkeypatch.setattr("merge_metric.models.readiness.read_presets", lambda name, only: entries)
     command = ("--preset", "mine", "--config", "demo")
     predict(*command, "--out", "one")
     tasks.failing = ("B 0/2",)
