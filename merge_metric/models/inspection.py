@@ -138,14 +138,12 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     config: Any
     base, notes = None, tuple[str, ...]()
     if (gguf := files.gguf_file) is not None:
-        where = files.where(gguf)
-        if not head.gguf:
-            raise ValueError(f"{where}: expected a {head.name}, got a GGUF file")
+        present = ", ".join(name for name in sorted(files.sizes) if name.endswith(".gguf"))
+        expected = "" if head.gguf else f"a {head.name}, got a GGUF file"
         if gguf not in files:
-            present = ", ".join(name for name in sorted(files.sizes) if name.endswith(".gguf"))
-            raise ValueError(
-                f"{where}: expected a file beside {present or 'no others'}, found none of this name"
-            )
+            expected = f"a file beside {present or 'no others'}, found none of this name"
+        if expected:
+            raise ValueError(f"{files.where(gguf)}: expected {expected}")
         config = None if files.local(gguf) is None else read_gguf_config(files, gguf)
         return Inspection(
             files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
@@ -181,18 +179,17 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     if not parameters:
         stored = str(config.dtype).removeprefix("torch.")
         parameters = sum(files.sizes[name] for name in weights.names) // BYTES.get(stored, 4)
-    names = tuple(config.id2label[n] for n in sorted(config.id2label))
+    classes = dict(enumerate(config.id2label[n] for n in sorted(config.id2label)))
     heads = [  # of an adapter, LoRA's own matrices are as high as the head
         shape[0]
         for name, shape in weights.shapes.items()
         if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2
     ]
-    if heads and heads[0] != len(names) and (is_adapter or not says_classes):
-        names = tuple(f"LABEL_{n}" for n in range(heads[0]))
+    if heads and heads[0] != len(classes) and (is_adapter or not says_classes):
+        classes = {n: f"LABEL_{n}" for n in range(heads[0])}
     config = deepcopy(base.config if base else config)
     if head is CLASSIFIER:
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: n for n, name in enumerate(names)}
+        config.id2label, config.label2id = classes, {name: n for n, name in classes.items()}
     return Inspection(
         files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
         parameters=parameters, notes=notes, base=base,
