@@ -322,6 +322,17 @@ def as_model(
     return asked
 
 
+def _digest(network: Any) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for key, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(memoryview(flat.view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
 def _function(
     model: Any,
     name: str | None,
