@@ -307,16 +307,9 @@ def as_model(
                 ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size
             )
         else:
-            import torch
-
             from merge_metric.models.classifier import Classifier
 
-            digest = hashlib.sha256()
-            for key, tensor in sorted(network.state_dict().items()):
-                digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                flat = tensor.detach().cpu().contiguous().reshape(-1)
-                digest.update(memoryview(flat.view(torch.uint8).numpy()))
-            loaded = Loaded(network, tokenizer, name, digest.hexdigest())
+            loaded = Loaded(network, tokenizer, name, _digest(network))
             asked = Classifier(loaded, label_order=known)
     find_order(asked, asked.name, seeds, labels)
     return asked
