@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from merge_dataset.annotation.sample import PER_CLASS, Item, choose, draw
+from merge_dataset.annotation.sample import PER_CLASS, Item, Spans, choose, draw
+from merge_dataset.card import environment
 from merge_dataset.data_files import column_names, parse_object, read_rows
 from merge_dataset.files import (
     LOCK,
@@ -243,28 +244,17 @@ def _table(session: Session, annotator: str) -> str:
 
 
 def _tasks(session: Session) -> str:
-    """Render tasks for Label Studio, original and variant side by side, a row per text.
+    """Render tasks for Label Studio."""
 
-    Paraphrases are shown without label and marks, and texts of both problems once.
-    """
-    tasks, is_pair = [], session.kind == "equivalence"
+    def highlighted(text: str, spans: Spans) -> str:
+        marks = escape(marked(text, spans, "\1{}\2".format))
+        return marks.replace("\1", "<mark>").replace("\2", "</mark>")
+
+    template = environment(Path(__file__).parent).get_template("label_studio_task.html.j2")
+    options = {"is_pair": session.kind == "equivalence", "escape": escape}
+    tasks = []
     for item in _in_order(session, ""):
-        head = "" if is_pair else f"<p>Label of the original: <b>{escape(item.label)}</b></p>"
-        rows = (
-            f"<tr><th></th><th>Original</th><th>{'Paraphrase' if is_pair else 'Variant'}</th></tr>"
-        )
-        for field, text in item.variant_texts.items():
-            name, original = escape(field.replace("_", " ")), item.seed_texts[field]
-            if is_pair and text == original:
-                head += f"<p>{name} of both: {escape(text)}</p>"
-                continue
-            old, new = ([], []) if is_pair else (item.seed_spans[field], item.variant_spans[field])
-            for_marks = (
-                escape(marked(*side, "\1{}\2".format)) for side in ((original, old), (text, new))
-            )
-            cells = "</td><td>".join(for_marks).replace("\1", "<mark>").replace("\2", "</mark>")
-            rows += f"<tr><th>{name}</th><td>{cells}</td></tr>"
-        problem = f'{head}<table border="1" cellpadding="8">{rows}</table>'
+        problem = template.render(item=item, highlighted=highlighted, **options)
         tasks.append({"data": {"variant_id": item.variant_id, "problem": problem}})
     return json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"
 
