@@ -136,7 +136,7 @@ def findings(rows: Rows, sharing: tuple[str, ...] = NLI.fields) -> list[tuple[st
     ]
     with connect() as connection:
         connection.register("given", pa.Table.from_pylist(numbered, schema))
-        connection.execute("CREATE TABLE paired AS FROM given")
+        connection.execute("CREATE TEMP TABLE paired AS FROM given")
         wrong = [
             *substitution_findings(connection, NLI, sharing),
             *broken(connection, "paired", rules_of("snli", NLI, {"subsamples": 10})["lists"]),
