@@ -92,10 +92,7 @@ class Comparison:
             self.pairs,
             rows=rows,
             title="Differences: each model minus the next in the ranking",
-            notes=(
-                *self.pairs.notes,
-                f"Shown are {len(rows)} of {len(self.pairs.rows)} pairs.",
-            ),
+            notes=(*self.pairs.notes, f"Shown are {len(rows)} of {len(self.pairs.rows)} pairs."),
         )
 
     def to_text(self, *, explain: bool = True) -> str:

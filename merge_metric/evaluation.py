@@ -22,12 +22,7 @@ from merge_metric.frame.predictions import read_predictions, suffix_of, write_pr
 from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
-from merge_metric.predict.problems import (
-    asked_format,
-    dataset_folder,
-    read_problems,
-    sources_of,
-)
+from merge_metric.predict.problems import asked_format, dataset_folder, read_problems, sources_of
 from merge_metric.score import reporting, score_frame, score_table
 from merge_metric.seed_variant_accuracy.figures import main_figures
 from merge_metric.seed_variant_accuracy.options import Settings

@@ -34,11 +34,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
-from merge_metric.seed_variant_accuracy.options import (
-    USUAL,
-    Settings,
-    check_cluster,
-)
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings, check_cluster
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import VERSION, score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -135,11 +131,7 @@ def score_frame(frame: Frame, settings: Settings = USUAL) -> dict[str, Any]:
         The result of `scoring.score` and `n_seeds_left_out`.
     """
     result = score_counts(
-        frame.counts,
-        frame.groups or None,
-        settings,
-        shift=frame.shift,
-        texts=frame.texts,
+        frame.counts, frame.groups or None, settings, shift=frame.shift, texts=frame.texts
     )
     if frame.repeats:
         result["noise"] = noise_figures(frame.counts, frame.repeats, settings)
@@ -202,10 +194,7 @@ def scores_tables(
 
 
 def score_table(
-    config: str,
-    result: _Result,
-    correctness_threshold: int = 90,
-    more: Sequence[Figure] = (),
+    config: str, result: _Result, correctness_threshold: int = 90, more: Sequence[Figure] = ()
 ) -> Table:
     """Make the table of a result: all variants, then groups and labels."""
     thresholds = _THRESHOLDS
@@ -412,10 +401,7 @@ def seeds_of_parts(result: _Result) -> dict[str, int]:
 # --- Text of a paper: sentences, a small table for LaTeX, and what to cite ---
 
 
-def reporting(
-    results: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    dataset: Path,
-) -> str:
+def reporting(results: Mapping[str, Mapping[str, Mapping[str, Any]]], dataset: Path) -> str:
     """Write the sentences of a paper on figures, a table in LaTeX, and BibTeX.
 
     Args:

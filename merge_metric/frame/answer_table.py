@@ -12,13 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.layout import (
-    as_dataset,
-    collections,
-    configurations,
-    sources,
-    split_files,
-)
+from merge_dataset.layout import as_dataset, collections, configurations, sources, split_files
 from merge_dataset.schema import PARAPHRASE, SPLITS, collection_name
 from merge_dataset.settings import as_list
 from merge_metric.frame.checks import PROBABILITIES, Condition, PredictionsFile
@@ -323,9 +317,7 @@ def _joined(model: AnswerTable, given: str, columns: Sequence[str]) -> str:
     with_digests = any(TEXT_DIGEST in file.names for file in model.predictions)
     more = list(dict.fromkeys(("word_class", "subsamples", *columns)))
     problems = model.dataset.problems(
-        ("variant_id", "seed_id", "label", *more),
-        merging=model.merging,
-        with_digests=with_digests,
+        ("variant_id", "seed_id", "label", *more), merging=model.merging, with_digests=with_digests
     )
     digest = "q.digest" if with_digests else "NULL::UBIGINT"
     return f"""

@@ -59,10 +59,7 @@ def noise_figures(
             for answers, own in zip(of_seed, kept.own, strict=True)
         ],
     }
-    result: dict[str, Any] = {
-        "n_repeats": int(asked.max(initial=0)),
-        "n_seeds": len(of_seed),
-    }
+    result: dict[str, Any] = {"n_repeats": int(asked.max(initial=0)), "n_seeds": len(of_seed)}
     values: dict[str, Floats] = {}
     for rate, of_variants in zip(RATES, (kept.n_changed, kept.n_opposite), strict=True):
         again = np.array(changed[rate], np.int64)

@@ -98,10 +98,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
 
 
 def read_predictions(
-    path: str | Path,
-    dataset: str | Path | None = None,
-    *,
-    merge_labels: str | Sequence[str] = (),
+    path: str | Path, dataset: str | Path | None = None, *, merge_labels: str | Sequence[str] = ()
 ) -> pa.Table:
     """Read and check a predictions file; arguments and errors as in `open_predictions`.
 

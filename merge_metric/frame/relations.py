@@ -14,13 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merge_dataset.engine import connect, naming_damaged, parquet, read_pages
-from merge_dataset.files import (
-    changed_files,
-    naming_damage,
-    open_parquet,
-    read_record,
-    read_schema,
-)
+from merge_dataset.files import changed_files, naming_damage, open_parquet, read_record, read_schema
 from merge_dataset.layout import (
     FILES,
     PROVENANCE,

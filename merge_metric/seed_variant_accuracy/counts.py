@@ -102,10 +102,7 @@ class SeedCounts:
 
     @classmethod
     def of_tally(
-        cls,
-        tally: Ints,
-        opposites: Iterable[Sequence[str]] | None = None,
-        **known: Any,
+        cls, tally: Ints, opposites: Iterable[Sequence[str]] | None = None, **known: Any
     ) -> SeedCounts:
         """Make counts of a tally of answers.
 

@@ -152,10 +152,7 @@ def split_predictions(
     gold, predicted = columns["label"], columns["prediction"]
     for wrong, expected in (
         (np.flatnonzero(np.bincount(variant) > 1), "variant_id: expected one row per id, got more"),
-        (
-            seed[rows[own < 0]],
-            "expected a row of every seed (variant_id is seed_id), got none",
-        ),
+        (seed[rows[own < 0]], "expected a row of every seed (variant_id is seed_id), got none"),
         (np.setdiff1d(seed[is_seed], seed[rows]), "expected every seed to have variants, got none"),
         (variant[rows[gold[rows] != gold[own]]], "label: expected that of the seed, got another"),
     ):

@@ -108,13 +108,6 @@ Examples:
     >>> result["seed_accuracy"], result["variant_accuracy"], result["seed_variant_accuracy"]
     (1.0, 0.75, 0.5)
 
-    At half of its variants a seed counts as right up to a threshold of 50 %.
-
-    >>> result["matching_threshold_low"], result["matching_threshold_high"]
-    (1.0, 50.0)
-    >>> result["relaxed_fooling_rate"], result["strict_fooling_rate"]
-    (0.5, 0.0)
-
     In batches, with labels as ints and another threshold.
 
     >>> for seed, prediction in [(1, 0), (1, 0), (2, 0), (2, 1)]:
@@ -143,10 +136,6 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
     What `add` and `add_batch` are given is checked before `evaluate` encodes it, which would
     turn 0.9 into 0. Rows that are refused leave those added before as they were; when `compute`
     fails on what was gathered, all of it is forgotten.
-
-    For that, `evaluate` replaces `compute`, `add` and `add_batch` of each instance by copies
-    with docstrings of their own. The copies keep the closure of these methods, so that `super()`
-    works in them, and each needs a docstring to append to.
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -203,7 +192,7 @@ class SeedVariantAccuracy(evaluate.Metric):  # type: ignore[misc]  # evaluate is
         """
         names = CONFIGURATIONS[self.config_name]
         given = {"predictions": predictions, "references": references, **more}
-        options = {name: value for name, value in given.items() if name not in names}
+        options = {name: given[name] for name in given if name not in names}
         # What `score` would refuse is refused before rows are lost to it.
         inspect.signature(score).bind_partial(**options)
         Settings(**{of.name: options[of.name] for of in fields(Settings) if of.name in options})

@@ -11,13 +11,7 @@ from helpers.dataset_files import write_rows
 from helpers.problem_folder import many_problems, write_folder
 
 from merge_dataset.engine import connect
-from merge_metric.frame.texts import (
-    combined,
-    digest_in_hex,
-    digest_in_sql,
-    text_digests,
-    to_hex,
-)
+from merge_metric.frame.texts import combined, digest_in_hex, digest_in_sql, text_digests, to_hex
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.driver import predict
 from merge_metric.predict.problems import read_problems

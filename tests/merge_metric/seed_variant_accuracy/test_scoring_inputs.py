@@ -235,10 +235,7 @@ def test_splitting_ints_and_probabilities() -> None:
     [
         ({"variant_id": ["a", "a1", "b1", "b", "a1"]}, ["expected one row per id", "for 'a1'"]),
         ({"variant_id": ["a", "a1", "b", "b", "a2"]}, ["expected one row per id", "for 'b'"]),
-        (
-            {"variant_id": ["a", "a1", "b1", "b2", "a2"]},
-            ["row of every seed", "for 'b'"],
-        ),
+        ({"variant_id": ["a", "a1", "b1", "b2", "a2"]}, ["row of every seed", "for 'b'"]),
         ({"seed_id": ["a", "a", "a", "b", "a"]}, ["every seed to have variants", "for 'b'"]),
         ({"label": ["entailment"] * 4 + ["neutral"]}, ["label", "that of the seed", "for 'a2'"]),
         ({"seed_id": ["a"] * 4}, ["same length"]),
