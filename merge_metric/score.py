@@ -2,9 +2,9 @@
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from textwrap import wrap
@@ -366,31 +366,6 @@ def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None 
         few = [f"{len(counts.seed_ids):,} in all"]
     if few:
         log.warning("%s: fewer than %s seeds: %s", config, FEW_SEEDS, ", ".join(few))
-
-
-@dataclass(slots=True)
-class Watch:
-    """Collector of cautions about frames, once per configuration."""
-
-    mixtures: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Dataset and configuration → sentence of `mixture`."""
-
-    def over(self, frames: Iterable[Frame]) -> Iterator[Frame]:
-        """Yield the frames; collect mixtures, and warn of configurations with few seeds."""
-        for frame in frames:
-            if (frame.dataset, frame.config) not in self.mixtures:
-                self.mixtures[frame.dataset, frame.config] = mixture(frame.counts.variants_per_seed)
-                tell_few(frame.config, frame.counts)
-            yield frame
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the notes of a table."""
-        return tuple(
-            f"{config}: {sentence[0].lower()}{sentence[1:]}"
-            for (_, config), sentence in self.mixtures.items()
-            if sentence
-        )
 
 
 def seeds_of_parts(result: _Result) -> dict[str, int]:

@@ -30,31 +30,21 @@ class SeedVariantCallback(TrainerCallback):
         config: str | Sequence[str] | None = None,
         *,
         limit_seeds: int | None = 200,
-        label_order: str | None = None,
-        correctness_threshold: int = 90,
-        rng_seed: int = 0,
+        **options: Any,
     ) -> None:
-        """Make a callback for `trainer.add_callback`; see `evaluate_model` for the arguments.
+        """Make a callback for `trainer.add_callback`.
 
         Args:
             trainer: The trainer, with its tokenizer as `processing_class`.
             dataset: The dataset.
             config: One configuration or several.
             limit_seeds: Seeds of each source, the same at every evaluation; None for all.
-            label_order: What the model's classes mean, if its configuration does not say so.
-            correctness_threshold: CT of `seed_variant_accuracy`, integer percent.
-            rng_seed: Of the choice of seeds.
+            options: As `evaluate_model` takes them: `label_order`, `correctness_threshold`, ….
         """
         self._trainer, self._dataset = trainer, Path(dataset)
         self._config = as_texts(config) or None
-        self._options: dict[str, Any] = {
-            "n_bootstrap": 0,
-            "progress": False,
-            "limit_seeds": limit_seeds,
-            "label_order": label_order,
-            "correctness_threshold": correctness_threshold,
-            "rng_seed": rng_seed,
-        }
+        usual = {"n_bootstrap": 0, "progress": False, "limit_seeds": limit_seeds}
+        self._options: dict[str, Any] = usual | options
         self.results: list[tuple[int, dict[str, dict[str, Any]]]] = []
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **others: Any) -> None:

@@ -55,12 +55,10 @@ def analyse(
     """
     from merge_dataset.layout import as_dataset
     from merge_metric.frame.answer_table import as_sources
-    from merge_metric.score import Watch
     from merge_metric.seed_variant_accuracy.options import (
         USUAL,
         Settings,
         check_cluster,
-        check_threshold,
     )
 
     if name not in ANALYSES:
@@ -80,7 +78,7 @@ def analyse(
         allow_missing,
         cluster,
         merge_labels,
-        Watch() if chosen.of_seeds else None,
+        {} if chosen.of_seeds else None,
     )
     require_fitting(chosen, request, folder, options)
     make, plot = functions_of(chosen)
@@ -88,7 +86,7 @@ def analyse(
         options["run"] = Path(run)
         return make(request, **options), plot
     if "correctness_threshold" in options:
-        check_threshold(options["correctness_threshold"])
+        Settings(options["correctness_threshold"])
     parameters = inspect.signature(make).parameters
     if "n_bootstrap" in chosen.options:
         own_default = parameters.get("n_bootstrap")
@@ -98,7 +96,8 @@ def analyse(
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = Settings(**given)
     table = make(request, **options)
-    notes = [*(request.watch.notes if request.watch else ())]
+    mixtures = ((config, text) for (_, config), text in (request.mixtures or {}).items() if text)
+    notes = [f"{config}: {text[0].lower()}{text[1:]}" for config, text in mixtures]
     if cluster and "n_bootstrap" in chosen.options:
         notes.append(f"Intervals: the bootstrap draws seeds with the same {cluster} together.")
     return replace(table, notes=(*table.notes, *notes)), plot

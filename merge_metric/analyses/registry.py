@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from merge_metric.analyses.variant_rows import VariantRows
     from merge_metric.frame.answer_table import PredictionsSource
     from merge_metric.frame.joined import Frame
-    from merge_metric.score import Watch
 
 
 _CATALOGUE: Final = tomllib.loads(
@@ -111,8 +110,9 @@ class Request:
     """Text by which seeds are clustered for the bootstrap, such as `premise`."""
     merge_labels: str | Sequence[str] = ()
     """Labels that count as one; by default as descriptions of predictions say."""
-    watch: Watch | None = None
-    """Collector of cautions about the frames of an analysis that shows figures of seeds."""
+    mixtures: dict[tuple[str, str], str] | None = None
+    """Dataset and configuration → sentence of `mixture`, collected for analyses that show figures
+    of seeds; then the log also tells of few seeds."""
     at_hand: Sequence[Frame] = ()
     """Frames in place of those of predictions files."""
 
@@ -125,6 +125,7 @@ class Request:
         the variants are only counted.
         """
         from merge_metric.frame.joined import read_frames
+        from merge_metric.score import mixture, tell_few
 
         frames = iter(self.at_hand)
         if not self.at_hand:
@@ -138,9 +139,12 @@ class Request:
                 with_rows=with_rows,
                 merge_labels=self.merge_labels,
             )
-        frames = self.watch.over(frames) if self.watch else frames
         datasets: dict[tuple[str, str], str] = {}
         for frame in frames:
+            place = (frame.dataset, frame.config)
+            if self.mixtures is not None and place not in self.mixtures:
+                self.mixtures[place] = mixture(frame.counts.variants_per_seed)
+                tell_few(frame.config, frame.counts)
             other = datasets.get((frame.model, frame.config))
             if other is not None and not repeated:
                 raise ValueError(

@@ -66,18 +66,20 @@ def as_sources(
     given: Predictions | Iterable[Predictions] | Mapping[str, Predictions],
 ) -> list[PredictionsSource]:
     """Turn one or several predictions, or a mapping of model names to them, into sources."""
-    items = given.values() if isinstance(given, Mapping) else given
-    sources = [
-        item
-        if isinstance(item, PredictionsSource)
-        else PredictionsSource(item.name, item.predictions)
-        if isinstance(item, HasPredictions)
-        else parse_source(item)
-        for item in as_list(items, *PREDICTIONS)
-    ]
-    if not isinstance(given, Mapping):
-        return sources
-    return [replace(source, model=str(model)) for source, model in zip(sources, given, strict=True)]
+    models = list[PredictionsSource]()
+    for name, item in named(given, *PREDICTIONS):
+        if isinstance(item, HasPredictions):
+            item = PredictionsSource(item.name, item.predictions)
+        source = item if isinstance(item, PredictionsSource) else parse_source(item)
+        models.append(replace(source, model=name or source.model))
+    return models
+
+
+def named(given: Any, *kinds: Any) -> list[tuple[str, Any]]:
+    """List one or several things of some kinds, or a mapping of names to them, by name, or ""."""
+    if isinstance(given, Mapping):
+        return [(str(name), item) for name, item in given.items()]
+    return [("", item) for item in as_list(given, *kinds)]
 
 
 def parse_source(text: str | Path) -> PredictionsSource:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from merge_dataset.layout import as_dataset, collections, format_in, split_files
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
-from merge_dataset.settings import as_list, as_texts
+from merge_dataset.settings import as_texts
 from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,
@@ -27,6 +27,7 @@ from merge_metric.frame.answer_table import (
     as_sources,
     choose,
     judge_missing,
+    named,
     read_models,
     require_agreement,
     tell_other_draws,
@@ -164,14 +165,9 @@ def as_frames(
 
     Options are those of `read_frames`; with any, evaluations are read again from their files.
     """
-    pairs: Iterable[tuple[str, Frames]]
-    if isinstance(given, Mapping):
-        pairs = given.items()
-    else:
-        pairs = (("", item) for item in as_list(given, Frame, *PREDICTIONS))
     frames, files, configs = list[Frame](), list[PredictionsSource](), as_texts(configs)
     asked = [name for name, value in options.items() if value]
-    for name, item in pairs:
+    for name, item in named(given, Frame, *PREDICTIONS):
         if isinstance(item, Frame) and asked:
             raise ValueError(
                 f"expected predictions files or evaluations with `{asked[0]}`, got the frame of "

@@ -112,18 +112,9 @@ def _require_rows(n_rows: int) -> None:
 
 def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
     """Read the columns of the table; rows without any entry do not count."""
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for number, row in enumerate(rows, 1):
-        cells = ["" if cell is None else str(cell).strip() for cell in row]
-        for name, cell in zip(COLUMNS, cells if any(cells) else (), strict=False):
-            known = LABELS if name in ("label", "prediction") else ()
-            if not cell or (known and cell not in known):
-                raise ValueError(
-                    f"row {number}: expected {' or '.join(known) or 'an id'} as {name}, got "
-                    f"{cell!r}: fill it in, or empty the whole row"
-                )
-            columns[name].append(cell)
-    return columns
+    cells = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
+    filled = [row[: len(COLUMNS)] for row in cells if any(row)]
+    return {name: [row[n] for row in filled] for n, name in enumerate(COLUMNS)}
 
 
 # --- Answers ---

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -205,37 +204,18 @@ def count_groups(
         ValueError: not one entry per row.
     """
     require_same_length({f"groups[{name!r}]": values, "seed_ids": rows.seed})
-    names, member_row, member_code = _members(values)
-    # The draws of each member's row, as positions in `rows.draw_row`, which is in order of rows.
-    n_draws = np.bincount(rows.draw_row, minlength=len(rows.seed))
-    times = n_draws[member_row]
-    first = (np.cumsum(n_draws) - n_draws)[member_row]
-    draw = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(times.sum())
-    code = np.repeat(member_code, times)
-    order = np.argsort(code, kind="stable")
-    ends = np.searchsorted(code[order], np.arange(1, len(names)))
-    parts = zip(names, np.split(draw[order], ends), strict=True) if names else ()
-    return {value: count(rows, opposites, draws) for value, draws in parts if len(draws)}
-
-
-def _members(values: Sequence[Any]) -> tuple[list[str], Ints, Ints]:
-    """Find the distinct values, and pairs of a row and the position of one of its values."""
-    rows = np.arange(len(values))
-    flat: Sequence[Any] = values
-    if any(issubclass(kind, list | tuple | set | np.ndarray) for kind in set(map(type, values))):
-        several = [
-            value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
-            for value in values
-        ]
-        rows = np.repeat(rows, np.fromiter(map(len, several), np.int64, count=len(several)))
-        flat = list(chain.from_iterable(several))
-    present = (value for value in dict.fromkeys(flat) if value is not None and value == value)
-    texts = {value: str(value) for value in present}  # NaN is not itself
-    names = sorted(set(texts.values()))
-    position = {name: code for code, name in enumerate(names)}
-    code_of = {value: position[text] for value, text in texts.items()}
-    codes = np.fromiter((code_of.get(value, -1) for value in flat), np.int64, count=len(flat))
-    # Ascending by row; a row that names a value twice counts once.
-    member = np.sort(rows[codes >= 0] * len(names) + codes[codes >= 0])
-    member = member[np.diff(member, prepend=-1) > 0]
-    return names, member // max(1, len(names)), member % max(1, len(names))
+    rows_of: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        several = value if isinstance(value, list | tuple | set | np.ndarray) else (value,)
+        for text in {str(one) for one in several if one is not None and one == one}:  # NaN is not
+            rows_of.setdefault(text, []).append(row)
+    # The draws of a row stand together: from its start to that of the next row.
+    starts = np.searchsorted(rows.draw_row, np.arange(len(rows.seed) + 1))
+    groups = {}
+    for value, own in sorted(rows_of.items()):
+        first = starts[own]
+        times = starts[np.add(own, 1)] - first
+        draws = np.repeat(first - (np.cumsum(times) - times), times) + np.arange(times.sum())
+        if len(draws):
+            groups[value] = count(rows, opposites, draws)
+    return groups

@@ -35,24 +35,17 @@ def check_opposites(
     """Check pairs of opposite labels; by default `OPPOSITES` where `labels` has both, else none."""
     if opposites is None:
         return tuple(pair for pair in OPPOSITES if set(pair) <= set(labels))
-    given = list(opposites) if hasattr(opposites, "__iter__") else [opposites]
-    pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in given]
+    try:
+        pairs = tuple((first, second) for first, second in opposites)
+    except (TypeError, ValueError):
+        pairs = (("", ""),)  # no labels
     members = list(chain.from_iterable(pairs))
-    if (
-        any(len(pair) != 2 for pair in pairs)
-        or not all(label in labels for label in members)
-        or len(set(members)) < len(members)
-    ):
+    if not set(members) <= set(labels) or len(set(members)) < len(members):
         raise ValueError(
             f"opposites: expected pairs of labels such as [('entailment', 'contradiction')], "
             f"each label of {list(labels)} at most once, got {opposites!r}"
         )
-    return tuple((first, second) for first, second in pairs)
-
-
-def check_threshold(value: Any) -> int:
-    """Check a correctness threshold, integer percent 1–100."""
-    return _check_int("correctness_threshold", value, 1, 100)
+    return pairs
 
 
 def _check_int(name: str, value: Any, low: int, high: float = math.inf) -> int:

@@ -95,9 +95,11 @@ def test_table_becomes_columns(app: Any) -> None:
 
 def test_errors_of_the_table(app: Any) -> None:
     for rows, message in (
-        ([["", "b", NEUTRAL, NEUTRAL]], "row 1: expected an id as variant_id, got ''"),
-        ([[""] * 4, ["b", "b", NEUTRAL, "0"]], "row 2: expected entail.* as prediction, got '0'"),
-        ([["added", "b", "b", NEUTRAL, NEUTRAL]], "row 1: expected entail.* as label, got 'b'"),
+        (
+            [["b", "b", NEUTRAL, NEUTRAL], ["b1", "b", NEUTRAL, "0"]],
+            "predictions: expected labels out of .* got '0' in 1 of 1 rows",
+        ),
+        ([["added", "b", "b", NEUTRAL, NEUTRAL]], "a row of every seed"),
         ([[""] * 4], "expected at least one variant"),
     ):
         with pytest.raises(ValueError, match=message):
