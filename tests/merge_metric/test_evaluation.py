@@ -72,19 +72,6 @@ def test_functions_of_labels(folder: Path) -> None:
     assert right.results["snli"]["seed_accuracy"] == 1.0
 
 
-def test_label_orders_of_what_has_none(folder: Path) -> None:
-    for order in ("c,e,n", "seeds"):
-        message = f"^label_order: expected none for named, which .* names of labels, got {order}$"
-        with pytest.raises(ValueError, match=message):
-            run(lambda pairs: ["e"] * len(pairs), folder, name="named", label_order=order)
-
-    class Server:
-        base_url, chat = "http://localhost:1/v1", None
-
-    with pytest.raises(ValueError, match=r"label_order: expected none for .*, got e,n,c"):
-        run(Server(), folder, name="served", label_order="e,n,c")
-
-
 def test_label_orders_from_seeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = problems(36)
     folder, answers = made.write(tmp_path / "merge-nli"), gold(made)
@@ -230,20 +217,6 @@ def test_a_real_cross_encoder(folder: Path, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "ranks")
     with pytest.raises(ValueError, match=r"ranks: expected a classifier of .*, got one of 1 class"):
         run(CrossEncoder(str(tmp_path / "ranks"), device="cpu"), folder, label_order="e,n,c")
-
-
-def test_cross_encoders(folder: Path) -> None:
-    class CrossEncoder:
-        config = SimpleNamespace(id2label={0: "contradiction", 1: "entailment", 2: "neutral"})
-
-        def predict(self, pairs: Pairs, **options: Any) -> np.ndarray:
-            assert options["apply_softmax"]
-            columns = np.array([1, 2, 0])  # column 1 is entailment, ...
-            return np.eye(3)[columns[knows(pairs)]]
-
-    result = run(CrossEncoder(), folder)
-    assert result.name == "CrossEncoder"
-    assert result.results["snli"]["seed_variant_accuracy"] == 1.0
 
 
 def test_clients_of_servers(folder: Path) -> None:

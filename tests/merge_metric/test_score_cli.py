@@ -1,13 +1,10 @@
 """`merge-nli score`: figures by hand, as text and as JSON; errors."""
 
-import csv
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers.commands import run
 from helpers.dataset_files import write_plain as write
 from helpers.scored_folder import predicted
 
@@ -28,23 +25,6 @@ def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Pa
     assert big["variant_accuracy"] == pytest.approx((2 / 3 + 1) / 2)
     assert big["relaxed_fooling_rate"] == 0.25
     assert groups["y/small"]["variant_accuracy"] == 1.0
-
-
-def test_tables_for_papers_and_programs(folder: Path, tmp_path: Path) -> None:
-    path = write(tmp_path / "p.parquet", predicted("snli"))
-    told = ["--dataset", folder, "--n-bootstrap", 9]
-    whole = run("score", path, *told, "--format", "json")
-    results = json.loads(whole.stdout)["results"]
-    rows = list(csv.DictReader(run("score", path, *told, "--format", "csv").stdout.splitlines()))
-    assert {row["config"] for row in rows} == set(results)
-    for row in rows:
-        if row["of"] == "all":
-            result = results[row["config"]]
-            assert float(row["seed_accuracy"]) == pytest.approx(result["seed_accuracy"])
-            assert float(row["variant_accuracy_ci_low"]) == result["variant_accuracy_ci"][0]
-    for form, mark in (("markdown", "| seeds / variants |"), ("latex", r"\caption{")):
-        result = run("score", path, *told, "--format", form)
-        assert result.stdout.count(mark) >= len(results)
 
 
 @pytest.mark.slow

@@ -214,28 +214,3 @@ def test_a_seed_that_differs_in_one_file_of_the_dataset_is_told(
     with pytest.raises(ValueError, match=message):
         score_file(place / "p.parquet", folder, "snli_verbs", **options)
     assert score_file(place / "p.parquet", folder, "snli_nouns", **options)
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_an_id_of_two_seeds_is_told_without_a_dataset(place: Path, tmp_path: Path) -> None:
-    rows = read_rows(place / "p.parquet")
-    variants = [row for row in rows if row["variant_id"] != row["seed_id"]]
-    for other in variants[10:40:8]:
-        path, again = tmp_path / "p.parquet", variants[0] | {"seed_id": other["seed_id"]}
-        pq.write_table(pa.Table.from_pylist([*rows, again]), path)
-        with pytest.raises(ValueError, match=str(again["variant_id"])):
-            score_file(path, n_bootstrap=0)
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_subsamples_have_to_be_the_same_in_all_parts(tmp_path: Path) -> None:
-    rng = random.Random(2)
-    seeds, variants = rows_of(rng)
-    for row in variants:
-        if row["seed_id"] >= "snli:030":
-            row["subsamples"] = [0]
-    write_source(tmp_path / "merge-nli", seeds, variants, provenance=run_manifest("snli"))
-    path = tmp_path / "p.parquet"
-    write_predictions(path, pa.Table.from_pylist(answers(rng, [*seeds, *variants])))
-    with pytest.raises(ValueError, match="gold label in every subsample"):
-        score_file(path, tmp_path / "merge-nli", n_bootstrap=0)

@@ -12,8 +12,6 @@ from helpers.report_data import problems
 from merge_metric.frame.predictions import (
     read_metadata,
     read_predictions,
-    with_metadata,
-    write_predictions,
 )
 from merge_metric.frame.relations import changed_draws, draw_digests
 from merge_metric.predict.baselines import Majority
@@ -71,20 +69,6 @@ def test_digests(made: Path) -> None:
     assert changed_draws(again, result, [NOUNS, VERBS]) == []
     assert changed_draws(made / "other", result, [NOUNS, VERBS]) == [NOUNS]
     assert changed_draws(made / "other", result, [VERBS]) == []
-
-
-@pytest.mark.parametrize("recorded", [None, "36.0", {NOUNS: 7}, {"elsewhere.parquet": "0"}])
-def test_files_of_other_programs(
-    recorded: object, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    metadata = read_metadata(made / "p.parquet")
-    del metadata["problems"]["draws"]
-    if recorded is not None:
-        metadata["problems"]["draws"] = recorded
-    path = tmp_path / "p.parquet"
-    write_predictions(path, with_metadata(read_predictions(made / "p.parquet"), metadata))
-    score(path, made / "merge-nli")
-    assert (TOLD in caplog.text) == (recorded == {NOUNS: 7})
 
 
 def test_the_same_answers_serve_another_draw(

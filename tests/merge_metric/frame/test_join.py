@@ -118,13 +118,6 @@ def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_the_class_meant_is_the_one_mentioned(folder: Path) -> None:
-    nouns = [row for row in predicted("snli") if "verb" not in row["variant_id"]]
-    told = message(without(nouns, "snli:a/noun/1"), folder)
-    assert told.startswith("snli_nouns: predictions are missing for 1 of 5")
-    assert "`config`" not in told
-
-
 def test_incomplete_seeds_are_left_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = without(predicted("snli"), "snli:c", "snli:a/noun/2")
     (left,) = joined(rows, folder, "snli", allow_missing=True)

@@ -153,27 +153,3 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
     csv.write_text(f"{header}\ns,s,0,1,1\n")
     with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers, such as"):
         open_predictions(csv)
-
-
-def test_columns_of_the_same_names_with_something_else(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    row = {"variant_id": ["s"], "seed_id": ["s"], "label": [0], "prediction": [0]}
-    for name, value, expected in (
-        ("repeats", [3], "lists"),
-        ("repeats", [[None]], "lists"),
-        ("answer_text", [3], "texts"),
-    ):
-        pq.write_table(pa.table({**row, name: value}), path)
-        with pytest.raises(ValueError, match=rf"p\.parquet: {name}: expected {expected}"):
-            read_repeats([open_predictions(path)])
-    lines = tmp_path / "p.jsonl"
-    lines.write_text(
-        json.dumps({name: value[0] for name, value in row.items()} | {"answer_text": 3})
-    )
-    with pytest.raises(ValueError, match=r"line 1: answer_text: expected a string"):
-        open_predictions(lines)
-    for kind in (pa.large_list(pa.int8()), pa.list_(pa.int64(), 2)):
-        pq.write_table(pa.table({**row, "repeats": pa.array([[1, 0]], kind)}), path)
-        assert read_repeats([open_predictions(path)])["s"].tolist() == [1, 0]
-    pq.write_table(pa.table({**row, "answer_text": pa.nulls(1)}), path)
-    assert words_in(path) == {}

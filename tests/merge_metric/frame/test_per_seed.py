@@ -10,8 +10,6 @@ from helpers.commands import refused, run
 from helpers.dataset_files import write_source
 from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
 
-from merge_metric import read_frames, seed_results
-from merge_metric.frame.answer_table import parse_source
 from merge_metric.frame.per_seed import write_seed_results
 
 
@@ -76,15 +74,6 @@ def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
         assert {(row["n_right"], row["annotator_labels"]) for row in rows} == {("-1", "neutral")}
 
 
-def test_marks_are_for_csv_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
-    for more, got in ((), "none"), (("--per-seed", "seeds.parquet"), "seeds.parquet"):
-        told = refused(*words(files, *more, "--for-spreadsheets"))
-        assert "--for-spreadsheets: expected" in told
-        assert f"CSV, got {got}" in told
-    run(*words(files, "--per-seed", tmp_path / "seeds.csv", "--for-spreadsheets"))
-    assert "\n" in (tmp_path / "seeds.csv").read_text("utf-8")
-
-
 def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "seeds.csv").write_text("mine")
     for arguments, message in (
@@ -104,11 +93,3 @@ def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path
     table = pq.read_table(path)
     assert table.column_names[:4] == ["config", "seed_id", "label", "prediction"]
     assert table["config"].to_pylist() == ["all rows"] * 3
-
-
-def test_from_python(files: tuple[Path, Path]) -> None:
-    """Runs of several configurations in one table, with the model's name."""
-    runs = read_frames([parse_source(f"bert={files[0]}")], files[1], ["snli", "snli_nouns"])
-    frame = seed_results(runs).to_pandas()
-    assert frame["model"].unique().tolist() == ["bert"]
-    assert frame.groupby("config").size().to_dict() == {"snli": 3, "snli_nouns": 2}

@@ -1,20 +1,11 @@
-import logging
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.report_data import problems
 from numpy.typing import NDArray
 
-from merge_metric.frame.plausibility import AnswerTally, best_shift, tell_of_answers, tell_of_model
-from merge_metric.frame.predictions import read_predictions
-from merge_metric.models.pair_model import Description
-from merge_metric.predict.baselines import Majority
-from merge_metric.predict.driver import predict
-from merge_metric.predict.problems import read_problems
-from merge_metric.seed_variant_accuracy.options import NO_LABEL
+from merge_metric.frame.plausibility import AnswerTally, tell_of_answers, tell_of_model
 
 NLI = ("entailment", "neutral", "contradiction")
 
@@ -60,18 +51,6 @@ def test_answers_at_chance(caplog: pytest.LogCaptureFixture) -> None:
     assert told(gold, guessed, caplog, n_variants=201) == []
 
 
-def test_worse_than_chance(caplog: pytest.LogCaptureFixture) -> None:
-    gold = random_gold(400)
-    wrong = np.where(np.arange(400) % 2 == 0, (gold + 1) % 3, (gold + 2) % 3)
-    wrong[:80] = gold[:80]
-    (message,) = told(gold, wrong, caplog)
-    assert message.startswith("m: warning: no better than chance on seeds: right on 20 % of 400")
-    caplog.clear()
-    wrong[300:] = NO_LABEL
-    *_, message = told(gold, wrong, caplog)
-    assert "right on 27 % of 300 whose answer names a label, where" in message
-
-
 @pytest.mark.parametrize("shift", [1, -1])
 def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCaptureFixture) -> None:
     gold = np.delete(np.arange(600) % 3, np.s_[::5])
@@ -81,13 +60,6 @@ def test_shifted_rows_whose_labels_take_turns(shift: int, caplog: pytest.LogCapt
     (message,) = told(gold, text, caplog)
     where = f"1 row {'below' if shift > 0 else 'above'} it"
     assert f"would be on 100 % if each row had the prediction that stands {where}" in message
-
-
-def test_no_shift_by_chance() -> None:
-    for seed in range(5):
-        gold, text = random_gold(400, 10 + seed), random_gold(400, 100 + seed)
-        best, _ = best_shift(gold.astype(np.int8), text.astype(np.int8), np.arange(400))
-        assert best - float((gold == text).mean()) < 0.2
 
 
 def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -163,24 +135,3 @@ def test_models_that_did_otherwise_than_asked(
     tell_of_model("m", {"name": "m", "max_tokens": 8, **metadata})
     assert expected in caplog.text
     assert bool(caplog.messages) == bool(expected)
-
-
-def test_a_new_file_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = problems(40).write(tmp_path / "merge-nli")
-    asked = read_problems(str(folder))
-    caplog.set_level(logging.WARNING)
-
-    class Always(Majority):
-        def describe(self) -> Description:
-            return Description(identity=super().describe().identity | {"name": "always"})
-
-    for name, times in (("majority", 0), ("always", 1)):
-        model = (Majority if name == "majority" else Always)(asked["label"].to_numpy(), {})
-        caplog.clear()
-        predict(model, asked, tmp_path / f"{name}.parquet", progress=False)
-        assert (
-            sum(message.startswith("always: warning: never") for message in caplog.messages)
-            == times
-        )
-        assert len(caplog.messages) == times
-    assert len(read_predictions(tmp_path / "always.parquet")) == len(asked)

@@ -1,6 +1,5 @@
 import gzip
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from helpers.dataset_files import write_plain
 from merge_dataset.schema import LABELS
 from merge_metric.frame.checks import labelled
 from merge_metric.frame.predictions import (
-    model_name,
     read_predictions,
-    with_metadata,
     write_predictions,
 )
 
@@ -151,23 +148,6 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
                 assert read_predictions(path)["prediction"].to_pylist() == codes
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("probabilities", [0.3, 0.3, 0.38], "numbers from 0 to 1 with the sum 1, got [0.3, 0.3, 0"),
-        ("probabilities", [True, False, False], "a list of numbers in every line, got [true"),
-        ("seed_id", ["a"], 'a string in every line, got ["a"]'),
-    ],
-)
-def test_wrong_values(column: str, value: Any, message: str, tmp_path: Path) -> None:
-    rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
-    path = tmp_path / "p.jsonl"
-    path.write_text("\n\n".join(map(json.dumps, [*rows[:2], rows[2] | {column: value}])))
-    with pytest.raises(ValueError, match="expected") as caught:
-        read_predictions(path)
-    assert str(caught.value).startswith(f"{path}: line 5: {column}: expected {message}")
-
-
 @pytest.mark.parametrize("text", ["", "\n", "colour,size\n", '{"colour": 1}\n'])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_files_without_the_columns(suffix: str, text: str, tmp_path: Path) -> None:
@@ -209,35 +189,3 @@ def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
         write_predictions(tmp_path / "p.json", pa.Table.from_pylist(ROWS))
     assert path.read_bytes() == before
     assert [item.name for item in tmp_path.iterdir()] == ["p.jsonl"]
-
-
-@pytest.mark.slow(but=["40"])
-@pytest.mark.parametrize("flips", [40, 600])
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl.gz"])
-def test_flipped_bits_are_noticed(suffix: str, flips: int, tmp_path: Path) -> None:
-    """All in gzip, which has checksums; in Parquet what the format and engine find."""
-    rows = [
-        {"variant_id": f"a/{n}", "seed_id": "a", "label": n % 3, "prediction": n % 2,
-         "text_digest": f"md5:{n:016x}", "probabilities": [n / 90, 0.5 - n / 90, 0.5]}
-        for n in range(40)
-    ]  # fmt: skip
-    path = tmp_path / f"p.{suffix}"
-    write_predictions(path, with_metadata(pa.Table.from_pylist(rows), {"name": "m"}))
-    good, expected, name = path.read_bytes(), read_predictions(path), model_name(path)
-    draw = random.Random(0)
-    noticed = 0
-    for _ in range(flips):
-        content, bit = bytearray(good), draw.randrange(8 * len(good))
-        content[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(content)
-        try:
-            result, called = read_predictions(path), model_name(path)
-        except ValueError as error:
-            message = str(error)
-            noticed += 1
-        else:
-            # If Parquet ignores all metadata, the name is the file's.
-            same = result.equals(expected) and called in (name, path.stem[0])
-            message = str(path) if same or suffix == "parquet" else ""
-        assert str(path) in message
-    assert noticed > flips / 3

@@ -1,13 +1,11 @@
 """Jensen–Shannon divergence, Kolmogorov–Smirnov distance and σ against SciPy and by hand."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from merge_metric.seed_variant_accuracy.scoring import jensen_shannon, kolmogorov_smirnov, sigma
+from merge_metric.seed_variant_accuracy.scoring import jensen_shannon, kolmogorov_smirnov
 
 
 @pytest.mark.parametrize("labels", [2, 3, 7])
@@ -45,14 +43,3 @@ def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
     ]
     assert result == pytest.approx(expected, abs=1e-12)
     assert kolmogorov_smirnov(q, p) == pytest.approx(result, abs=1e-15)
-
-
-def test_sigma() -> None:
-    """At most 0.4714 for three labels (paper, section 5.2), 0 for equal probabilities."""
-    p = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3, [0.5, 0.5, 0.0], [0.7, 0.2, 0.1]])
-    result = sigma(p)
-    assert result[0] == pytest.approx(math.sqrt(2) / 3)
-    assert round(float(result[0]), 4) == 0.4714
-    assert result[1] == pytest.approx(0.0, abs=1e-15)
-    assert result[2] == pytest.approx(math.sqrt(1 / 18))
-    assert sigma(np.array([[1.0, 0.0]])) == pytest.approx([0.5])

@@ -2,16 +2,14 @@
 
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from helpers.metric_loading import ROOT, ROWS, SPACE, card_blocks, python
+from helpers.metric_loading import ROWS, SPACE, card_blocks, python
 from helpers.metric_oracle import WHERE_CURVE_MEETS_S
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from merge_metric.register import register_metric
@@ -87,17 +85,6 @@ def test_front_matter() -> None:
     needed = requirements()
     assert Version(needed["gradio"]) <= Version(matter["sdk_version"])
     assert {"evaluate", "datasets", "numpy", "gradio"} <= set(needed)
-
-
-def test_space_has_what_the_package_asks_for() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    python = yaml.safe_load(CARD.split("---\n")[1])["python_version"]
-    assert isinstance(python, str)  # without quotes, 3.10 is 3.1
-    assert python in SpecifierSet(project["requires-python"])
-    assert f"Programming Language :: Python :: {python}" in project["classifiers"]
-    ours = [*project["dependencies"], *project["optional-dependencies"]["app"]]
-    bounds = dict(line.split(">=") for line in ours)
-    assert {name: bounds[name] for name in requirements()} == requirements()
 
 
 def requirements() -> dict[str, str]:

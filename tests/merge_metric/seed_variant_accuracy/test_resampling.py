@@ -83,20 +83,6 @@ def test_undefined_replicates_are_left_out() -> None:
     assert result["seed_accuracy_ci"][0] == 0.0
 
 
-def test_intervals_depend_on_rng_seed_alone() -> None:
-    kwargs = columns(random_problems(random.Random(1), seeds=60, variants=(5, 9)))
-
-    def intervals(rng_seed: int) -> list[Any]:
-        result = score(**kwargs, n_bootstrap=60, rng_seed=rng_seed)
-        return [result[f"{key}_ci"] for key in oracle.FIGURES]
-
-    assert intervals(5) == intervals(5)
-    different = [intervals(rng_seed) for rng_seed in range(4)]
-    assert all(a != b for i, a in enumerate(different) for b in different[:i])
-    assert score(**kwargs, n_bootstrap=60) == score(**kwargs, n_bootstrap=60, rng_seed=0)
-    assert score(**kwargs) == score(**kwargs, n_bootstrap=1000)
-
-
 def test_intervals_come_out_alike_however_replicates_are_batched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -240,17 +240,6 @@ def test_result_is_plain_json(line: str) -> None:
     assert len(result["signature_short"]) < len(result["signature"])
 
 
-def test_groups_absent() -> None:
-    """Without groups, there is no `by_group`; a group column without values gives no group."""
-    assert not set(DIVERGENCES) & set(scored("E E EC")), "nor keys of probabilities"
-    for options, expected in (
-        ({}, None),
-        ({"groups": {"g": [None, []]}}, {"g": {}}),
-        ({"groups": {}}, {}),
-    ):
-        assert scored("E E EE", **options).get("by_group") == expected
-
-
 @pytest.mark.parametrize(
     ("values", "counts"),
     [

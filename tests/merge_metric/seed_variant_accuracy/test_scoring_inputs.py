@@ -1,6 +1,5 @@
 import re
 from collections.abc import Callable, Sequence
-from enum import IntEnum, StrEnum
 from typing import Any
 
 import numpy as np
@@ -78,15 +77,6 @@ def test_tensors() -> None:
     outcome = score(**tensors, **both, n_bootstrap=0)
     assert outcome["jsd_changed"] == pytest.approx(0, abs=1e-12)
     assert outcome["seed_accuracy"] == result()["seed_accuracy"]
-
-
-def test_labels_as_an_enumeration() -> None:
-    names = StrEnum("Label", {label: label for label in LABELS})
-    members = {name: [names(label) for label in NAMES[name]] for name in COLUMNS[:2]}
-    assert result(**members) == result()
-    positions = IntEnum("Label", LABELS, start=0)
-    numbers = {name: [positions(label) for label in INTS[name]] for name in COLUMNS[:2]}
-    assert score(**{**INTS, **numbers}, n_bootstrap=0) == score(**INTS, n_bootstrap=0)
 
 
 def test_thresholds_that_are_none() -> None:
