@@ -144,10 +144,3 @@ def test_texts_of_several_problems_are_told(
     )
     assert any("texts that stand in one variant" in line for line in
                check_dataset(tmp_path / "repeated"))  # fmt: skip
-
-    caplog.clear()
-    edit(run / "seeds.parquet", lambda rows: [
-        row.update({name: rows[0][name] for name in fields}) for row in rows
-    ])  # fmt: skip
-    export_dataset(run, tmp_path / "alike")
-    assert "texts that stand in" not in caplog.text

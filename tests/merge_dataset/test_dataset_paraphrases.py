@@ -110,25 +110,3 @@ def test_a_prompt_is_kept_to_the_letter(tmp_path: Path) -> None:
     made = json.loads((tmp_path / "out/snli_paraphrases/provenance.json").read_text())
     assert made["prompt"] == made["config"]["prompt"] == prompt
     assert made["config"]["data"] == "dev.jsonl"
-
-
-def test_front_matter_counts_everything(both: Path, tmp_path: Path) -> None:
-    header = card.read_front_matter((both / "README.md").read_text())
-    assert {key: header[key] for key in ("configs", "dataset_info")} == card.front_matter(both)
-    config = header["configs"][-1]
-    assert config["config_name"] == "snli_paraphrases"
-    assert config["data_files"] == [
-        {"split": "seeds", "path": "snli_paraphrases/seeds.parquet"},
-        {"split": "variants", "path": "snli_paraphrases/variants.parquet"},
-    ]
-    splits = {
-        split["name"]: split["num_examples"] for split in header["dataset_info"][-1]["splits"]
-    }
-    assert splits == {"seeds": 3, "variants": 6}
-    assert (header["license"], header["size_categories"]) == (["cc-by-sa-4.0"], ["n<1K"])
-    assert header["tags"][-2:] == ["paraphrase", "semantic-sensitivity"]
-    many = (*PROBLEMS["4"][:4], [f"Number {n}." for n in range(989)])
-    export_dataset(write_paraphrase_run(tmp_path / "many", problems={"4": many}), both)
-    assert card.read_front_matter(card.render(both))["size_categories"] == [
-        "1K<n<10K"
-    ]  # 11 and 989 variants

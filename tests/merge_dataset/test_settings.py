@@ -1,6 +1,5 @@
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from generation.config import Config
 from merge_dataset.commands.command_line import (
     Format,
     Given,
@@ -184,33 +182,3 @@ def test_a_setting_of_another_class() -> None:
 )
 def test_assignments(text: str, value: Any) -> None:
     assert parse_assignments([text, "b=true"]) == {"a": value, "b": True}
-
-
-def test_how_to_add_a_setting() -> None:
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Longer(Config):
-        min_letters: int = setting(
-            1, "Letters of a replacement.", commands="build", minimum=1, omit_if_default=True
-        )
-
-        __post_init__ = check_settings
-
-    plain = Longer(source="snli", with_columns=())
-    assert plain.min_letters == 1
-    assert plain.to_toml() == Config(with_columns=()).to_toml()
-    used = Longer(min_letters=3, source="snli")
-    assert tomllib.loads(used.to_toml())["min_letters"] == 3
-    assert Longer.from_mapping(tomllib.loads(used.to_toml())) == used
-    assert used.output_settings() != plain.output_settings()
-    with pytest.raises(ValueError, match=r"^min_letters: expected at least 1, got 0$"):
-        Longer(min_letters=0, source="snli")
-
-    build = app_of(Annotated[Given, OptionsOf(Longer, "build")])
-    assert given(build, "--min-letters 3 --min-mlms 2") == {"min_mlms": 2, "min_letters": 3}
-    columns = "--with-column quality --with-column in_compound --min-mlms 2"
-    assert given(build, columns) == {"min_mlms": 2, "with_columns": ["quality", "in_compound"]}
-    assert runner.invoke(build, ["--min-letters", "0"]).exit_code == 2
-    shown = help_of(build)
-    assert "--min-letters <int range> [x>=1] Letters of a replacement." in shown
-    suggest = app_of(Annotated[Given, OptionsOf(Longer, "suggest")])
-    assert runner.invoke(suggest, ["--min-letters", "3"]).exit_code == 2

@@ -397,7 +397,6 @@ ABSENT: Final = "roberta-base-mnli"
 
 _bert, _roberta = plain_classifier("bert-uncased"), plain_classifier("roberta")
 _half = partial(rounded, _bert)
-_bfloat = partial(rounded, _bert, torch.bfloat16)
 
 
 def _halved(write: Callable[..., Files], dtype: torch.dtype) -> Callable[[of.Tensors], Files]:
@@ -408,7 +407,6 @@ OTHERS: Final[Mapping[str, Layout]] = {
     "safetensors/sharded": _as(_bert, weights=partial(of.safetensors_of, shards=3)),
     "safetensors/old-norms": _as(_bert, tensors=lambda p: renamed(tensors_of(p), *of.OLD_NORMS)),
     "safetensors/float16": _as(_half, weights=_halved(of.safetensors_of, torch.float16)),
-    "safetensors/bfloat16": _as(_bfloat, weights=_halved(of.safetensors_of, torch.bfloat16)),
     "safetensors/beside-a-payload": _as(
         _bert, weights=lambda t: {**of.safetensors_of(t), "pytorch_model.bin": of.PAYLOAD}
     ),
@@ -420,11 +418,6 @@ OTHERS: Final[Mapping[str, Layout]] = {
         weights=lambda t: of.pickles_of({n: torch.nn.Parameter(w, False) for n, w in t.items()}),
     ),
     "pickle/sharded": _as(_bert, weights=partial(of.pickles_of, shards=3)),
-    "pickle/sharded-old": _as(_bert, weights=partial(of.pickles_of, shards=2, old=True)),
-    "pickle/float16": _as(_half, weights=_halved(of.pickles_of, torch.float16)),
-    "pickle/old-norms": _as(
-        _bert, weights=of.pickles_of, tensors=lambda p: renamed(tensors_of(p), *of.OLD_NORMS)
-    ),
     "pickle/beside-others": _as(
         _bert,
         weights=lambda t: {

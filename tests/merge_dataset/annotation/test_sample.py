@@ -13,8 +13,7 @@ import pytest
 from merge_dataset.annotation.sample import chances, choose, draw, spread
 from merge_dataset.export import export_dataset
 from merge_dataset.files import write_record
-from merge_dataset.schema import ProblemFormat, arrow_schema, changed_words
-from merge_dataset.show import spans_in_seed
+from merge_dataset.schema import ProblemFormat, arrow_schema
 
 
 def most_even(candidates: Mapping[str, Sequence[str]], quota: int) -> list[int]:
@@ -114,7 +113,6 @@ def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
     "change",
     [
         {"premise": "A woman and a big dog run."},
-        {"replacement": "man"},
         {"replacement": "man x"},
         {"seed_id": "snli:9"},
     ],
@@ -155,12 +153,3 @@ def test_other_problems_than_nli(tmp_path: Path) -> None:
     assert item.variant_spans == {"context": [[2, 5]], "question": [], "answer": [[4, 7]]}
     assert item.seed_spans == item.variant_spans
     assert item.mlms_by_field == {"context": ["a/bert"], "question": [], "answer": ["a/bert"]}
-
-
-def test_several_words_are_marked_each_in_its_place() -> None:
-    pairs = changed_words("girl a", "octopus an")
-    seed, variant = "Here a girl, a girl.", "Here an octopus, an octopus."
-    spans = [[5, 7], [8, 15], [17, 19], [20, 27]]
-    assert [variant[a:b] for a, b in spans] == ["an", "octopus", "an", "octopus"]
-    result = spans_in_seed(spans, [len(pairs[variant[a:b]]) for a, b in spans])
-    assert [seed[a:b] for a, b in result] == ["a", "girl", "a", "girl"]
