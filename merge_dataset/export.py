@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from merge_dataset import layout, provenance
 from merge_dataset.card import render
-from merge_dataset.checks.rules import repeated_texts, view_rows
+from merge_dataset.checks.rules import rules_of, view_rows
 from merge_dataset.engine import connect
 from merge_dataset.files import (
     LOCK,
@@ -34,6 +34,7 @@ from merge_dataset.schema import (
     NLI,
     SPLITS,
     WORD_CLASSES,
+    ProblemFormat,
     arrow_schema,
     format_of,
 )
@@ -101,7 +102,7 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             written = digests({name.as_posix(): path for name, path in sorted(paths.items())})
             write_record(partial / PROVENANCE, {**made, FILES: written})
         write_text(out / CARD, render(out))
-    if not is_paraphrases and (alike := _describe_alike(run, problem_format.fields)):
+    if not is_paraphrases and (alike := _describe_alike(run, problem_format)):
         log.warning("%s: %s", target, alike)
     return layout.configurations(out, collection)
 
@@ -188,16 +189,16 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
         write_split(class_folder / "seeds.parquet", of_seeds, schema)
 
 
-def _describe_alike(run: Path, fields: Sequence[str]) -> str:
+def _describe_alike(run: Path, problem_format: ProblemFormat) -> str:
     with connect() as connection:
         for split in SPLITS:
             view_rows(connection, split, run, {"": [f"{split}.parquet"]})
-        _, query, got = repeated_texts("seeds", fields, of_one_seed=False)
+        query = rules_of("", problem_format, {})["of_paraphrases"][-1]["query"]
         pairs = [pair for _, *pair in connection.execute(query).fetchall()]
     if not pairs:
         return ""
     return (
         f"texts that stand in variants of several problems: {len({first for first, _ in pairs}):,}"
-        f", such as that of {got.format(*pairs[0])}; `merge-nli check` and `register` will refuse "
+        f", such as that of {' and '.join(pairs[0])}; `merge-nli check` and `register` will refuse "
         f"the dataset: of problems that differ by one word, leave one out of the data"
     )

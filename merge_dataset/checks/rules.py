@@ -1,8 +1,8 @@
 """Registry of checks, their findings, and rules for rows.
 
 The rows of a collection are views of the table engine, `seeds` and `variants`. Most checks are
-rules: conditions in SQL that hold in wrong rows. One query counts the rows of all rules; wrong rows
-are then read again for the messages.
+rules in `rules.toml.j2`: conditions in SQL that hold in wrong rows. One query counts the rows of
+all rules; wrong rows are then read again for the messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -129,39 +129,26 @@ def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, .
         yield from rows
 
 
-Query = tuple[str, str, str]
-"""Expectation, query of the places and values that are otherwise, and template of the values."""
-
-
-def told(
-    connection: DuckDBPyConnection, expected: str, query: str, got: str = "{0!r} ({0})"
-) -> Iterator[Finding]:
+def told(connection: DuckDBPyConnection, expected: str, query: str, got: str) -> Iterator[Finding]:
     """Yield a finding for each row of a query: its place and the values that `got` shows."""
     for place, *values in rows_of(connection, query):
         yield Finding(place, expected, got.format(*values))
 
 
-class Rule(NamedTuple):
-    """A condition that holds in wrong rows, and the text of a finding."""
-
-    expected: str
-    wrong: str
-    """Condition in SQL; null counts as right, as missing values are separate findings."""
-    shown: str
-    """Expressions whose values a finding shows, beside the variant's id."""
-    got: str = "{0!r} ({1})"
-    """Template of the values found, and the id."""
-
-
-def broken(connection: DuckDBPyConnection, view: str, rules: Iterable[Rule]) -> Iterator[Finding]:
+def broken(
+    connection: DuckDBPyConnection, view: str, rules: Iterable[Mapping[str, str]]
+) -> Iterator[Finding]:
     """Find the rows that break rules."""
     rules = list(rules)
-    counts = ", ".join(f"count(*) FILTER ({rule.wrong})" for rule in rules)
+    counts = ", ".join(f"count(*) FILTER ({rule['wrong']})" for rule in rules)
     [counted] = rows_of(connection, f"SELECT {counts} FROM {view}")
-    for (expected, wrong, shown, got), count in zip(rules, counted, strict=True):
+    for rule, count in zip(rules, counted, strict=True):
         if count:
-            query = f"SELECT {PLACE}, {shown}, variant_id FROM {view} WHERE {wrong} ORDER BY {ROW}"
-            yield from told(connection, expected, query, got)
+            query = (
+                f"SELECT {PLACE}, {rule['shown']}, variant_id FROM {view} WHERE {rule['wrong']} "
+                f"ORDER BY {ROW}"
+            )
+            yield from told(connection, rule["expected"], query, rule.get("got", "{0!r} ({1})"))
 
 
 def quoted(*names: str) -> str:
@@ -172,18 +159,23 @@ def quoted(*names: str) -> str:
 # --- Rules and queries for both kinds of variants ---
 
 
-def as_in(where: str, columns: Iterable[str]) -> Iterator[Rule]:
-    """Yield rules for `paired` that require equal values in some columns."""
-    for name in columns:
-        wrong = f'"has seed" AND "{name}" IS DISTINCT FROM "seed {name}"'
-        shown = f'"{name}", "seed {name}", seed_id'
-        yield Rule(f"{name} as in {where}", wrong, shown, "{0!r} instead of {1!r} ({2})")
+def as_in(where: str, columns: Iterable[str]) -> list[dict[str, str]]:
+    """List rules for `paired` that require equal values in some columns."""
+    return [
+        {
+            "expected": f"{name} as in {where}",
+            "wrong": f'"has seed" AND "{name}" IS DISTINCT FROM "seed {name}"',
+            "shown": f'"{name}", "seed {name}", seed_id',
+            "got": "{0!r} instead of {1!r} ({2})",
+        }
+        for name in columns
+    ]
 
 
 def rules_of(
     source: str, problem_format: ProblemFormat, config: Mapping[str, Any]
-) -> dict[str, list[Rule]]:
-    """Read the rules of `rules.toml.j2` for a collection with these settings, by part."""
+) -> dict[str, list[dict[str, str]]]:
+    """Read `rules.toml.j2` for a collection with these settings: part → rules or queries."""
     schema, filled = arrow_schema(problem_format), {}
     for name in replacement_columns(problem_format):
         kind = schema.field(name).type
@@ -201,70 +193,8 @@ def rules_of(
         config=config,
         subsamples=config.get("subsamples"),
         CLASS=CLASS,
+        PLACE=PLACE,
+        ROW=ROW,
         COLUMNS=COLUMNS,
     )
-    return defaultdict(list) | {
-        part: [Rule(**rule) for rule in rules] for part, rules in tomllib.loads(text).items()
-    }
-
-
-def duplicates(view: str, column: str, where: str = PLACE) -> Query:
-    """Find ids that occur more than once in a place."""
-    query = (
-        f"SELECT {where}, {column}, count(*) FROM {view} GROUP BY 1, 2 HAVING count(*) > 1 "
-        f"ORDER BY min({ROW})"
-    )
-    return "ids that occur once", query, "{0!r} {1} times"
-
-
-def unused_seeds(seeds: str, used: str, *on: str) -> Query:
-    """Find seeds without variants."""
-    keys = ", ".join(("seed_id", *on))
-    query = f"SELECT {PLACE}, seed_id FROM {seeds} ANTI JOIN {used} USING ({keys}) ORDER BY {ROW}"
-    return "every seed to have variants", query, "{0!r} ({0})"
-
-
-def collisions(seeds: str, fields: Sequence[str]) -> Iterator[Query]:
-    """Find variants with a seed's id or texts, as models' answers would be ambiguous."""
-    query = (
-        f"SELECT variants.{PLACE}, variants.variant_id FROM variants SEMI JOIN {seeds} "
-        f"ON variants.variant_id = {seeds}.seed_id ORDER BY {ROW}"
-    )
-    yield "another id than any seed's", query, "{0!r} ({0})"
-    # Another check finds variants with their own seed's texts.
-    query = (
-        f"SELECT variants.{PLACE}, seed.seed_id, variants.variant_id FROM variants JOIN {seeds} AS "
-        f"seed USING ({quoted(*fields)}) WHERE seed.seed_id != variants.seed_id "
-        f"ORDER BY variants.{ROW}, seed.{ROW}"
-    )
-    yield "other texts than those of another seed", query, "those of {0} ({1})"
-
-
-def repeated_texts(
-    seeds: str, fields: Sequence[str], *, of_one_seed: bool, where: str = ""
-) -> Query:
-    """Find variants with equal texts, of any classes: pairs of the lowest id and another id.
-
-    Variants of seeds with equal texts, as there are two pairs in SNLI's development set, are no
-    finding; variants of the same seed are one if `of_one_seed`.
-    """
-    texts = quoted(*fields)
-    query = f"""
-        WITH twice AS (
-            SELECT DISTINCT variant_id, seed_id, {texts} FROM variants
-            WHERE hash({texts}) IN (
-                SELECT hash({texts}) FROM variants GROUP BY 1 HAVING count(*) > 1
-            ) AND {" AND ".join(f'"{name}" IS NOT NULL' for name in fields)}
-        ), ranked AS (
-            SELECT variant_id AS other, seed_id AS other_seed,
-                first_value(variant_id) OVER one AS first, first_value(seed_id) OVER one AS seed
-            FROM twice WINDOW one AS (PARTITION BY {texts} ORDER BY variant_id, seed_id)
-        ), problems AS (SELECT seed_id, row({texts}) AS texts FROM {seeds})
-        SELECT DISTINCT '{where}', first, other FROM ranked
-        LEFT JOIN problems AS mine ON mine.seed_id = seed
-        LEFT JOIN problems AS its ON its.seed_id = other_seed
-        WHERE (first, seed) != (other, other_seed) AND CASE WHEN seed = other_seed
-            THEN {of_one_seed} ELSE its.texts IS DISTINCT FROM mine.texts END
-        ORDER BY first, other
-    """
-    return "texts that stand in one variant", query, "{0} and {1}"
+    return defaultdict(list, tomllib.loads(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
@@ -13,18 +13,13 @@ from merge_dataset.checks.rules import (
     PLACE,
     ROW,
     Finding,
-    Rule,
     as_in,
     broken,
     check,
-    collisions,
-    duplicates,
     quoted,
-    repeated_texts,
     rows_of,
     rules_of,
     told,
-    unused_seeds,
     view_rows,
     with_seeds,
 )
@@ -63,25 +58,22 @@ def check_replacements(folder: Path, source: str) -> Iterator[Finding]:
             view_rows(connection, split, folder, of_split)
         for seeds in ("all_seeds", "seeds"):
             yield from broken(connection, seeds, rules["seeds"])
-            yield from told(connection, *duplicates(seeds, "seed_id"))
+            for query in rules[f"of_{seeds}"]:
+                yield from told(connection, **query)
         with_seeds(connection, "seeds", "all_seeds", columns)
         all_classes = "the seeds of all classes"
-        listed = Rule(f"every seed among {all_classes}", 'NOT "has seed"', "seed_id")
+        listed = {
+            "expected": f"every seed among {all_classes}",
+            "wrong": 'NOT "has seed"',
+            "shown": "seed_id",
+        }
         yield from broken(connection, "paired", [listed, *as_in(all_classes, columns)])
         with_seeds(connection, "variants", "seeds", ["label", *fields], CLASS)
         of_variants = chain(*map(rules.__getitem__, ("variants", "lists", "signals")))
         yield from broken(connection, "paired", of_variants)
         yield from substitution_findings(connection, problem_format, sharing)
-        where = f"{source}/*/variants.parquet"
-        for query in (
-            unused_seeds("seeds", "variants", CLASS),
-            unused_seeds("all_seeds", "seeds"),
-            *([COMPOUNDS] if "in_compound" in problem_format.optional else []),
-            *collisions("all_seeds", fields),
-            duplicates("variants", "variant_id", f"'{where}'"),
-            repeated_texts("all_seeds", fields, of_one_seed=True, where=where),
-        ):
-            yield from told(connection, *query)
+        for query in rules["of_replacements"]:
+            yield from told(connection, **query)
 
 
 # --- Substitutions ---
@@ -154,15 +146,6 @@ def _wrong_in(
         yield "every word of replacement at some span", repr(row["replacement"])
 
 
-COMPOUNDS: Final = (
-    "the same in_compound in all variants of one word of a seed",
-    f"SELECT {PLACE}, max(variant_id) FROM variants GROUP BY {PLACE}, seed_id, original "
-    f"HAVING count(DISTINCT coalesce(in_compound::TINYINT, -1)) > 1 ORDER BY min({ROW})",
-    "two ({0})",
-)
-"""Query for words with different values of `in_compound`, which depends on the seed alone."""
-
-
 # --- Paraphrases ---
 
 
@@ -171,7 +154,7 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
     """Find wrong ids, values and labels, and differences from the seed beside the hypothesis."""
     source, _ = parse_config_name(collection)
     problem_format, files = format_in(folder, collection), split_files(folder, collection)
-    fields, rules = problem_format.fields, rules_of(source, problem_format, {})
+    rules = rules_of(source, problem_format, {})
     with connect() as connection:
         for split in SPLITS:
             view_rows(connection, split, folder, {PARAPHRASE: files[split]})
@@ -180,16 +163,8 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
         with_seeds(connection, "variants", "seeds", compared_with)
         of_variants = [*rules["variants"], *rules["paraphrases"]]
         yield from broken(connection, "paired", of_variants)
-        where = ", ".join(files["variants"])
-        for query in (
-            duplicates("seeds", "seed_id"),
-            unused_seeds("seeds", "variants"),
-            duplicates("variants", "variant_id"),
-            *collisions("seeds", fields),
-            _REPEATED,
-            repeated_texts("seeds", fields, of_one_seed=False, where=where),
-        ):
-            yield from told(connection, *query)
+        for query in (*rules["of_seeds"], *rules["of_paraphrases"]):
+            yield from told(connection, **query)
         # A seed must be equal in both collections of its source.
         others = split_files(folder, source)["seeds"] if source in collections(folder) else []
         if others:
@@ -197,11 +172,3 @@ def check_paraphrases(folder: Path, collection: str) -> Iterator[Finding]:
             shared = ("premise", "hypothesis", "label")
             with_seeds(connection, "seeds", "other_seeds", shared)
             yield from broken(connection, "paired", as_in(f"{source}/seeds.parquet", shared))
-
-
-_REPEATED: Final = (
-    "each paraphrase of a seed once",
-    f"SELECT {PLACE}, hypothesis, count(*) AS times, seed_id FROM variants GROUP BY "
-    f"{PLACE}, seed_id, hypothesis HAVING times > 1 ORDER BY min({ROW})",
-    "{0!r} {1} times ({2})",
-)
