@@ -27,6 +27,7 @@ from merge_metric.exports.registry import (
     Overwrite,
     date_option,
     export,
+    filled,
     new_folder,
     read_split,
     tell,
@@ -77,47 +78,51 @@ def export_results(
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.frame.joined import read_frames
     from merge_metric.frame.predictions import read_metadata
+    from merge_metric.score import score_frame
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
+    from merge_metric.seed_variant_accuracy.options import USUAL
+    from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
     from merge_metric.seed_variant_accuracy.scoring import VERSION
 
     description = read_metadata(predictions)
     frames = list(read_frames([predictions], dataset, **chosen.arguments()))
     model = str(description.get("name") or predictions.stem)
-    created = str(int(predictions.stat().st_mtime))
+    created = int(predictions.stat().st_mtime)
     evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
-        count = 0
-        with (partial / SAMPLES).open("w", encoding="utf-8", newline="\n") as file:
+        count, samples = 0, partial / SAMPLES
+        with samples.open("w", encoding="utf-8", newline="\n") as file:
             for sample in chain(*(_samples(frame, dataset) for frame in frames)):
                 line = json.dumps({**evaluation, "model_id": model, **sample}, ensure_ascii=False)
                 file.write(f"{line}\n")
                 count += 1
-        source = {"source_type": "other"}
-        if dataset_repo:
-            source = {"source_type": "hf_dataset", "hf_repo": dataset_repo}
-        record = {
-            **evaluation,
-            "retrieved_timestamp": created,
-            **({"evaluation_timestamp": f"{day:%Y-%m-%d}"} if day else {}),
-            "source_metadata": {
-                "source_name": "merge-nli",
-                "source_type": "evaluation_run",
-                "source_organization_name": organization,
-                "evaluator_relationship": relationship,
-            },
-            "eval_library": {"name": "merge-nli", "version": VERSION},
-            "model_info": {"name": model, "id": model, "additional_details": _texts(description)},
-            "evaluation_results": [
-                figure for frame in frames for figure in _figures(frame, source)
+        results = [(frame, score_frame(frame)) for frame in frames]
+        shown = [CATALOGUE[key].at(USUAL.correctness_threshold) for key in MAIN_FIGURES]
+        text = filled(
+            "every_eval_ever.json.j2",
+            schema=SCHEMA,
+            evaluation_id=evaluation["evaluation_id"],
+            created=created,
+            day=day,
+            organization=organization,
+            relationship=relationship,
+            version=VERSION,
+            model=model,
+            details=_texts(description),
+            figures=[
+                (frame, result, figure)
+                for frame, result in results
+                for figure in shown
+                if result[figure.key] is not None
             ],
-            "detailed_evaluation_results": {
-                "format": "jsonl",
-                "file_path": SAMPLES,
-                "hash_algorithm": "sha256",
-                "checksum": digest_of_file(partial / SAMPLES),
-                "total_rows": count,
-            },
-        }
-        write_json(partial / AGGREGATE, record)
+            dataset_repo=dataset_repo,
+            confidence=CONFIDENCE,
+            replicates=USUAL.n_bootstrap,
+            samples=samples,
+            checksum=digest_of_file(samples),
+            count=count,
+        )
+        write_json(partial / AGGREGATE, json.loads(text))
     configs = [frame.config for frame in frames]
     text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
     hint = f"every_eval_ever validate {out / AGGREGATE} {out / SAMPLES}"
@@ -131,52 +136,6 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def _figures(frame: Frame, source: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    from merge_metric.score import score_frame
-    from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-    from merge_metric.seed_variant_accuracy.options import USUAL
-    from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE
-
-    result = score_frame(frame)
-    left_out = {"n_seeds_left_out": str(frame.n_seeds_left_out)} if frame.n_seeds_left_out else {}
-    for key in MAIN_FIGURES:
-        figure = CATALOGUE[key].at(USUAL.correctness_threshold)
-        if result[key] is None:
-            continue
-        interval = {}
-        if bounds := result[f"{key}_ci"]:
-            ends = {"lower": bounds[0], "upper": bounds[1], "confidence_level": CONFIDENCE}
-            interval = {"confidence_interval": {**ends, "method": "bootstrap over seeds"}}
-        yield {
-            "evaluation_result_id": f"{frame.config}/{key}",
-            "evaluation_name": frame.config,
-            "source_data": {"dataset_name": f"MERGE-NLI, {frame.config}", **source},
-            "metric_config": {
-                "evaluation_description": figure.explanation,
-                "metric_id": f"merge_nli.{key}",
-                "metric_name": figure.name,
-                "metric_unit": "proportion" if figure.unit == "share" else "percent",
-                "lower_is_better": not figure.higher_is_better,
-                "score_type": "continuous",
-                "min_score": 0,
-                "max_score": 1 if figure.unit == "share" else 100,
-            },
-            "score_details": {
-                "score": result[key],
-                "details": {
-                    "signature": result["signature"],
-                    "samples": "distinct seeds or variants; the score is a mean over subsamples",
-                    **left_out,
-                },
-                "uncertainty": {
-                    **interval,
-                    "num_samples": result["n_seeds"],
-                    "num_bootstrap_samples": USUAL.n_bootstrap,
-                },
-            },
-        }
 
 
 def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
