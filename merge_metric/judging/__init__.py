@@ -73,24 +73,21 @@ def questions(
             f"got {'none' if not len(given) else 'one about paraphrases'}"
         )
     means = given.group_by("variant_id").aggregate([(score, "mean") for score in ASKED])
-    scores = {row["variant_id"]: [row[f"{score}_mean"] for score in ASKED]
-              for row in means.to_pylist()}  # fmt: skip
-    schema = problem_schema(JUDGED)
+    scores = {
+        row["variant_id"]: [row[f"{score}_mean"] for score in ASKED] for row in means.to_pylist()
+    }
+    session = read_session(against)
 
     def tables() -> Iterator[pa.Table]:
-        session = read_session(against)
         yield _table((session.items[name] for name in scores), scores)
-        for items in _items(judged, configs) if judged else ():
-            yield _table(items)
+        yield from map(_table, _items(judged, configs) if judged else ())
 
     about = {"dataset": judged.resolve().name if judged else against.name, "configs": []}
     described = {**about, "revision": None, FORMAT: JUDGED.as_record()}
-    seeds = {
-        name: session_item.seed_id for name, session_item in read_session(against).items.items()
-    }
+    variants = {name: [*own, session.items[name].seed_id] for name, own in scores.items()}
     judges = "a language model" if against == BUNDLED else against.name
-    trial = {"against": judges, "variants": {n: [*s, seeds[n]] for n, s in scores.items()}}
-    return with_metadata(on_disk(tables(), schema), described), {"trial": trial}
+    table = on_disk(tables(), problem_schema(JUDGED))
+    return with_metadata(table, described), {"trial": {"against": judges, "variants": variants}}
 
 
 def _items(judged: Path, configs: Sequence[str]) -> Iterator[Iterable[Item]]:
@@ -162,19 +159,19 @@ class Trial:
         weights = np.concatenate([np.ones((1, len(given))), resampled(seeds, settings)])
         total = judged.sum(axis=1, dtype=np.int64)
         good = is_good(given.sum(axis=1))
-        found = {"auc": auc(np.unique(total, return_inverse=True)[1], good, weights)}
+        figures = {"auc": auc(np.unique(total, return_inverse=True)[1], good, weights)}
         pairs = {"good": (1 + good, 1 + is_good(total))}
         for n, score in enumerate(ASKED):
             pairs[score] = np.rint(given[:, n]), judged[:, n]
             with np.errstate(invalid="ignore"):
                 bias = weights @ (judged[:, n] - given[:, n]) / weights.sum(axis=1)
-            found[f"bias_{score}"] = bias
+            figures[f"bias_{score}"] = bias
         for name, both in pairs.items():
             one, other = (codes.astype(np.int8) for codes in both)
             matrices = confusions(one, other, 2 if name == "good" else 5)
             own = np.tensordot(weights, matrices, axes=1)
-            found[f"kappa_{name}"] = kappas(own, "plain" if name == "good" else "quadratic")
-        return found
+            figures[f"kappa_{name}"] = kappas(own, "plain" if name == "good" else "quadratic")
+        return figures
 
 
 def read_trial(file: Path) -> Trial:
@@ -182,19 +179,16 @@ def read_trial(file: Path) -> Trial:
     metadata = read_metadata(file)
     if "trial" not in metadata:
         raise ValueError(f"{file}: expected a file of `merge-nli judge`, got one without a trial")
-    trial = metadata["trial"]
     rows = read_table(file, ["variant_id", "prediction"])
     answers = dict(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
-    variants = trial["variants"]
-    judged = [
-        [int(answers[f"{OF_TRIAL}{score}:{name}"] or 0) for score in ASKED] for name in variants
-    ]
+    variants = metadata["trial"]["variants"]
+    judged = [[answers[f"{OF_TRIAL}{score}:{name}"] or 0 for score in ASKED] for name in variants]
     return Trial(
         judge=metadata["name"],
-        against=trial["against"],
+        against=metadata["trial"]["against"],
         seed_ids=tuple(seed for *_, seed in variants.values()),
         given=np.array([scores for *scores, _ in variants.values()]),
-        judged=np.array(judged, np.int8),
+        judged=np.array(judged).astype(np.int8),
     )
 
 
@@ -208,11 +202,10 @@ _HEADINGS: Final = {
 }
 
 
-def keep_figures(file: Path, settings: Settings = USUAL) -> tuple[Trial, Table]:
+def keep_figures(file: Path) -> tuple[Trial, Table]:
     """Compute the figures of a judge's trial, and keep them in its file, where builds read them."""
-    trial = read_trial(file)
-    table = trial_table(trial, settings)
-    metadata = read_metadata(file)
+    trial, metadata = read_trial(file), read_metadata(file)
+    table = trial_table(trial)
     own = {row["key"]: {"value": row["value"], "ci": row["value_ci"]} for row in table.rows}
     if metadata["trial"].get("figures") != own:
         metadata["trial"]["figures"] = own
@@ -220,18 +213,17 @@ def keep_figures(file: Path, settings: Settings = USUAL) -> tuple[Trial, Table]:
     return trial, table
 
 
-def trial_table(trial: Trial, settings: Settings = USUAL) -> Table:
+def trial_table(trial: Trial) -> Table:
     """Tabulate the figures of a trial, with 95 % intervals over resampled seeds."""
-    rows = []
-    figures = trial.figures(settings)
+    rows, figures = [], trial.figures()
     for key, heading in _HEADINGS.items():
         value, *samples = figures[key].tolist()
-        row = {"key": key, "figure": heading, "value": None if np.isnan(value) else value}
-        is_known = row["value"] is not None and samples
-        rows.append(row | {"value_ci": interval(np.array(samples)).tolist() if is_known else None})
+        row = {"key": key, "figure": heading, "value": None, "value_ci": None}
+        if not np.isnan(value):
+            row |= {"value": value, "value_ci": interval(np.array(samples)).tolist()}
+        rows.append(row)
     n, scored = len(trial.judged), int((trial.judged > 0).all(axis=1).sum())
     note = f"{n:,} variants that were judged before, by {trial.against}"
     note += "." if scored == n else f"; answers to {n - scored:,} name no score and do not count."
-    title = f"Trial of {trial.judge}"
     shown = (*columns(figure=""), *interval_columns("fraction", value="value"))
-    return Table("trial", title, shown, tuple(rows), (note,))
+    return Table("trial", f"Trial of {trial.judge}", shown, tuple(rows), (note,))
