@@ -125,9 +125,10 @@ def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    export_csv(folder, out)
+def test_only_an_earlier_export_is_replaced(folder: Path, tmp_path: Path) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    export_csv(folder, out)  # into an empty folder
     with pytest.raises(FileExistsError, match=r"got an earlier export: replace it with --over"):
         export_jsonl(folder, out, ["snli"])
     assert (out / "snli/seeds.csv").is_file()
@@ -137,15 +138,9 @@ def test_an_earlier_export_is_replaced_only_on_request(folder: Path, tmp_path: P
     assert json.loads((out / MARK).read_text()) == {
         "export": "jsonl", "dataset": f"../{folder.name}", "configurations": ["snli"],
     }  # fmt: skip
-
-
-def test_what_is_no_export_is_never_replaced(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/notes.txt").write_text("mine")
-    for name in ("mine", "mine/notes.txt"):
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    for place in (mine, mine / "notes.txt"):
         with pytest.raises(FileExistsError, match=r"expected no files there, got others: name"):
-            export_csv(folder, tmp_path / name, overwrite=True)
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    (tmp_path / "empty").mkdir()
-    export_csv(folder, tmp_path / "empty")
-    assert (tmp_path / "empty" / MARK).is_file()
+            export_csv(folder, place, overwrite=True)
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]

@@ -60,7 +60,6 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
             assert value == expected["sv_curve"]["accuracy"][int(name[3:]) - 1]
         else:
             assert value == expected[name]
-    assert result["sv@90"] == expected["seed_variant_accuracy"]
     assert expected["n_subsamples"] == 3
     assert 0 < result["sv@100"] < result["sv@50"] < 1
     right = [r["prediction"] == r["label"] for r in rows if r["variant_id"] != r["seed_id"]]
@@ -162,10 +161,8 @@ def test_options(folder: Path) -> None:
     """Prompts depend on the source of each configuration; thresholds are distinct."""
     tasks = prepare(folder, OUT, ["snli_verbs"], TaskOptions(ct=[90, 50, 90]))
     assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
-    assert tasks.choices("snli_verbs") == [" A", " B", " C"]
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
     hub = TaskOptions(hub="user/merge-nli", revision="v1")
     both = prepare(folder, OUT, options=hub, letters="both")
     assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")
-    assert list(both.prompts) == ["snli", "snli_nouns", "snli_verbs"]

@@ -106,10 +106,10 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
     is_odd = True
 
     def answer(request: Request, number: int) -> Reply:
-        top = {" A": -0.5, " B": -1.0} | ({} if is_odd else {" C": -3.0})
-        body = {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
         if is_odd and number == 3:
             return Reply({"error": "no"}, 400)
+        top = {" A": -0.5, " B": -1.0} | ({} if is_odd else {" C": -3.0})
+        body = {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
         return Reply({**body, "model": "small" if is_odd else "big"})
 
     with serving(answer) as server:
@@ -117,15 +117,13 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
         strict = (*options, "--strict-server")
         assert "--strict-server refuses such answers" in predict(*strict, code=2).output
         predict(*options, code=2)
-        assert caplog.text.count("the server says they are of small") == 1
         is_odd = False
-        told = predict(*strict, code=2).output
-        assert "remove it to ask again" in " ".join(told.split())
-        for count in (2, 3, 4):
+        assert "remove it to ask again" in " ".join(predict(*strict, code=2).output.split())
+        for count in (2, 3):
             predict(*options)
             assert caplog.text.count("the server says they are of small") == count
-        told = predict(*strict, code=2).output
-    assert "refuses such answers; name another file" in " ".join(told.split())
+        told = " ".join(predict(*strict, code=2).output.split())
+    assert "refuses such answers; name another file" in told
     _, _, metadata = table()
     assert metadata["answered_as"] == ["small"]
     assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]

@@ -16,9 +16,10 @@ from typer.testing import Result
 
 from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
-from merge_metric.models.pair_model import Answers, Description, ModelRequest
+from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import Preset
 from merge_metric.predict import jobs
+from merge_metric.predict.baselines import Majority
 from merge_metric.predict.problems import sources_of
 
 PROBLEMS = many_problems(40, 4) | many_problems(10, 2, "demo")
@@ -101,8 +102,6 @@ def test_the_order_from_the_seeds(run: Run, turned: Path, caplog: pytest.LogCapt
     next_best = sorted(evidence["right"].values())[-2] / 40
     told = f"n,c,e is right on 100.0% of 40 seeds, the next best order, .*, on {next_best:.1%}, p ="
     assert re.search(f"which class is which label, the seeds tell: {told}", caplog.text)
-    again = run("predict", *options, "--label-order", "seeds")
-    assert re.search(rf"classes: neutral, contradiction, entailment \(seeds: {told}", again.stdout)
     warned = run("predict", *options, "--label-order", "e,n,c", code=2)
     assert re.search("which differ in label order, label order source.*: name ano", warned.stderr)
     warned = run("predict", *options, "--label-order", "e,n,c", "--overwrite")
@@ -157,14 +156,11 @@ def test_a_preset_goes_on_past_what_fails(
     ]
     last = done.stderr.partition("1 models failed:")[2]
     assert f"Broken ({preset[1].model}): it broke" in " ".join(last.split())
-    rows = rows_of("all/Last-demo.parquet")
-    assert letters(rows) == expected(tiny_classifier("gpt2"), list(rows))
     again = predict("--preset", "mine", "--out", "all", "--format", "json", code=1)
     facts = json.loads(again.stdout)
     assert [prediction["inferred"] for prediction in facts["predictions"]] == [0] * 4
-    assert len(facts["failed"]) == 1
-    assert facts["predictions"][0]["metadata"]["group"] == "S"
-    assert facts["predictions"][0]["metadata"]["short_name"] == "First"
+    first = facts["predictions"][0]["metadata"]
+    assert (len(facts["failed"]), first["group"], first["short_name"]) == (1, "S", "First")
 
 
 @pytest.mark.slow
@@ -175,14 +171,14 @@ def test_models_whose_order_no_document_says(
         Preset("Turned", str(turned), "S", label_order="seeds"),
         Preset("Gone", "gone", "S", not_on_hub="it was deleted"),
     ]
-    done = run("predict", "--preset", "mine", "--dataset", "true", "--config", "snli")
+    asked = ("predict", "--preset", "mine", "--dataset", "true")
+    done = run(*asked, "--config", "snli")
     assert "classes: neutral, contradiction, entailment (seeds: n,c,e is" in done.stdout
     assert "left out: Gone: it was deleted" in caplog.text
     assert [path.name for path in Path("predictions").iterdir()] == ["Turned-snli.parquet"]
-    few = run("predict", "--preset", "mine", "--dataset", "true", "--limit-seeds", "9", code=1)
-    assert f"Turned ({turned}): " in few.stderr
+    few = run(*asked, "--limit-seeds", "9", code=1)
     assert "expected at least 30 seeds on which one order of labels is right" in few.stderr
-    named = run("predict", "--preset", "mine", "--dataset", "true", "--only", "gone", code=2)
+    named = run(*asked, "--only", "gone", code=2)
     assert "Gone: cannot be run: it was deleted" in named.stderr
 
 
@@ -191,24 +187,12 @@ def test_language_models_run_source_by_source(
 ) -> None:
     opened = []
 
-    class Fake:
-        def __init__(self, sources: list[str]) -> None:
-            self.sources = sources
-
-        def describe(self) -> Description:
-            name = "-".join(self.sources)
-            identity = {"kind": "lm", "name": "some/llm", "revision": name, "shots": "exc"}
-            return Description(identity=identity)
-
-        def answer(self, pairs: list[Any], *, repeat: int = 0) -> Any:
-            yield Answers.of(list(range(len(pairs))), np.tile([0.5, 0.3, 0.2], (len(pairs), 1)))
-
-    def open_for(request: ModelRequest, problems: Any) -> Fake:
+    def open_for(request: ModelRequest, problems: Any) -> Majority:
         opened.append(sources_of(problems))
-        return Fake(opened[-1])
+        return Majority(np.array([0, 0, 1, 2]), {})
 
     monkeypatch.setattr("merge_metric.predict.jobs.open_for", open_for)
     predict("--model", "some/llm", "--kind", "lm")
     assert opened == [["demo"], ["snli"]]
     assert sorted(path.name for path in Path("predictions").iterdir()) == [
-        "llm-exc-demo.parquet", "llm-exc-snli.parquet"]  # fmt: skip
+        "majority-demo.parquet", "majority-snli.parquet"]  # fmt: skip

@@ -17,7 +17,7 @@ from typer.testing import Result
 from merge_dataset.executors import Distribution
 from merge_metric.models import classifier, language_model
 from merge_metric.models.pair_model import Description
-from merge_metric.models.readiness import Machine, Preset, machine_for
+from merge_metric.models.readiness import Machine, Preset
 from merge_metric.predict import jobs as dealing
 
 PROBLEMS = many_problems(9, 3) | many_problems(5, 2, "demo")
@@ -132,8 +132,3 @@ def test_a_model_that_does_not_fit_a_task(
         "memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers, or "
         "--dtype bfloat16"
     ) in done.stderr
-    slurm = partial(Distribution, executor="slurm", tasks=9, workers=9)
-    result = machine_for(slurm(memory_gb=2, gpus=0), "auto")
-    assert (result.device, result.memory_bytes, result.owner) == ("cpu", 2**31, "a task")
-    with_gpu = slurm(memory_gb=2, gpus=1)
-    assert machine_for(with_gpu, "auto").memory_bytes is None

@@ -4,7 +4,6 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +11,6 @@ from helpers.dataset_files import write_rows
 from helpers.problem_folder import Problem, many_problems, problem_row, write_folder
 
 from merge_dataset.files import describe_os_error
-from merge_dataset.register import register_dataset
 from merge_dataset.schema import LABELS
 from merge_metric.frame.relations import draw_digests
 from merge_metric.predict import problems as problems_module
@@ -103,12 +101,6 @@ def test_no_room_for_problems(
         read_problems(str(folder))
     text = f"{gettempdir()}: no space left on device; make room there, then give the same"
     assert describe_os_error(caught.value).startswith(text)
-
-
-def test_a_registered_name(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    register_dataset(folder, tmp_path / "cache", name="mine", checked=True)
-    assert read_problems("mine", ["demo"]).equals(read_problems(str(folder), ["demo"]))
 
 
 def test_all_problems_of_a_run(tmp_path: Path) -> None:
