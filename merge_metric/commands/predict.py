@@ -168,7 +168,7 @@ def _ask(
 ) -> Done | None:
     """Run models; or print what a run takes, or write a batch instead, and return None."""
     from merge_metric.predict.driver import take_results, write_requests
-    from merge_metric.predict.jobs import costs_text, estimate, open_files, run_models
+    from merge_metric.predict.jobs import estimate, open_files, run_models
     from merge_metric.predict.problems import sources_of
 
     overwrite = way.overwrite
@@ -186,7 +186,16 @@ def _ask(
     if way.dry_run:
         opened = open_files(job, problems, out)
         costs = estimate(opened, prices=way.prices, tokenizer=way.tokenizer)
-        write_result(output, costs, costs_text(costs))
+        by, asked = costs["counted_by"], costs["prompt_tokens"]
+        others = "; other languages and tokenizers differ" * ("characters" in by)
+        lines = [
+            f"{costs['requests']:,} requests",
+            f"about {asked:,} tokens of prompts ({by}{others})",
+            f"at most {costs['most_answer_tokens']:,} tokens of answers, thinking included",
+        ]
+        if way.prices:
+            lines.append(f"cost: at most {costs['most_cost']:,.2f}")
+        write_result(output, costs, *lines)
         return None
     if out is None and len(sources := sources_of(problems)) > 1:
         raise ValueError(
@@ -198,9 +207,9 @@ def _ask(
         take = partial(take_results, server, asking, way.batch_in or [])
         return [asking.complete(take, extra, overwrite=overwrite)], []
     made = write_requests(server, asking, way.batch_out, overwrite=overwrite)
-    lines = "\n".join(f"{path}: {count:,} requests" for path, count in made.items())
+    lines = [f"{path}: {count:,} requests" for path, count in made.items()]
     requests = {str(path): count for path, count in made.items()}
-    write_result(output, {"requests": requests}, lines or "no request is left")
+    write_result(output, {"requests": requests}, *(lines or ["no request is left"]))
     return None
 
 
@@ -281,37 +290,35 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     from merge_metric.frame.predictions import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence
 
-    metadata, pace = outcome.metadata, "inferred before"
+    facts, pace = outcome.metadata, "inferred before"
     if outcome.inferred:
         pace = f"{outcome.inferred:,} inferred"
         if outcome.seconds:  # of answers from batch files no time is known
             speed = f"{outcome.inferred / outcome.seconds:,.0f} per second"
             pace += f" in {outcome.seconds:,.1f} s ({speed})"
-    name, known_by = metadata.get("short_name") or metadata["name"], ""
-    if order := metadata.get("label_order"):
-        known_by = metadata["label_order_source"]
-        if evidence := metadata.get("label_order_evidence"):
-            known_by += f": {describe_evidence(evidence)}"
-    requests, lost = metadata.get("requests"), metadata.get("samples_without_label")
-    truncated = metadata.get("truncated")
-    check = metadata.get("label_order_check") or {"seeds": 0}
+    order, known_by = facts.get("label_order"), facts.get("label_order_source")
+    if evidence := facts.get("label_order_evidence"):
+        known_by = f"{known_by}: {describe_evidence(evidence)}"
+    lost, truncated = facts.get("samples_without_label"), facts.get("truncated")
+    check = facts.get("label_order_check") or {"seeds": 0}
     seeds = f"{check['seeds']:,} seeds" + " whose answers name a label" * bool(lost)
     lines = [
-        f"{name}: {outcome.problems:,} problems, {outcome.pairs:,} distinct pairs, {pace}",
+        f"{facts.get('short_name') or facts['name']}: {outcome.problems:,} problems, "
+        f"{outcome.pairs:,} distinct pairs, {pace}",
         order and f"  classes: {', '.join(order)} ({known_by})",
-        requests and f"  {usage_text(metadata, requests)}",
+        facts.get("requests") and f"  {usage_text(facts, facts['requests'])}",
         lost and f"  answers that name no label: {as_percent(lost)}",
-        truncated and f"  cut to {metadata['max_tokens']} tokens: {truncated:,} pairs",
+        truncated and f"  cut to {facts['max_tokens']} tokens: {truncated:,} pairs",
         check["seeds"] and f"  right on {as_percent(check['accuracy'])} of {seeds}",
         f"  {outcome.path}",
     ]
     if outcome.problems > check["seeds"]:
         command = ["merge-nli", "score", str(outcome.path)]
-        if "all_problems" not in metadata["problems"]:
+        if "all_problems" not in facts["problems"]:
             command += ["--dataset", dataset]
-            if {"limit_seeds", "shots"} & metadata["problems"].keys():
+            if {"limit_seeds", "shots"} & facts["problems"].keys():
                 command.append("--allow-missing")
-        for labels in filter(None, metadata.get(MERGE_LABELS, "").split(";")):
+        for labels in filter(None, facts.get(MERGE_LABELS, "").split(";")):
             command += ["--merge-labels", labels]
         lines.append(f"Next: {shlex.join(command)}")
     return "\n".join(filter(None, lines))

@@ -503,21 +503,19 @@ def _table_of(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """Read lists of equal length as a table; None of one batch leaves none to all."""
     if not len(column) or column.null_count:
         return None
-    values: NDArray[np.float64] = column.combine_chunks().flatten().to_numpy()
-    return values.reshape(len(column), -1)
+    return np.reshape(column.combine_chunks().flatten().to_numpy(), (len(column), -1))
 
 
 def _known_of(rows: pa.Table) -> dict[str, Any]:
     """Join what the batches of rows say: counts are summed, lists merged, numbers averaged."""
-    names, counts, notes = list[str](), dict[str, int](), dict[str, Any]()
+    names, counts, notes = list[str](), Counter[str](), dict[str, Any]()
     for text in rows["notes"].drop_null().to_pylist():
         names, more_counts, more_notes = json.loads(text)
-        for name, count in more_counts.items():
-            counts[name] = counts.get(name, 0) + count
+        counts.update(more_counts)
         _merge(notes, more_notes)
     numbers = _table_of(rows["numbers"])
-    columns = () if numbers is None else numbers.T
-    return counts | notes | {n: float(v.mean()) for n, v in zip(names, columns, strict=False)}
+    means = [float(column.mean()) for column in (() if numbers is None else numbers.T)]
+    return {**counts, **notes, **dict(zip(names, means, strict=False))}
 
 
 def _merge(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -540,11 +538,9 @@ def other_predictions(
     """Make the error for a file of other predictions, whose metadata differ in the keys."""
     got = "a file in which no model is named"
     if recorded:
-        asked = recorded.get("problems") or {}
-        configs = "+".join(asked.get("configs") or []) or asked.get("dataset") or "a dataset"
         got = (
             f"those of {recorded.get('name', 'a model')} for {recorded.get('rows', 'the')} "
-            f"problems of {configs}, which differ in {', '.join(keys).replace('_', ' ')}"
+            f"problems, which differ in {', '.join(keys).replace('_', ' ')}"
         )
     return FileExistsError(
         f"{out}: expected no predictions of another run, found {got}: name another file with "

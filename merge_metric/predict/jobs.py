@@ -140,7 +140,7 @@ def open_files(
         yield asked, Asking(known, part, file, repeat_seeds=request.repeat_seeds)
 
 
-def by_source(problems: pa.Table, out: Path | None = None) -> list[pa.Table]:
+def by_source(problems: pa.Table, out: Path | None) -> list[pa.Table]:
     """Split the problems by source, unless one file is for all."""
     sources = sources_of(problems)
     if out is not None or len(sources) < 2:
@@ -179,11 +179,12 @@ def estimate(
     tokenizer: Path | None = None,
 ) -> dict[str, Any]:
     """Estimate the rest of a run: requests, tokens and, if prices are given, the cost."""
-    reader = None
+    count, counted_by = len, f"{_CHARACTERS} characters a token"
     if tokenizer is not None:
         from tokenizers import Tokenizer
 
-        reader = Tokenizer.from_file(str(tokenizer))
+        reader, counted_by = Tokenizer.from_file(str(tokenizer)), str(tokenizer)
+        count = lambda text: len(reader.encode(text).ids) * _CHARACTERS  # noqa: E731
     requests = prompt_tokens = answer_tokens = 0
     for _, asking in opened:
         known, prompt = asking.known, asking.known.prompt
@@ -196,35 +197,18 @@ def estimate(
         requests += len(pairs) * known.samples
         answer_tokens += len(pairs) * known.samples * known.answer_tokens
         for pair in pairs:
-            texts = [prompt.text(*pair)]
-            if known.chat:
-                texts = [message["content"] for message in prompt.messages(*pair)]
-            tokens = -(-sum(map(len, texts)) // _CHARACTERS)
-            if reader is not None:
-                tokens = sum(len(reader.encode(text).ids) for text in texts)
-            prompt_tokens += tokens * known.samples
+            messages = prompt.messages(*pair) if known.chat else [{"content": prompt.text(*pair)}]
+            length = sum(count(message["content"]) for message in messages)
+            prompt_tokens += -(-length // _CHARACTERS) * known.samples
     costs: dict[str, Any] = {
         "requests": requests,
         "prompt_tokens": prompt_tokens,
-        "counted_by": str(tokenizer) if tokenizer else f"{_CHARACTERS} characters a token",
+        "counted_by": counted_by,
         "most_answer_tokens": answer_tokens,
     }
     if prices:
         costs["most_cost"] = cost_of(prices, prompt_tokens, answer_tokens)
     return costs
-
-
-def costs_text(costs: Mapping[str, Any]) -> str:
-    """Describe the result of `estimate` in words."""
-    others = "; other languages and tokenizers differ" * ("characters" in costs["counted_by"])
-    lines = [
-        f"{costs['requests']:,} requests",
-        f"about {costs['prompt_tokens']:,} tokens of prompts ({costs['counted_by']}{others})",
-        f"at most {costs['most_answer_tokens']:,} tokens of answers, thinking included",
-    ]
-    if "most_cost" in costs:
-        lines.append(f"cost: at most {costs['most_cost']:,.2f}")
-    return "\n".join(lines)
 
 
 # --- Runs ---

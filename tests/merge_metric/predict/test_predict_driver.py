@@ -152,7 +152,7 @@ def test_other_settings_are_not_mixed(problems: pa.Table, out: Path, other: str)
     assert len(kept(out)) == 1
     back, content = Fake(), out.read_bytes()
     differ = {"model": "name", "problems": "the texts of the problems", "labels": "gold labels"}
-    result = f"found those of {model.name} for {len(changed)} problems of snli, which"
+    result = f"found those of {model.name} for {len(changed)} problems, which"
     told = f"of another run, {result} differ in {differ[other]}: name another"
     with pytest.raises(FileExistsError, match=told):
         predict(back, problems, out, progress=False)
